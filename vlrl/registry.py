@@ -1,0 +1,144 @@
+"""Names to plug-ins. `register` puts a stage class under a name; `build` makes it from a config mapping, strictly."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+T = TypeVar("T")
+
+_TABLE: dict[type, dict[str, type]] = {}
+_LOADED: set[str] = set()
+
+
+class ConfigError(ValueError):
+    """A mistake in a config, told in one line: field, value, alternatives, fix."""
+
+
+def stage_of(cls: type) -> type:
+    """The abstract stage that a plug-in class belongs to (the base that declares `kind`)."""
+    for base in cls.__mro__:
+        if "kind" in vars(base):
+            return base
+    raise TypeError(f"{cls.__name__} is not a plug-in: derive it from a class of vlrl.stages")
+
+
+def register(name: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator: `@register("iou")` on a frozen dataclass derived from a stage."""
+
+    def add(cls: type[T]) -> type[T]:
+        table = _TABLE.setdefault(stage_of(cls), {})
+        if name in table and (table[name].__module__, table[name].__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"{stage_of(cls).kind} {name!r} is registered twice: by {origin(table[name])} and by {origin(cls)}")  # type: ignore[attr-defined]
+        table[name] = cls
+        cls.name = name  # type: ignore[attr-defined]
+        return cls
+
+    return add
+
+
+def discover(stage: type) -> None:
+    """Import every module of the package that is home to a stage's plug-ins (once)."""
+    home: str = stage.home  # type: ignore[attr-defined]
+    if home in _LOADED:
+        return
+    _LOADED.add(home)
+    package = importlib.import_module(home)
+    for info in pkgutil.walk_packages(package.__path__, home + "."):
+        if not info.name.rpartition(".")[2].startswith("_"):
+            importlib.import_module(info.name)
+
+
+def load_plugin_file(path: str | Path) -> None:
+    """Import a user's file, so that what it registers can be named. Raises ConfigError if there is no such file."""
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise ConfigError(f"plugins: no file {str(path)!r}; give the path of a Python file that registers plug-ins")
+    module_name = f"vlrl_plugin_{file.stem}"
+    if module_name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    assert spec and spec.loader, file
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+
+
+def names(stage: type) -> list[str]:
+    """The registered names of a stage, sorted."""
+    discover(stage)
+    return sorted(_TABLE.get(stage, {}))
+
+
+def get(stage: type, name: str, where: str = "") -> type:
+    """The class registered under `name`. Raises ConfigError with a suggestion."""
+    discover(stage)
+    table = _TABLE.get(stage, {})
+    if name not in table:
+        kind = stage.kind  # type: ignore[attr-defined]
+        raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{suggest(name, table)} See `vlrl list {kind}`.")
+    return table[name]
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """ " Did you mean 'x'?" or " Known: a, b, c."."""
+    known = sorted(known)
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    return f" Known: {', '.join(known[:40])}." if known else " None is registered."
+
+
+def origin(cls: type) -> str:
+    """`file:line` of a plug-in."""
+    return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+
+
+def build(stage: type, spec: Any, where: str = "") -> Any:
+    """Make a plug-in from `{"name": ..., field: value, ...}` (or from a bare name). Raises ConfigError."""
+    where = where or stage.kind  # type: ignore[attr-defined]
+    if isinstance(spec, str):
+        spec = {"name": spec}
+    if not isinstance(spec, Mapping) or "name" not in spec:
+        raise ConfigError(f"{where}: expected a mapping with a `name`, got {spec!r}. See `vlrl list {stage.kind}`.")  # type: ignore[attr-defined]
+    cls = get(stage, spec["name"], where)
+    return make(cls, {key: value for key, value in spec.items() if key != "name"}, where)
+
+
+def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Construct a dataclass from plain values: unknown or missing keys and wrong types are ConfigErrors; numbers are coerced."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    for key in values:
+        if key not in fields:
+            raise ConfigError(f"{where}.{key}: unknown field of {getattr(cls, 'name', cls.__name__)!r}.{suggest(key, fields)}")
+    hints = get_type_hints(cls)
+    settings = ConfigDict(arbitrary_types_allowed=True)
+    kwargs = {}
+    for key, value in values.items():
+        hint = hints[key]
+        try:
+            nested = dataclasses.is_dataclass(hint)
+            kwargs[key] = make(hint, value, f"{where}.{key}") if nested and isinstance(value, Mapping) else (
+                value if nested else TypeAdapter(hint, config=settings).validate_python(value)
+            )  # fmt: skip
+        except ValidationError as error:
+            raise ConfigError(f"{where}.{key}: {value!r} is not valid: {error.errors()[0]['msg']} (type {hint})") from None
+    missing = [k for k, f in fields.items() if k not in kwargs and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
+    if missing:
+        raise ConfigError(f"{where}: {getattr(cls, 'name', cls.__name__)!r} needs a value for {', '.join(missing)}")
+    try:
+        return cls(**kwargs)
+    except ConfigError:
+        raise
+    except ValueError as error:  # a dataclass's own __post_init__ checks
+        raise ConfigError(f"{where}: {error}") from None

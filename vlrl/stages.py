@@ -1,0 +1,349 @@
+"""The plug points: one abstract class per stage of a step. A plug-in is a frozen dataclass: its fields are its config, `__call__` is the method.
+
+`needs` names the extra tensors a plug-in reads, `check` refuses impossible runs at start-up, `setup` is called once when the run is built,
+`state_dict` / `load_state_dict` carry what was learned over a restart. Learned state lives in fields made with `field(init=False)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vlrl.types import Completion, Group, LossInputs, Message, PerToken, Prompt, Request, Rollout, Row, Sampling, TokenBatch, Verdict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vlrl.policy import Policy
+    from vlrl.run import Run
+
+
+class Stage(ABC):
+    """What every plug point shares."""
+
+    name: ClassVar[str] = ""
+    home: ClassVar[str] = ""
+    needs: Sequence[str] = ()  # a class attribute, or a property where it depends on the config
+
+    def check(self, run: Run) -> None:
+        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in `run`."""
+
+    def setup(self, run: Run) -> None:
+        """Called once, when everything is built."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was learned, as plain values (JSON) or tensors."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Undo `state_dict`."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for the log, read once per step."""
+        return {}
+
+
+# --- data -------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Stage):
+    """Where rows come from. `weight` is its share when several are mixed (0: as many rows as it has)."""
+
+    kind: ClassVar[str] = "source"
+    home: ClassVar[str] = "vlrl_data"
+    weight: float = 0.0
+
+    @abstractmethod
+    def __call__(self) -> Iterable[Row]: ...
+
+
+class Select(Stage):
+    """Keeps, drops or reorders rows, once, before training."""
+
+    kind: ClassVar[str] = "select"
+    home: ClassVar[str] = "vlrl.methods.select"
+
+    @abstractmethod
+    def __call__(self, rows: Sequence[Row]) -> Sequence[Row]: ...
+
+
+class Sampler(Stage):
+    """Which rows come next. Must be a function of its state alone: a restart continues with the same rows."""
+
+    kind: ClassVar[str] = "sampler"
+    home: ClassVar[str] = "vlrl.methods.sampler"
+
+    @abstractmethod
+    def __call__(self, n: int) -> list[Row]: ...
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """Learn from the groups of a finished step (of all ranks)."""
+
+
+class Scaffold(Stage):
+    """Row to prompt: template, system prompt, hints."""
+
+    kind: ClassVar[str] = "scaffold"
+    home: ClassVar[str] = "vlrl.methods.scaffold"
+
+    @abstractmethod
+    def __call__(self, row: Row) -> Prompt: ...
+
+
+# --- rollout ----------------------------------------------------------------------------------------------------------------------------
+
+
+class Decode(Stage):
+    """How a prompt's `attempt`-th completion is sampled."""
+
+    kind: ClassVar[str] = "decode"
+    home: ClassVar[str] = "vlrl.methods.decode"
+
+    @abstractmethod
+    def __call__(self, prompt: Prompt, attempt: int) -> Sampling: ...
+
+
+class Budget(Stage):
+    """How many rollouts each prompt gets; the counts sum to `total`."""
+
+    kind: ClassVar[str] = "budget"
+    home: ClassVar[str] = "vlrl.methods.budget"
+
+    @abstractmethod
+    def __call__(self, prompts: Sequence[Prompt], total: int) -> list[int]: ...
+
+
+class Engine(Stage):
+    """Samples completions. `version` counts the policy updates it has received."""
+
+    kind: ClassVar[str] = "engine"
+    home: ClassVar[str] = "vlrl.engine"
+
+    @abstractmethod
+    def generate(self, requests: Sequence[Request]) -> Iterable[Completion]:
+        """Completions as they finish, in any order; every request yields exactly its `n`."""
+
+    @abstractmethod
+    def sync(self, policy: Policy) -> None:
+        """Take over the policy's weights."""
+
+    def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
+        """Log-probs (nats) of `ids` after `prompt` at temperature 1."""
+        raise NotImplementedError(f"engine {self.name!r} cannot score; use engine 'hf'")
+
+    def close(self) -> None:
+        """Free what the engine holds."""
+
+
+class Strategy(Stage):
+    """Prompts to groups of rollouts, through an engine."""
+
+    kind: ClassVar[str] = "strategy"
+    home: ClassVar[str] = "vlrl.methods.strategy"
+    samples: ClassVar[bool] = True  # False: makes its rollouts without an engine
+
+    @abstractmethod
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]: ...
+
+
+class Env(Stage):
+    """Answers a rollout with further messages (a tool's result), or None when the conversation is over."""
+
+    kind: ClassVar[str] = "env"
+    home: ClassVar[str] = "vlrl.methods.env"
+
+    @abstractmethod
+    def reply(self, rollout: Rollout) -> Sequence[Message] | None: ...
+
+
+# --- signal -----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reward(Stage):
+    """Scores a rollout. Raise on a broken gold answer or verifier, never on a bad response: that is a score.
+
+    `weight` is its factor in the sum (0: only logged). `tasks` limits it to rows of these tasks; empty means all.
+    """
+
+    kind: ClassVar[str] = "reward"
+    home: ClassVar[str] = "vlrl_rewards"
+    weight: float = 1.0
+    tasks: tuple[str, ...] = ()
+
+    @abstractmethod
+    def __call__(self, rollout: Rollout) -> float | Awaitable[float]: ...
+
+    def score(self, group: Group) -> list[float] | Awaitable[list[float]] | list[Awaitable[float]]:
+        """All rollouts of a group; override where siblings matter."""
+        return [self(rollout) for rollout in group]  # type: ignore[return-value]
+
+
+class Shape(Stage):
+    """New total rewards of a group (a chain: each reads what the one before it wrote to `rollout.reward`)."""
+
+    kind: ClassVar[str] = "shape"
+    home: ClassVar[str] = "vlrl.methods.shape"
+
+    @abstractmethod
+    def __call__(self, group: Group) -> list[float]: ...
+
+
+class Gate(Stage):
+    """Whether a scored group is trained on. Dropped groups are counted by reason and replaced."""
+
+    kind: ClassVar[str] = "gate"
+    home: ClassVar[str] = "vlrl.methods.gate"
+
+    @abstractmethod
+    def __call__(self, group: Group) -> Verdict: ...
+
+
+class Replay(Stage):
+    """Adds stored or expert rollouts to the fresh groups, and may remember these."""
+
+    kind: ClassVar[str] = "replay"
+    home: ClassVar[str] = "vlrl.methods.replay"
+
+    @abstractmethod
+    def __call__(self, groups: Sequence[Group]) -> list[Group]: ...
+
+
+class Advantage(Stage):
+    """One number per rollout. Sees the groups of all ranks (those of others without media)."""
+
+    kind: ClassVar[str] = "advantage"
+    home: ClassVar[str] = "vlrl.methods.advantage"
+
+    @abstractmethod
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]: ...
+
+
+class Credit(Stage):
+    """A rollout's advantage spread over its tokens: one list per rollout, as long as its ids."""
+
+    kind: ClassVar[str] = "credit"
+    home: ClassVar[str] = "vlrl.methods.credit"
+
+    @abstractmethod
+    def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]: ...
+
+
+# --- loss -------------------------------------------------------------------------------------------------------------------------------
+
+
+class Field(Stage):
+    """An extra tensor, computed only if some plug-in `needs` its name.
+
+    A field that reads the policy's own distribution overrides `from_logits` and sets `in_forward`: it is evaluated chunk by chunk inside the training
+    forward. Any other field overrides `__call__`, which runs without gradient before it.
+    """
+
+    kind: ClassVar[str] = "field"
+    home: ClassVar[str] = "vlrl.methods.field"
+    in_forward: ClassVar[bool] = False
+
+    def __call__(self, policy: Policy, batch: TokenBatch) -> Tensor:
+        """(B, T), or (B, T, K)."""
+        raise NotImplementedError(f"field {self.name!r} is computed in the forward")
+
+    def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
+        """(N,) or (N, K) from temperature-scaled float32 logits of N completion positions."""
+        raise NotImplementedError(f"field {self.name!r} is computed in a pass of its own")
+
+
+class Surrogate(Stage):
+    """The policy-gradient loss, unreduced."""
+
+    kind: ClassVar[str] = "surrogate"
+    home: ClassVar[str] = "vlrl.methods.surrogate"
+
+    @abstractmethod
+    def __call__(self, x: LossInputs) -> PerToken: ...
+
+
+class Weight(Stage):
+    """A factor on the surrogate, (B, T) or (B, 1), without gradient."""
+
+    kind: ClassVar[str] = "weight"
+    home: ClassVar[str] = "vlrl.methods.weight"
+
+    @abstractmethod
+    def __call__(self, x: LossInputs) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term(Stage):
+    """A further loss, added with a coefficient."""
+
+    kind: ClassVar[str] = "term"
+    home: ClassVar[str] = "vlrl.methods.term"
+    coef: float = 1.0
+
+    @abstractmethod
+    def __call__(self, x: LossInputs) -> PerToken: ...
+
+
+@dataclass(frozen=True)
+class Denominators:
+    """Totals of one optimizer step over all micro-batches and ranks, so that any split gives the same gradient."""
+
+    tokens: float
+    sequences: float
+    groups: float
+
+
+class Reduce(Stage):
+    """Tokens to a scalar: sum(weights * loss). The weights come from lengths and the totals of the whole step, never of a micro-batch."""
+
+    kind: ClassVar[str] = "reduce"
+    home: ClassVar[str] = "vlrl.methods.reduce"
+
+    @abstractmethod
+    def weights(self, x: LossInputs, totals: Denominators) -> Tensor:
+        """(B, T), or (B, 1)."""
+
+
+# --- run --------------------------------------------------------------------------------------------------------------------------------
+
+
+class Tune(Stage):
+    """What is trained: called with the policy before the optimizer is made; freezes, wraps, returns parameter groups."""
+
+    kind: ClassVar[str] = "tune"
+    home: ClassVar[str] = "vlrl.methods.tune"
+
+    @abstractmethod
+    def __call__(self, policy: Policy) -> list[dict[str, Any]]: ...
+
+
+class Callback(Stage):
+    """After a step: reference resets, EMA, evaluation, phase changes."""
+
+    kind: ClassVar[str] = "callback"
+    home: ClassVar[str] = "vlrl.methods.callback"
+
+    @abstractmethod
+    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]: ...
+
+
+class Probe(Stage):
+    """Numbers for the log and the report."""
+
+    kind: ClassVar[str] = "probe"
+    home: ClassVar[str] = "vlrl.methods.probe"
+
+    @abstractmethod
+    def __call__(self, groups: Sequence[Group]) -> dict[str, float]: ...
+
+
+STAGES: dict[str, type[Stage]] = {
+    stage.kind: stage
+    for stage in (
+        Source, Select, Sampler, Scaffold, Decode, Budget, Engine, Strategy, Env, Reward, Shape, Gate, Replay, Advantage, Credit,
+        Field, Surrogate, Weight, Term, Reduce, Tune, Callback, Probe,
+    )
+}  # fmt: skip

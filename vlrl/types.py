@@ -1,0 +1,334 @@
+"""The nouns of vlrl: what flows from a dataset row to an optimizer step. No torch is imported here.
+
+    Row -> Prompt -> Rollout (in a Group) -> TokenBatch -> LossInputs -> PerToken
+
+Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longest completion of the micro-batch, V the vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image as PILImage
+    from torch import Tensor
+
+Message = Mapping[str, Any]  # {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"} | {"type": "video"}]}
+
+
+class Media(ABC):
+    """A picture or a video that is decoded when it is first needed. Two media with equal keys show the same pixels."""
+
+    kind: Literal["image", "video"]
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Identity of the content: a run decodes, processes and encodes each key once per step."""
+
+    @abstractmethod
+    def load(self) -> PILImage.Image | Clip:
+        """Decode. Raises `MediaError` with the place it came from when it cannot be."""
+
+
+class MediaError(ValueError):
+    """A picture or video that is missing, broken or refused."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A decoded video. `frames_THWC` is uint8 RGB; `fps` is frames per second *of these frames* (after any subsampling)."""
+
+    frames_THWC: np.ndarray
+    fps: float
+
+    def __len__(self) -> int:
+        return len(self.frames_THWC)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One training or evaluation example.
+
+    `question` may hold `<image>` / `<video>` markers, in the order of `images` / `videos`; without markers the media come first.
+    `answer` is the gold answer in the form its reward reads (boxes are [x1, y1, x2, y2] in ORIGINAL pixels of the picture).
+    `target` is a full demonstration (what an expert would write), for cold starts and replay; it may be empty.
+    `rewards` names the reward slots that score this row; empty means: all that apply to its `task`.
+    """
+
+    id: str
+    question: str
+    answer: Any = None
+    images: tuple[Media, ...] = ()
+    videos: tuple[Media, ...] = ()
+    choices: tuple[str, ...] = ()
+    task: str = "default"
+    target: str = ""
+    system: str = ""
+    messages: tuple[Message, ...] = ()  # a whole conversation, for rows that are more than one question
+    rewards: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def media(self) -> tuple[Media, ...]:
+        return self.images + self.videos
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the policy is asked: chat messages whose media items refer, in order, to `images` and `videos`.
+
+    `prefix` opens the assistant turn (for instance "<think>\\n"): it is prompt, not completion, yet it is part of `Rollout.text`.
+    `train` is the prompt that the rollout is trained on where it differs from the one it was sampled with (hints, other pictures).
+    """
+
+    row: Row
+    messages: tuple[Message, ...]
+    images: tuple[Media, ...] = ()
+    videos: tuple[Media, ...] = ()
+    prefix: str = ""
+    train: Prompt | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # for the chat template (enable_thinking, ...)
+
+    @property
+    def for_training(self) -> Prompt:
+        return self.train or self
+
+    @cached_property
+    def key(self) -> str:
+        """Equal prompts (text, media, prefix) have equal keys."""
+        parts = [repr(self.messages), self.prefix, repr(sorted(self.options.items()))] + [m.key for m in self.images + self.videos]
+        return hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What one picture's coordinates mean to the policy, and how to get back to original pixels.
+
+    `original` and `seen` are (width, height) before and after the processor's resize. `units`: "seen" (pixels after resizing),
+    "original" (pixels before), "unit" (0-1) or "per_mille" (0-1000).
+    """
+
+    original: tuple[int, int]
+    seen: tuple[int, int]
+    units: Literal["seen", "original", "unit", "per_mille"] = "seen"
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Multiply the policy's (x, y) by this to get original pixels."""
+        (width, height), (seen_w, seen_h) = self.original, self.seen
+        table = {
+            "seen": (width / seen_w, height / seen_h),
+            "original": (1.0, 1.0),
+            "unit": (float(width), float(height)),
+            "per_mille": (width / 1000, height / 1000),
+        }
+        return table[self.units]
+
+    def to_original(self, xy: Sequence[float]) -> tuple[float, ...]:
+        """(x, y, x, y, ...) in the policy's units -> original pixels."""
+        return tuple(value * self.scale[i % 2] for i, value in enumerate(xy))
+
+    def from_original(self, xy: Sequence[float]) -> tuple[float, ...]:
+        """(x, y, x, y, ...) in original pixels -> the policy's units."""
+        return tuple(value / self.scale[i % 2] for i, value in enumerate(xy))
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one completion is drawn. `temperature` may be a tuple of (from_position, value) steps. 0 means greedy.
+
+    `top_k` 0, `top_p` 1 and `min_p` 0 switch the filter off. `stop` strings end a completion (and stay in its text).
+    """
+
+    temperature: float | tuple[tuple[int, float], ...] = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_tokens: int = 64
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    bad_ids: tuple[int, ...] = ()
+    top_logprobs: int = 0
+    processors: tuple[Any, ...] = ()  # callables (ids so far, logits_V) -> logits_V
+    guided: Mapping[str, Any] | None = None  # {"choice": [...]}, {"regex": ...} or {"json": schema}
+
+    def temperature_at(self, position: int) -> float:
+        """The temperature of the completion token at `position` (0-based)."""
+        if isinstance(self.temperature, (int, float)):
+            return float(self.temperature)
+        value = self.temperature[0][1]
+        for start, step_value in self.temperature:
+            if position >= start:
+                value = step_value
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Request:
+    """`n` completions of one prompt. Sample i draws from the random stream (seed, i): independent of batching and order."""
+
+    prompt: Prompt
+    sampling: Sampling
+    n: int = 1
+    seed: int = 0
+    prefix_ids: tuple[int, ...] = ()  # completion tokens to continue from
+    tag: Any = None  # returned untouched
+
+
+@dataclass
+class Completion:
+    """One finished sample of a request. `logp` are log-probs under the distribution sampled from (after temperature and filters)."""
+
+    request: Request
+    index: int
+    ids: list[int]
+    logp: list[float]
+    text: str
+    finish: Literal["stop", "length", "abort"]
+    version: int = 0
+    top_logprobs: list[dict[int, float]] | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class Rollout:
+    """One completion and everything learned about it.
+
+    `text` is the prompt's prefix plus the decoded completion, special tokens left out.  `logp` are the sampler's log-probs (nats).
+    `loss_mask` is False on tokens that a tool or the environment wrote. `rewards` holds every raw score by slot name; `reward` the
+    combined (then shaped) one. `advantages` are per token, set by `assign`. `signals` are per-token lists of fields that were needed
+    before the advantages. `spaces` converts coordinates, one per picture.
+    """
+
+    prompt: Prompt
+    ids: list[int]
+    text: str = ""
+    logp: list[float] = field(default_factory=list)
+    finish: Literal["stop", "length", "abort"] = "stop"
+    loss_mask: list[bool] | None = None
+    version: int | list[int] = 0
+    source: str = "policy"
+    spaces: tuple[Space, ...] = ()
+    temperature: float = 1.0
+    rewards: dict[str, float] = field(default_factory=dict)
+    reward: float = 0.0
+    advantage: float = 0.0
+    advantages: list[float] = field(default_factory=list)
+    signals: dict[str, Any] = field(default_factory=dict)
+    top_logprobs: list[dict[int, float]] | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def row(self) -> Row:
+        return self.prompt.row
+
+    @property
+    def answer(self) -> Any:
+        return self.prompt.row.answer
+
+    @property
+    def truncated(self) -> bool:
+        return self.finish == "length"
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass
+class Group:
+    """All rollouts of one prompt. Groups may be ragged."""
+
+    prompt: Prompt
+    rollouts: list[Rollout]
+    id: str = ""
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def row(self) -> Row:
+        return self.prompt.row
+
+    @property
+    def rewards(self) -> list[float]:
+        return [rollout.reward for rollout in self.rollouts]
+
+    def raw(self, slot: str) -> list[float]:
+        """The raw scores of one reward slot; raises KeyError where a rollout was not scored by it."""
+        return [rollout.rewards[slot] for rollout in self.rollouts]
+
+    def __len__(self) -> int:
+        return len(self.rollouts)
+
+    def __iter__(self) -> Iterator[Rollout]:
+        return iter(self.rollouts)
+
+
+class Verdict(NamedTuple):
+    """A gate's decision about a group."""
+
+    keep: bool
+    reason: str = ""
+
+
+@dataclass
+class TokenBatch:
+    """Completions of whole groups as one rectangle; prompts are kept once per group.
+
+    `prompt_B[b]` indexes `prompts`. `mask_BT` marks real tokens, `loss_mask_BT` those that are trained on.
+    """
+
+    groups: list[Group]
+    prompts: list[Prompt]
+    prompt_B: Tensor
+    ids_BT: Tensor
+    mask_BT: Tensor
+    loss_mask_BT: Tensor
+    temperature_BT: Tensor
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        return [rollout for group in self.groups for rollout in group.rollouts]
+
+
+@dataclass
+class LossInputs:
+    """What a loss stage may read. Extra tensors (fields) are read as `x["ref_logp"]`, and only if declared in `needs`."""
+
+    batch: TokenBatch
+    logp_BT: Tensor  # with gradient
+    old_logp_BT: Tensor  # of the policy that the step started from; equals logp_BT.detach() on-policy
+    sampled_logp_BT: Tensor  # of the engine that sampled
+    advantage_BT: Tensor
+    reward_B: Tensor
+    mask_BT: Tensor  # the loss mask, as float
+    group_B: Tensor  # 0 .. number of groups - 1
+    fields: dict[str, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.fields:
+            raise KeyError(f"tensor {name!r} was not computed: declare it in `needs` (here: {sorted(self.fields) or 'none'})")
+        return self.fields[name]
+
+    @property
+    def length_B(self) -> Tensor:
+        """Trained tokens of each rollout, at least 1."""
+        return self.mask_BT.sum(-1).clamp(min=1)
+
+    @property
+    def log_ratio_BT(self) -> Tensor:
+        """log pi_theta - log pi_old, zero outside the mask."""
+        return (self.logp_BT - self.old_logp_BT) * self.mask_BT
+
+
+class PerToken(NamedTuple):
+    """An unreduced loss, `(B, T)`, or `(B,)` for a loss per sequence, and numbers for the log (`(B, T)` tensors or scalars)."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
