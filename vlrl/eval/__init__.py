@@ -1,0 +1,1 @@
+"""Evaluation: suites, scorer profiles over the same responses, statistics, journal and page."""
