@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vlrl.run import Run
 
 
-class Stage(ABC):
+class Stage(ABC):  # noqa: B024
     """What every plug point shares."""
 
     name: ClassVar[str] = ""
@@ -260,6 +260,7 @@ class Surrogate(Stage):
 
     kind: ClassVar[str] = "surrogate"
     home: ClassVar[str] = "vlrl.methods.surrogate"
+    zero_without_advantage: ClassVar[bool] = True  # False: has a gradient even where every advantage of a group is 0
 
     @abstractmethod
     def __call__(self, x: LossInputs) -> PerToken: ...

@@ -36,6 +36,9 @@ class Media(ABC):
     def load(self) -> PILImage.Image | Clip:
         """Decode. Raises `MediaError` with the place it came from when it cannot be."""
 
+    def check(self) -> None:
+        """A cheap look before training (does the file exist?). Raises `MediaError`."""
+
 
 class MediaError(ValueError):
     """A picture or video that is missing, broken or refused."""

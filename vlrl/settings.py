@@ -1,0 +1,88 @@
+"""The numbers of a run that belong to no plug-in. Their names are the top-level keys of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vlrl.registry import ConfigError, make
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """AdamW and its schedule. `warmup` is in optimizer steps; `max_grad_norm` 0 switches clipping off."""
+
+    kind: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
+    lr: float = 1e-6
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    min_lr_share: float = 0.0
+    warmup: int = 0
+    max_grad_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.lr < 0 or self.warmup < 0:
+            raise ValueError(f"lr and warmup must not be negative, got lr={self.lr}, warmup={self.warmup}")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What is kept of a run: every n-th step's rollouts, the last `keep` checkpoints (0: all), extra trackers."""
+
+    rollouts_every: int = 1
+    checkpoint_every: int = 50
+    keep: int = 2
+    trackers: tuple[str, ...] = ()
+    live: bool = True
+    entropy: bool = True
+    heldout_every: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.rollouts_every, self.checkpoint_every, self.keep, self.heldout_every) < 0:
+            raise ValueError("rollouts_every, checkpoint_every, keep and heldout_every must not be negative")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Scalars of one phase.
+
+    `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in `minibatches` optimizer steps, `iterations`
+    times over. `micro_tokens` bounds a micro-batch (prompt once per group plus completions). `error_limit` is the share of rollouts whose rewards may
+    raise before the run stops; `collect_rounds` bounds the refilling after gates.
+    """
+
+    steps: int = 100
+    group_size: int = 8
+    prompts_per_step: int = 4
+    minibatches: int = 1
+    iterations: int = 1
+    micro_tokens: int = 8192
+    max_prompt_tokens: int = 4096
+    collect_rounds: int = 10
+    error_limit: float = 0.1
+    loop: str = "synchronous"
+    loop_options: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    watch: Watch = field(default_factory=Watch)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "group_size", "prompts_per_step", "minibatches", "iterations", "micro_tokens", "max_prompt_tokens", "collect_rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.prompts_per_step % self.minibatches:
+            divisors = [d for d in range(1, self.prompts_per_step + 1) if self.prompts_per_step % d == 0]
+            raise ValueError(f"minibatches={self.minibatches} does not divide prompts_per_step={self.prompts_per_step}; use one of {divisors}")
+        if not 0 <= self.error_limit <= 1:
+            raise ValueError(f"error_limit is a share between 0 and 1, got {self.error_limit}")
+
+
+def settings_of(tree: Mapping[str, Any], where: str = "") -> Settings:
+    """The settings in a phase's tree. Raises ConfigError."""
+    values = {key: tree[key] for key in Settings.__dataclass_fields__ if key in tree}
+    try:
+        return make(Settings, values, where or "config")
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("config.", "", 1) if not where else str(error)) from None
