@@ -1,0 +1,71 @@
+"""G independent samples of every prompt: the default."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vlrl.registry import register
+from vlrl.stages import Strategy
+from vlrl.types import Group, Prompt, Request, Rollout, Sampling
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Seeds by address: a function of the run's seed, its phase and step, the prompt, and how often it was asked for in this step."""
+
+    state: dict[str, Any] = field(default_factory=lambda: {"at": None, "asked": {}})
+
+    def __call__(self, run: Run, prompt: Prompt) -> int:
+        at = (run.seed, getattr(run, "phase", ""), run.step)
+        if self.state["at"] != at:
+            self.state.update(at=at, asked={})
+        asked = self.state["asked"]
+        address = f"{prompt.row.id}/{prompt.key}"
+        asked[address] = asked.get(address, 0) + 1
+        digest = hashlib.blake2b(repr((at, address, asked[address])).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1  # 63 bits: every engine takes it
+
+
+@register("independent")
+@dataclass(frozen=True)
+class Independent(Strategy):
+    """y_1 .. y_n ~ pi(. | x), independently, for every prompt x.
+
+    Paper: Shao et al. 2024, arXiv:2402.03300, section 4.1 (the group of GRPO). Edge: a prompt with count 0 gives an empty group; attempts
+    whose `Sampling` is equal share one request (one prefill). Groups come back in the order of the prompts, rollouts in that of attempts.
+    """
+
+    seeds: Seeds = field(init=False, default_factory=Seeds, repr=False, compare=False)
+
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+        requests = []
+        for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
+            for sampling, attempts in by_sampling(run, prompt, count):
+                requests.append(Request(prompt=prompt, sampling=sampling, n=len(attempts), seed=self.seeds(run, prompt), tag=(place, attempts)))
+        found: dict[tuple[int, int], Rollout] = {}
+        for completion in run.engine.generate(requests):
+            place, attempts = completion.request.tag
+            found[place, attempts[completion.index]] = run.make_rollout(completion)
+        return [
+            Group(prompt=prompt, rollouts=[found[place, attempt] for attempt in range(count)])
+            for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
+        ]
+
+
+def by_sampling(run: Run, prompt: Prompt, count: int) -> list[tuple[Sampling, list[int]]]:
+    """The attempts 0 .. count - 1 of a prompt, gathered by what `run.decode` wants for them."""
+    gathered: list[tuple[Sampling, list[int]]] = []
+    for attempt in range(count):
+        sampling = run.decode(prompt, attempt)
+        members = next((members for known, members in gathered if known == sampling), None)
+        if members is None:
+            gathered.append((sampling, [attempt]))
+        else:
+            members.append(attempt)
+    return gathered
