@@ -1,0 +1,34 @@
+"""Dynamic sampling."""
+
+import pytest
+from make import group
+
+from vlrl.methods.gate.mixed import Mixed
+
+
+@pytest.mark.parametrize(
+    ("rewards", "keep", "reason"),
+    [
+        ((1, 0, 1), True, ""),
+        ((1, 1), False, "all rewards 1"),
+        ((0, 0, 0), False, "all rewards 0"),
+        ((1,), False, "all rewards 1"),
+        ((), False, "empty group"),
+    ],
+)
+def test_keeps_groups_that_disagree(rewards, keep, reason):
+    assert Mixed()(group(*rewards)) == (keep, reason)
+
+
+def test_a_slot_decides_though_totals_differ():
+    mixed = group(1.0, 1.1, raw={"accuracy": [1, 1], "format": [0, 1]})
+    assert Mixed()(mixed).keep and not Mixed(slot="accuracy")(mixed).keep and Mixed(slot="format")(mixed).keep
+
+
+def test_tolerance():
+    assert not Mixed(tolerance=0.2)(group(0.5, 0.6)).keep
+
+
+def test_a_slot_that_was_not_scored_is_an_error():
+    with pytest.raises(KeyError):
+        Mixed(slot="iou")(group(1, 0, raw={"accuracy": [1, 0]}))

@@ -1,0 +1,52 @@
+"""Group-relative advantages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vlrl.registry import register
+from vlrl.stages import Advantage
+from vlrl.types import Group
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean; of nothing: 0. Equal values give exactly that value, so that a group without signal is exactly zero."""
+    if not values:
+        return 0.0
+    return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
+
+
+def std(values: Sequence[float], unbiased: bool = True) -> float:
+    """Standard deviation; 0 for fewer than two values."""
+    if len(values) < 2:
+        return 0.0
+    centre = mean(values)
+    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - unbiased))
+
+
+@register("grpo")
+@dataclass(frozen=True)
+class GRPO(Advantage):
+    """A_i = (r_i - mean_G r) / (std r + eps).
+
+    `scale`: "group" divides by the group's std, "batch" by the std of all rewards of the step (Lite PPO, arXiv:2508.08221), "none" not at all
+    (Dr.GRPO, arXiv:2503.20783).
+    Paper: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2.  It leaves std and eps open: `unbiased` true with eps 1e-6 is verl's, with 1e-4 TRL's.
+    Edge: a group of equal rewards, or of one rollout, gives zeros.
+    """
+
+    eps: float = 1e-6
+    unbiased: bool = True
+    scale: Literal["group", "batch", "none"] = "group"
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        pooled = std([r for group in groups for r in group.rewards], self.unbiased)
+        result = []
+        for group in groups:
+            centre = mean(group.rewards)
+            divisor = {"group": std(group.rewards, self.unbiased) + self.eps, "batch": pooled + self.eps, "none": 1.0}[self.scale]
+            result.append([(r - centre) / divisor for r in group.rewards])
+        return result

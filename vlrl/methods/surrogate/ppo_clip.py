@@ -1,0 +1,47 @@
+"""The clipped ratio."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from vlrl.registry import register
+from vlrl.stages import Surrogate
+from vlrl.types import LossInputs, PerToken
+
+
+def clipped(ratio_BT: torch.Tensor, advantage_BT: torch.Tensor, low: torch.Tensor | float, high: torch.Tensor | float, dual: float = 0.0) -> PerToken:
+    """-min(r A, clip(r, 1 - low, 1 + high) A), for A < 0 at most -dual A; the bounds may be tensors."""
+    bounded_BT = torch.maximum(torch.minimum(ratio_BT, torch.as_tensor(1.0 + high)), torch.as_tensor(1.0 - low))
+    loss_BT = -torch.minimum(ratio_BT * advantage_BT, bounded_BT * advantage_BT)
+    if dual:
+        loss_BT = torch.where(advantage_BT < 0, torch.minimum(loss_BT, -dual * advantage_BT), loss_BT)
+    upper_BT = ((ratio_BT > 1.0 + high) & (advantage_BT > 0)).float()
+    lower_BT = ((ratio_BT < 1.0 - low) & (advantage_BT < 0)).float()
+    metrics = {"clip_fraction": upper_BT + lower_BT, "clip_high": upper_BT, "clip_low": lower_BT, "ratio": ratio_BT.detach()}
+    return PerToken(loss_BT, metrics)
+
+
+@register("ppo_clip")
+@dataclass(frozen=True)
+class PPOClip(Surrogate):
+    """L = -min(r A, clip(r, 1 - low, 1 + high) A) with r = pi / pi_old per token.
+
+    `high` > `low` is DAPO's clip-higher (arXiv:2503.14476, eq. 8). `dual_clip` c > 1 bounds the loss of tokens with A < 0 by -c A
+    (Ye et al. 2020, arXiv:1912.09729, eq. 5); 0 switches it off.
+    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7.  Edge: on the old policy (r = 1) the gradient is that of REINFORCE.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    dual_clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= 1 or self.high < 0:
+            raise ValueError(f"low={self.low} must be in [0, 1] and high={self.high} at least 0: they are distances from a ratio of 1")
+        if self.dual_clip and self.dual_clip <= 1:
+            raise ValueError(f"dual_clip={self.dual_clip} must be above 1 (3 is usual), or 0 for none")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        return clipped(x.log_ratio_BT.exp(), x.advantage_BT, self.low, self.high, self.dual_clip)
