@@ -43,7 +43,7 @@ def make_batch(groups: Sequence[Group], pad_id: int, device: torch.device | str 
         ids_BT[b, :n] = torch.tensor(rollout.ids)
         mask_BT[b, :n] = True
         loss_mask_BT[b, :n] = True if rollout.loss_mask is None else torch.tensor(rollout.loss_mask)
-        temperature_BT[b, :n] = rollout.temperature
+        temperature_BT[b, :n] = torch.as_tensor(rollout.temperature, dtype=torch.float32)
         prompt = rollout.prompt.for_training
         if prompt.key not in where:
             where[prompt.key] = len(prompts)

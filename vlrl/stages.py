@@ -171,6 +171,7 @@ class Reward(Stage):
 
     kind: ClassVar[str] = "reward"
     home: ClassVar[str] = "vlrl_rewards"
+    reads_answer: ClassVar[bool] = True  # False: looks at form or length only, so a row without an answer is fine
     weight: float = 1.0
     tasks: tuple[str, ...] = ()
 

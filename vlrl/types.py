@@ -220,7 +220,7 @@ class Rollout:
     version: int | list[int] = 0
     source: str = "policy"
     spaces: tuple[Space, ...] = ()
-    temperature: float = 1.0
+    temperature: float | list[float] = 1.0
     rewards: dict[str, float] = field(default_factory=dict)
     reward: float = 0.0
     advantage: float = 0.0

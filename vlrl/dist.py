@@ -1,0 +1,45 @@
+"""What ranks must agree on. Everything is the identity with one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
+    """The lists of all ranks, in rank order. Plain Python values only."""
+    if accelerator.num_processes == 1:
+        return [list(values)]
+    import torch.distributed as torch_dist
+
+    out: list[Any] = [None] * accelerator.num_processes
+    torch_dist.all_gather_object(out, list(values))
+    return out
+
+
+def total(accelerator: Accelerator, values: Sequence[float]) -> list[float]:
+    """Element-wise sums over ranks."""
+    return [sum(column) for column in zip(*gather(accelerator, values))]
+
+
+def light(group: Group) -> Group:
+    """A copy without media, cheap to send to other ranks."""
+    prompt = replace(group.prompt, images=(), videos=(), train=None, row=replace(group.prompt.row, images=(), videos=()))
+    return Group(prompt, [replace(rollout, prompt=prompt) for rollout in group], group.id, group.info)
+
+
+def all_groups(accelerator: Accelerator, groups: Sequence[Group]) -> tuple[list[Group], slice]:
+    """The groups of all ranks (own ones untouched, others light), and where the own ones are."""
+    if accelerator.num_processes == 1:
+        return list(groups), slice(0, len(groups))
+    parts = gather(accelerator, [light(group) for group in groups])
+    rank = accelerator.process_index
+    before = sum(map(len, parts[:rank]))
+    parts[rank] = list(groups)
+    return [group for part in parts for group in part], slice(before, before + len(groups))
