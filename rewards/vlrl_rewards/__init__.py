@@ -1,0 +1,22 @@
+"""Rewards and verifiers for reinforcement learning with verifiable rewards. Works without torch, and without the trainer.
+
+from vlrl_rewards import verify
+verify("7", "<think>3 + 4</think><answer>7</answer>", kind="math").correct
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.verdict import Verdict
+
+__all__ = ["Case", "Verdict", "verifier", "verify"]
+
+
+def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any) -> Verdict:
+    """Judge `response` against `gold`. See `vlrl_rewards.verification.verify`; everything heavy is imported on the first call."""
+    from vlrl_rewards.verification import verify as run
+
+    return run(gold, response, kind, choices, **options)

@@ -1,0 +1,80 @@
+"""The table of answer kinds: `@verifier("count")` on a function `(case, **options) -> Verdict` makes `verify(..., kind="count")` work."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from vlrl_rewards.parsing import Answer, committed, visible
+from vlrl_rewards.verdict import Verdict
+
+F = TypeVar("F", bound=Callable[..., Verdict])
+
+VERIFIERS: dict[str, Callable[..., Verdict]] = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question to a verifier: the gold answer, the response, the choices (if any)."""
+
+    gold: Any
+    response: str
+    choices: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def visible(self) -> str:
+        """The response with its thinking blanked out (offsets unchanged)."""
+        return visible(self.response)
+
+    @cached_property
+    def answer(self) -> Answer | None:
+        """The last committed answer, or None."""
+        return committed(self.response)
+
+    @property
+    def answer_or_text(self) -> str:
+        """The committed answer, else the whole visible response, trimmed; "" where several answers are offered."""
+        if self.answer is None:
+            return self.visible.strip()
+        return "" if self.answer.problem else self.answer.text.strip()
+
+
+def verifier(*kinds: str) -> Callable[[F], F]:
+    """Register a function `(case: Case, *, option=default, ...) -> Verdict` under one or more kinds.
+
+    Keyword-only parameters are its options. It never raises on a bad response (that is a wrong verdict); it raises ValueError on a broken gold answer.
+    """
+
+    def add(function: F) -> F:
+        for kind in kinds:
+            known = VERIFIERS.get(kind)
+            if known is not None and (known.__module__, known.__qualname__) != (function.__module__, function.__qualname__):
+                raise ValueError(f"kind {kind!r} is registered twice: by {known.__module__} and by {function.__module__}")
+            VERIFIERS[kind] = function
+        return function
+
+    return add
+
+
+def options_of(kind: str) -> list[str]:
+    """The names of the options that a kind takes."""
+    return [p.name for p in inspect.signature(VERIFIERS[kind]).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+
+def check_options(kind: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError on an option the kind does not have."""
+    known = options_of(kind)
+    for name in options:
+        if name not in known:
+            raise ValueError(f"kind {kind!r} has no option {name!r}; it has: {', '.join(known) or 'none'}")
+
+
+def as_case(gold: Any, response: str, choices: Sequence[str] | None, options: Mapping[str, Any]) -> Case:
+    """Bundle the arguments of `verify`. Raises ValueError if the response is not text."""
+    if not isinstance(response, str):
+        raise ValueError(f"response must be text, got {type(response).__name__}: {response!r:.80}")
+    return Case(gold, response, tuple(str(choice) for choice in choices or ()), dict(options))

@@ -1,0 +1,235 @@
+r"""From a response to the answer it commits to: the one place where thinking is removed and answers are found.
+
+Rules, in this order:
+1. Text inside thinking tags is never read (also when the tag is not closed, or was opened by the prompt).
+2. The last commitment counts: `<answer>...</answer>`, `\boxed{...}`, "final answer: ...", "#### ...".
+3. Three or more different commitments without a word of correction before the last one are guesses, not an answer; so is one repeated like a chant.
+Everything is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
+_OPEN_CLOSE = re.compile(
+    rf"(?P<open><\s*(?:{_THINK})\s*>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<!--)"
+    rf"|(?P<close><\s*/\s*(?:{_THINK})\s*>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|-->)",
+    re.IGNORECASE,
+)
+_ANSWER_TAG = re.compile(r"<\s*(/?)\s*answer\s*>", re.IGNORECASE)
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[^\s{])")
+_PHRASE = re.compile(
+    r"(?:\bfinal\s+answer|\b(?:correct\s+|right\s+|best\s+)?(?:answer|choice|option)|\bans|####|正确答案|最终答案|答案)"
+    r"[*_\s]{0,4}(?:\([^()\n]{0,30}\)\s?)?(?:to\s+(?:the|this)\s+\w+\s)?"
+    r"(?P<link>(?:is|was|will\s+be|should\s+be|must\s+be|would\s+be|equals|are|be|是|为)?[*_\s]{0,3}(?:therefore|thus|simply|just|indeed|then)?[*_\s]{0,3}[:：=]?[*_]{0,3})"
+    r"(?P<rest>[^\n]{0,400})",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<=[^\d\s.])\.(?=\s|$)|(?<=\d)\.(?=\s+[A-Z]|\s*$)|[。!?！？](?=\s|$)|;(?=\s)")
+_CORRECTION = re.compile(
+    r"\b(?:wait|actually|correct(?:ion|ing|ed)|recheck|re-?check|double.?check|sorry|mistake|error|instead|rather|scratch that|hold on|hmm|oops|no,|not right"
+    r"|incorrect|wrong|redo|revis\w+|reconsider\w*|on second thought|let me|final(?:ly)?|therefore|thus|hence|in conclusion|overall|altogether|in total)\b",
+    re.IGNORECASE,
+)
+_GUESSING = re.compile(
+    r"\b(?:or|maybe|perhaps|possibly|could be|might be|may be|either|alternatively|options?|candidates?|guess\w*)\b", re.IGNORECASE
+)
+_JOIN = re.compile(r"[\s,;&$]*(?:and|or|as well as|和|或)?[\s,;&$]*", re.IGNORECASE)
+_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
+MAX_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A committed answer: its text, its [start, end) in the response, how it was found, and what is wrong with it ("" if nothing)."""
+
+    text: str
+    start: int
+    end: int
+    route: str
+    problem: str = ""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.end
+
+
+def visible(text: str) -> str:
+    """`text` with everything inside thinking tags (and HTML comments) turned into blanks: offsets stay what they were."""
+    keep, depth, start = [], 0, 0
+    for mark in _OPEN_CLOSE.finditer(text):
+        if mark["open"]:
+            if depth == 0:
+                keep.append((start, mark.start()))
+            depth += 1
+        elif depth > 0:
+            depth -= 1
+            start = mark.end()
+        else:  # closed but never opened here: the prompt opened it, so all of it was thinking
+            keep, start = [], mark.end()
+    if depth == 0:
+        keep.append((start, len(text)))
+    out, at = [], 0
+    for begin, end in keep:
+        out += [" " * (begin - at), text[begin:end]]
+        at = end
+    return "".join(out) + " " * (len(text) - at)
+
+
+def strip_thinking(text: str) -> str:
+    """What the reader of the response sees, trimmed."""
+    return visible(text).strip()
+
+
+def clean(text: str) -> str:
+    """NFKC, invisible characters out, white space to single blanks."""
+    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).split())
+
+
+def answer_tags(text: str) -> list[tuple[int, int]]:
+    """[start, end) of the contents of every `<answer>` block; a last one that is not closed runs to the end of the text."""
+    spans, opened = [], None
+    for tag in _ANSWER_TAG.finditer(text):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            spans.append((opened, tag.start()))
+            opened = None
+    if opened is not None and text[opened:].strip():
+        spans.append((opened, len(text)))
+    return spans
+
+
+def _closing_braces(text: str) -> dict[int, int]:
+    """Index of every `{` to the index of its `}`; escaped braces are text."""
+    pairs, stack, i = {}, [], 0
+    while i < len(text):
+        char = text[i]
+        if char == "\\":
+            i += 2
+            continue
+        if char == "{":
+            stack.append(i)
+        elif char == "}" and stack:
+            pairs[stack.pop()] = i
+        i += 1
+    return pairs
+
+
+def boxes_in(text: str) -> list[tuple[int, int, int, int]]:
+    r"""(start, end, content start, content end) of every outermost `\boxed{...}` or `\fbox{...}`, in order."""
+    marks = list(_BOX.finditer(text))
+    closing = _closing_braces(text) if marks else {}
+    found: list[tuple[int, int, int, int]] = []
+    for mark in marks:
+        at = mark.end()
+        if found and mark.start() < found[-1][1]:
+            continue
+        if text[at] == "{":
+            if at in closing:
+                found.append((mark.start(), closing[at] + 1, at + 1, closing[at]))
+        else:
+            found.append((mark.start(), at + 1, at, at + 1))
+    return found
+
+
+def _unwrap(text: str, start: int, end: int) -> tuple[int, int]:
+    """Trim blanks and dollar signs or stars around [start, end), then go into a box that is all there is (or the last one there)."""
+    while True:
+        inner = boxes_in(text[start:end])
+        if len(inner) != 1:
+            break
+        start, end = start + inner[0][2], start + inner[0][3]
+    while start < end and (text[start].isspace() or text[start] in "*`"):
+        start += 1
+    while end > start and (text[end - 1].isspace() or text[end - 1] in "*`"):
+        end -= 1
+    return start, end
+
+
+def _phrases(text: str) -> list[tuple[int, int, str]]:
+    """(start, end, route) of what follows "the answer is" and its like, to the end of the sentence; of the next line where that is empty."""
+    found = []
+    for match in _PHRASE.finditer(text):
+        if not match["link"].strip(" *_") and match[0][:4] != "####" and "答案" not in match[0]:
+            continue
+        start, rest = match.start("rest"), match["rest"]
+        if not rest.strip(" *_.:$"):
+            following = text[match.end() : match.end() + 500]
+            start = match.end() + len(following) - len(following.lstrip())
+            rest = text[start : start + 400].split("\n", 1)[0]
+        stop = _SENTENCE_END.search(rest)
+        end = start + (stop.start() if stop else len(rest))
+        if text[start:end].strip(" *_.:$"):
+            found.append((start, end, "phrase"))
+    return found
+
+
+def commitments(text: str) -> list[tuple[int, int, str]]:
+    """Every place where the visible text commits to an answer, in order: (start, end, route). Inner ones are part of the outer one."""
+    tags = [(start, end, "tag") for start, end in answer_tags(text)]
+    found = list(tags)
+    boxes = [(s, e, cs, ce) for s, e, cs, ce in boxes_in(text) if not any(a <= s < b for a, b, _ in tags)]
+    found += [(cs, ce, "box") for _, _, cs, ce in boxes]
+    for start, end, route in _phrases(text):
+        inside = any(a <= start < b for a, b, _ in found)
+        has_box = any(start <= s < max(end, start + 1) or start <= e <= end for s, e, _, _ in boxes)
+        has_tag = any(start <= a <= end + 10 for a, _, _ in tags)
+        if not (inside or has_box or has_tag):
+            found.append((start, end, route))
+    return sorted(found)
+
+
+def _verdict_on(several: list[str], text: str, spans: list[tuple[int, int, str]]) -> str:
+    """What is wrong with a list of commitments: "" or a reason."""
+    if several.count(several[-1]) > MAX_REPEATS:
+        return "one answer repeated like a chant"
+    if len(set(several)) <= 1:
+        return ""
+    between = text[spans[-2][1] : spans[-1][0]][-300:]
+    lead = between[-60:]
+    if _GUESSING.search(lead) and not _CORRECTION.search(between):
+        return "several answers, none chosen"
+    if len(set(several)) >= 3 and not _CORRECTION.search(between):
+        return "several answers, none chosen"
+    return ""
+
+
+def committed(response: str, plausible: Callable[[str], bool] | None = None) -> Answer | None:
+    """The last answer that `response` commits to outside its thinking, or None if it does so nowhere.
+
+    `plausible` says whether a phrase ("the answer is ...") holds something of the wanted kind; without it every phrase counts.
+    Boxes that stand side by side ("\\boxed{1}, \\boxed{2}") are one answer, a list.
+    """
+    text = visible(response)
+    spans = [s for s in commitments(text) if s[2] != "phrase" or plausible is None or plausible(text[s[0] : s[1]])]
+    if not spans:
+        return None
+    spans = [(*_unwrap(text, start, end), route) for start, end, route in spans]
+    values = [clean(text[start:end]) for start, end, _ in spans]
+    start, end, route = spans[-1]
+    last = len(spans) - 1
+    while route == "box" and last > 0 and spans[last - 1][2] == "box" and _side_by_side(text, spans[last - 1][1], spans[last][0]):
+        last -= 1
+    if last < len(spans) - 1 and len(set(values[last:])) > 1:
+        joined = ", ".join(values[last:])
+        return Answer(
+            joined, spans[last][0], end, "boxes", _verdict_on(values[:last] + [joined], text, spans[:last] + [(spans[last][0], end, route)])
+        )
+    return Answer(text[start:end], start, end, route, _verdict_on(values, text, spans))
+
+
+def _side_by_side(text: str, end: int, start: int) -> bool:
+    between = text[end:start].replace("}", " ", 1)
+    head = re.sub(r"\\(?:boxed|fbox|framebox)\s*\{?\s*$", "", between)
+    return _JOIN.fullmatch(head) is not None
+
+
+def last_answer(response: str) -> str:
+    """The text of the last committed answer, trimmed, or "" (also where there are too many): for rewards that parse it themselves."""
+    answer = committed(response)
+    return "" if answer is None or answer.problem else answer.text.strip()

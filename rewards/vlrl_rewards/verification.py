@@ -1,0 +1,35 @@
+"""`verify`: one entry to every kind of answer, for training, evaluation and audits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from vlrl.registry import discover, suggest
+from vlrl.stages import Reward
+from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
+from vlrl_rewards.verdict import Verdict
+
+
+def kinds() -> list[str]:
+    """Every kind that `verify` knows, sorted ("auto" too)."""
+    discover(Reward)
+    return sorted({*VERIFIERS, "auto"})
+
+
+def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any) -> Verdict:
+    """Judge a response.
+
+    gold: the right answer, in the form the kind reads (text, number, list, box in original pixels ...). response: what the model wrote, thinking included.
+    kind: one of `kinds()`; "auto" infers it from gold and choices. options: the keyword options of the kind (tolerances, units ...).
+    Raises ValueError on an unknown kind or option and on a gold answer that is broken; a bad response is a wrong verdict, never an error.
+    """
+    started = time.perf_counter()
+    if kind not in VERIFIERS:
+        known = kinds()
+        if kind not in VERIFIERS:
+            raise ValueError(f"kind: no kind named {kind!r}.{suggest(kind, known)}")
+    check_options(kind, options)
+    case = as_case(gold, response, choices, options)
+    return VERIFIERS[kind](case, **options).timed(time.perf_counter() - started)
