@@ -1,0 +1,68 @@
+"""What the lab tasks share: rows made on demand, each a pure function of (task, seed, split, index)."""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from vlrl.registry import ConfigError
+from vlrl.stages import Source
+from vlrl.types import Row
+from vlrl_data.lab.real import check_split
+
+
+class Rows(Sequence[Row]):
+    """`size` rows, made by `make(index)` when they are asked for."""
+
+    def __init__(self, size: int, make: Callable[[int], Row]) -> None:
+        self.size = size
+        self.make = make
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return [self.make(i) for i in range(*index.indices(self.size))]
+        if not -self.size <= index < self.size:
+            raise IndexError(f"row {index} of {self.size}")
+        return self.make(index % self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab(Source):
+    """A task with unlimited rows: `count` of them, of the real pictures of `split`."""
+
+    split: str = "train"
+    seed: int = 0
+    count: int = 1000
+
+    def __post_init__(self) -> None:
+        check_split(self.split)
+        if self.count < 1:
+            raise ConfigError(f"count: {self.count} rows asked for; give at least 1")
+
+    def __call__(self) -> Sequence[Row]:
+        return Rows(self.count, self.row)
+
+    def rng(self, index: int) -> random.Random:
+        """Randomness of row `index`: the same in every process, on every machine."""
+        return random.Random(f"{self.name}|{self.seed}|{self.split}|{index}")
+
+    def id(self, index: int) -> str:
+        return f"{self.name}-{self.split}-{self.seed}-{index}"
+
+    @abstractmethod
+    def row(self, index: int) -> Row: ...
+
+
+def demonstrate(answer: str) -> str:
+    """A demonstration in the lab's answer format."""
+    return f"<answer>{answer}</answer>"

@@ -1,0 +1,158 @@
+"""Which digit is it, how many are there, and where is one: handwritten digits alone, or scattered over a photograph."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from vlrl.registry import ConfigError, register
+from vlrl.types import Row
+from vlrl_data.lab import real
+from vlrl_data.lab.base import Lab, Rows, demonstrate
+from vlrl_data.media import Made
+
+Placed = tuple[int, int, int, int]  # picture index, left, top, side (pixels)
+
+
+def draw_digit(index: int, size: int, shift: tuple[int, int], noise: float, noise_seed: int) -> Image.Image:
+    """One digit on black, shifted by `shift` pixels, plus Gaussian noise of `noise` x 255."""
+    canvas = Image.new("L", (size, size))
+    canvas.paste(real.digit(index, size), shift)
+    if noise:
+        grain = np.random.default_rng(noise_seed).normal(0, noise * 255, (size, size))
+        canvas = Image.fromarray(np.clip(np.asarray(canvas) + grain, 0, 255).astype(np.uint8))
+    return canvas.convert("RGB")
+
+
+def draw_scene(photo: str, box: tuple[int, int, int, int], size: int, contrast: float, placed: tuple[Placed, ...], opaque: bool) -> Image.Image:
+    """A crop of a photograph (its brightness times `contrast`) with digits on it: on black tiles, or as white ink."""
+    scene = real.crop(photo, box, size, size).point(lambda value: int(value * contrast))
+    for index, left, top, side in placed:
+        ink = real.digit(index, side)
+        scene.paste(ink.convert("RGB") if opaque else Image.new("RGB", ink.size, "white"), (left, top), None if opaque else ink)
+    return scene
+
+
+def scatter(rng: random.Random, count: int, size: int, sides: tuple[int, int], grid: int) -> list[tuple[int, int, int]]:
+    """`count` squares (left, top, side) that do not overlap, with corners on multiples of `grid`. Raises ConfigError if they cannot fit."""
+    for _ in range(200):
+        squares: list[tuple[int, int, int]] = []
+        for _ in range(count * 40):
+            if len(squares) == count:
+                break
+            side = rng.randint(*sides)
+            left, top = (rng.randrange(0, (size - side) // grid + 1) * grid for _ in range(2))
+            if all(left + side <= x or x + s <= left or top + side <= y or y + s <= top for x, y, s in squares):
+                squares.append((left, top, side))
+        if len(squares) == count:
+            return squares
+    raise ConfigError(
+        f"{count} digits of {sides[0]}-{sides[1]} pixels do not fit on {size} x {size}: raise `size` or lower `digit`, `high` or `others`"
+    )
+
+
+@register("lab_digits")
+@dataclass(frozen=True, kw_only=True)
+class LabDigits(Lab):
+    """One handwritten digit; the answer is "0".."9".
+
+    Harder with `noise` (standard deviation as a share of full brightness) and `shift` (pixels, either way). `count` 0: every picture of the split once.
+    """
+
+    count: int = 0
+    size: int = 56
+    noise: float = 0.0
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        real.check_split(self.split)
+
+    def __call__(self) -> Sequence[Row]:
+        return Rows(self.count or len(real.digit_ids(self.split)), self.row)
+
+    def row(self, index: int) -> Row:
+        ids = real.digit_ids(self.split)
+        picture = ids[index % len(ids)]
+        rng = self.rng(index)
+        shift = (rng.randint(-self.shift, self.shift), rng.randint(-self.shift, self.shift))
+        image = Made(draw_digit, (picture, self.size, shift, self.noise, rng.getrandbits(32)))
+        answer = str(real.label_of(picture))
+        return Row(self.id(index), "Which digit?", answer, images=(image,), task="digits", target=demonstrate(answer))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene(Lab):
+    """Digits of `digit` pixels (a range from `digit_min`, if set) on a crop of a photograph of `size` x `size` pixels.
+
+    Harder with `opaque` false (white ink instead of black tiles), a higher `contrast` of the photograph (0-1), and a smaller `grid`.
+    """
+
+    size: int = 112
+    digit: int = 28
+    digit_min: int = 0
+    grid: int = 1
+    contrast: float = 0.5
+    opaque: bool = True
+    photos: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.digit > self.size:
+            raise ConfigError(f"digit: {self.digit} pixels is more than size {self.size}")
+
+    def scene(self, rng: random.Random, labels: list[int]) -> tuple[Made, tuple[Placed, ...]]:
+        """A picture with one digit per label, and where they are."""
+        name, box = real.random_crop(rng, self.split, self.photos)
+        squares = scatter(rng, len(labels), self.size, (self.digit_min or self.digit, self.digit), self.grid)
+        placed = tuple((rng.choice(real.ids_of_label(self.split, label)), *square) for label, square in zip(labels, squares))
+        return Made(draw_scene, (name, box, self.size, self.contrast, placed, self.opaque)), placed
+
+
+@register("lab_counting")
+@dataclass(frozen=True, kw_only=True)
+class LabCounting(Scene):
+    """How many digits lie on a photograph; the answer is an int between `low` and `high`.
+
+    With `named`, only one digit is asked about, among `others` different ones.
+    """
+
+    low: int = 1
+    high: int = 4
+    named: bool = False
+    others: int = 2
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        count = rng.randint(self.low, self.high)
+        wanted = rng.randrange(10)
+        rest = [digit for digit in range(10) if digit != wanted]
+        labels = [wanted] * count + rng.choices(rest, k=self.others) if self.named else rng.choices(range(10), k=count)
+        image, _ = self.scene(rng, labels)
+        question = f"How many {wanted}s?" if self.named else "How many digits?"
+        return Row(self.id(index), question, count, images=(image,), task="counting", target=demonstrate(str(count)))
+
+
+@register("lab_grounding")
+@dataclass(frozen=True, kw_only=True)
+class LabGrounding(Scene):
+    """Where a named digit is, among `others` different ones; the answer is [x1, y1, x2, y2] in pixels of the picture.
+
+    `target` writes the box in these pixels too: right for a policy that sees the picture unresized (sides that are multiples of 28, within budget).
+    """
+
+    digit: int = 56
+    grid: int = 28
+    others: int = 0
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        wanted = rng.randrange(10)
+        labels = [wanted, *rng.sample([digit for digit in range(10) if digit != wanted], self.others)]
+        image, placed = self.scene(rng, labels)
+        _, left, top, side = placed[0]
+        box = [left, top, left + side, top + side]
+        return Row(self.id(index), f"Find the {wanted}.", box, images=(image,), task="grounding", target=demonstrate(str(box)))

@@ -1,0 +1,116 @@
+"""Text-only tasks: arithmetic, and knights and knaves."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vlrl.registry import ConfigError, register
+from vlrl.types import Row
+from vlrl_data.lab.base import Lab, demonstrate
+
+OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+
+
+@register("lab_arithmetic")
+@dataclass(frozen=True, kw_only=True)
+class LabArithmetic(Lab):
+    """A sum of `terms` numbers from 0 to `largest`, with the given operations, from left to right; the answer is an int.
+
+    Held-out sums are those whose text falls into a fixed fifth of all, so none of them is seen in training.
+    """
+
+    terms: int = 2
+    largest: int = 9
+    operations: tuple[str, ...] = ("+",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for sign in self.operations:
+            if sign not in OPERATIONS:
+                raise ConfigError(f"operations: {sign!r} is unknown. Known: {', '.join(OPERATIONS)}.")
+        if self.terms < 2 or self.largest < 1:
+            raise ConfigError(f"terms, largest: {self.terms} and {self.largest} leave nothing to compute; give at least 2 and 1")
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        while True:
+            text, value = self._sum(rng)
+            if (random.Random(f"arithmetic split {text}").random() < 0.2) == (self.split == "heldout"):
+                break
+        return Row(self.id(index), f"{text}=", value, task="arithmetic", target=demonstrate(str(value)))
+
+    def _sum(self, rng: random.Random) -> tuple[str, int]:
+        value = rng.randint(0, self.largest)
+        text = str(value)
+        for _ in range(self.terms - 1):
+            sign, number = rng.choice(self.operations), rng.randint(0, self.largest)
+            text, value = (f"({text})" if sign == "*" and self.terms > 2 else text) + f"{sign}{number}", OPERATIONS[sign](value, number)
+        return text, value
+
+
+class Claim(NamedTuple):
+    """What person `speaker` says: about `first` (and `second`), true if `holds(knights)`."""
+
+    speaker: int
+    text: str
+    kind: str
+    first: int
+    second: int = -1
+
+    def holds(self, knights: tuple[bool, ...]) -> bool:
+        a, b = knights[self.first], knights[self.second] if self.second >= 0 else False
+        return {"knight": a, "knave": not a, "same": a == b, "differ": a != b, "or": a or b, "and": a and b}[self.kind]
+
+
+TEXTS = {
+    "knight": "{a} is a knight",
+    "knave": "{a} is a knave",
+    "same": "{a} and {b} are of the same kind",
+    "differ": "{a} and {b} are of different kinds",
+    "or": "{a} or {b} is a knight",
+    "and": "{a} and {b} are knights",
+}
+
+
+def solutions(claims: list[Claim], people: int) -> list[tuple[bool, ...]]:
+    """Every assignment (True: knight) in which exactly the knights' claims hold."""
+    worlds = itertools.product((False, True), repeat=people)
+    return [world for world in worlds if all(claim.holds(world) == world[claim.speaker] for claim in claims)]
+
+
+@register("lab_knights")
+@dataclass(frozen=True, kw_only=True)
+class LabKnights(Lab):
+    """Knights always tell the truth, knaves always lie; the answer names the knights, as "A C" or "none". One solution each, by construction.
+
+    Paper: Xie et al. 2025, arXiv:2502.14768 (Logic-RL's training task). Harder with more `people` (2-8).
+    """
+
+    people: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= self.people <= 8:
+            raise ConfigError(f"people: {self.people} is not between 2 and 8")
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        while True:
+            claims = [self._claim(rng, speaker) for speaker in range(self.people)]
+            if len(found := solutions(claims, self.people)) == 1:
+                break
+        names = "ABCDEFGH"
+        answer = " ".join(names[i] for i in range(self.people) if found[0][i]) or "none"
+        said = " ".join(f"{names[c.speaker]}: {c.text}." for c in claims)
+        return Row(self.id(index), f"{said} Who are knights?", answer, task="knights", target=demonstrate(answer), meta={"people": self.people})
+
+    def _claim(self, rng: random.Random, speaker: int) -> Claim:
+        others = [i for i in range(self.people) if i != speaker]
+        kind = rng.choice(("knight", "knave", "same", "differ", "or", "and"))
+        first = rng.choice(others)
+        second = rng.choice([i for i in range(self.people) if i != first]) if kind not in ("knight", "knave") else -1
+        text = TEXTS[kind].format(a="ABCDEFGH"[first], b="ABCDEFGH"[second] if second >= 0 else "")
+        return Claim(speaker, text, kind, first, second)
