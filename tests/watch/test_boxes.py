@@ -1,0 +1,58 @@
+import pytest
+
+from vlrl.types import Prompt, Rollout, Row, Space
+from vlrl.watch.boxes import gold_marks, is_mark, predicted_marks
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ([1, 2, 30, 40], [([1, 2, 30, 40], "")]),
+        ([[1, 2, 30, 40], [5, 6, 7, 8]], [([1, 2, 30, 40], ""), ([5, 6, 7, 8], "")]),
+        ([{"bbox_2d": [1, 2, 30, 40], "label": "cat"}], [([1, 2, 30, 40], "cat")]),
+        ({"point": [5, 6]}, [([5, 6], "")]),
+        ({"cat": {"boxes": [[1, 2, 30, 40]]}}, [([1, 2, 30, 40], "")]),
+        ([2, 1, 4, 3], []),
+        ([1, 2, 3, 4], []),
+        ([30, 40, 1, 2], []),
+        ("7", []),
+        (7, []),
+        (None, []),
+        ([], []),
+    ],
+)
+def test_gold_marks(answer, expected):
+    assert [(mark["xy"], mark["label"]) for mark in gold_marks(answer)] == expected
+
+
+@pytest.mark.parametrize(("numbers", "expected"), [([0, 0, 1, 1], True), ([0, 1, 2, 3], False), ([1, 1, 1, 2], False), ([3, 3], True), ([1], False)])
+def test_is_mark(numbers, expected):
+    assert is_mark(numbers) is expected
+
+
+def rollout(text, **fields):
+    return Rollout(Prompt(Row("r", "q"), ()), [], text=text, spaces=(Space((200, 100), (100, 50)),), **fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "expected"),
+    [
+        ("<answer>[1, 2, 30, 40]</answer>", [4], [[2, 4, 60, 80]]),
+        ("[9, 9, 99, 99] so <answer>[1, 2, 30, 40]</answer>", [4], [[2, 4, 60, 80]]),
+        ("<answer>[1, 2, 3, 4]</answer> no, <answer>[1, 2, 30, 40]", [4], [[2, 4, 60, 80]]),
+        ('[{"bbox_2d": [1, 2, 30.5, 40]}]', [4], [[2, 4, 61, 80]]),
+        ("(10, 20)", [2], [[20, 40]]),
+        ("(10, 20)", [4], []),
+        ("garbage [1, 2", [4], []),
+        ("", [4], []),
+        ("[" + "1, " * 5000 + "1]", [4], []),
+    ],
+)
+def test_predicted_marks_are_in_original_pixels(text, sizes, expected):
+    assert [mark["xy"] for mark in predicted_marks(rollout(text), sizes)] == expected
+
+
+def test_a_flood_of_boxes_is_bounded_and_a_rewards_own_reading_wins():
+    assert len(predicted_marks(rollout("[1, 2, 3, 4]" * 10_000), [4])) == 50
+    own = [{"xy": [1, 2, 3, 4], "label": "cat"}]
+    assert predicted_marks(rollout("[5, 6, 7, 8]", info={"marks": own}), [4]) == own

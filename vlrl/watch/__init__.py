@@ -1,0 +1,1 @@
+"""What a run leaves behind: logs, rollouts, the live view and the report."""

@@ -1,0 +1,125 @@
+"""The live view of a run: a small table that refreshes in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+SHOWN = {  # metric -> what it is called here
+    "length/mean": "length", "entropy": "entropy", "kl": "KL", "clip_fraction": "clipped", "loss": "loss", "grad_norm": "grad norm",
+}  # fmt: skip
+_BARS = "▁▂▃▄▅▆▇█"
+_WINDOW = 20  # steps behind the rate and the time left
+_PLAIN_SECONDS = 2.0  # not a terminal: at most one line in this time
+
+
+def total_steps(run_config: Mapping[str, Any]) -> int:
+    """Steps of all phases."""
+    phases = run_config.get("phases") or {"main": {}}
+    return sum(int((override or {}).get("steps", run_config.get("steps", 0))) for override in phases.values())
+
+
+def clock(seconds: float) -> str:
+    """`59 s`, `12:34` or `3:04:05`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def sparkline(values: list[float], width: int = 24) -> str:
+    """The last `width` values as bars between their own minimum and maximum."""
+    values = values[-width:]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(_BARS[round((value - low) / span * (len(_BARS) - 1))] for value in values)
+
+
+class LiveView:
+    """`update` once per step; `say` for events; `close` at the end."""
+
+    def __init__(self, run_config: Mapping[str, Any], console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.title = str(run_config.get("output", "run"))
+        self.total = total_steps(run_config)
+        self.rewards: list[float] = []
+        self._done = 0
+        self._seconds: deque[float] = deque(maxlen=_WINDOW)
+        self._tokens: deque[float] = deque(maxlen=_WINDOW)
+        self._printed = -_PLAIN_SECONDS
+        self._phase = ""
+        self._live = Live(console=self.console, auto_refresh=False, transient=False) if self.console.is_terminal else None
+        if self._live:
+            self._live.start()
+
+    def update(self, step: int, phase: str, metrics: Mapping[str, float | None], seconds: Mapping[str, float]) -> None:
+        """Show a finished step. The rate uses `seconds["step"]`, or the sum of the parts where there is none."""
+        self._done = max(self._done + 1, step)
+        self._seconds.append(seconds.get("step") or sum(seconds.values()))
+        self._tokens.append(float(metrics.get("tokens") or 0))
+        if metrics.get("reward/total") is not None:
+            self.rewards.append(float(metrics["reward/total"] or 0))
+        if self._live:
+            self._live.update(self._panel(step, phase, metrics), refresh=True)
+        elif phase != self._phase or step >= self.total or time.monotonic() - self._printed >= _PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            self.console.print(self.line(step, phase, metrics), highlight=False, soft_wrap=True, markup=False)
+        self._phase = phase
+
+    def line(self, step: int, phase: str, metrics: Mapping[str, float | None]) -> str:
+        """One step as one line of text."""
+        return "  ".join([f"{phase} {step}/{self.total}", *(f"{name} {value}" for name, value in self._figures(metrics).items())])
+
+    def say(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Print an event above the table."""
+        text = ", ".join(f"{key}={_short(value)}" for key, value in data.items())
+        self.console.print(f"{kind}: {text}", highlight=False, soft_wrap=True, markup=False)
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        if self._live:
+            self._live.stop()
+
+    def _figures(self, metrics: Mapping[str, float | None]) -> dict[str, str]:
+        parts = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("reward/") and name != "reward/total"}
+        figures = {"reward": _short(metrics.get("reward/total"))} if "reward/total" in metrics else {}
+        figures |= {name: _short(value) for name, value in parts.items() if "/" not in name}
+        figures |= {label: _short(metrics[name]) for name, label in SHOWN.items() if name in metrics}
+        spent = sum(self._seconds)
+        if spent > 0:
+            figures["tokens/s"] = f"{sum(self._tokens) / spent:.0f}"
+            figures["left"] = clock(max(self.total - self._done, 0) * spent / len(self._seconds))
+        return figures
+
+    def _panel(self, step: int, phase: str, metrics: Mapping[str, float | None]) -> Panel:
+        figures = self._figures(metrics)
+        left = figures.pop("left", "?")
+        table = Table.grid(padding=(0, 3))
+        cells = [Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in figures.items()]
+        for start in range(0, len(cells), 5):
+            table.add_row(*cells[start : start + 5])
+        head = Text.assemble((phase, "bold cyan"), f"  step {step}/{self.total}  ", (f"{left} left", "green"))
+        filled = round(60 * min(self._done / max(self.total, 1), 1.0))
+        bar = Text.assemble(("━" * filled, "cyan"), ("━" * (60 - filled), "dim"))
+        return Panel(
+            Group(head, bar, table, Text(sparkline(self.rewards, 60), style="cyan")), title=Text(self.title), title_align="left", expand=False
+        )
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_short(item)}" for key, item in value.items()) + "}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

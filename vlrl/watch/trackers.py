@@ -1,0 +1,43 @@
+"""Outside trackers (TensorBoard, W&B and whatever else accelerate knows), through accelerate's own classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlrl.registry import ConfigError, suggest
+
+
+def open_trackers(names: Sequence[str], folder: Path, run_config: Mapping[str, Any]) -> list[Any]:
+    """Started trackers, told the config. Raises ConfigError for an unknown name or a package that is not installed."""
+    if not names:
+        return []
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+    trackers = []
+    for name in names:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            raise ConfigError(f"watch.trackers: no tracker named {name!r}.{suggest(name, LOGGER_TYPE_TO_CLASS)}")
+        if name not in {str(getattr(known, "value", known)) for known in get_available_trackers()}:
+            raise ConfigError(f"watch.trackers: {name!r} needs its package: pip install {name}, or remove it from watch.trackers")
+        cls = LOGGER_TYPE_TO_CLASS[name]
+        project = "tensorboard" if cls.requires_logging_directory else "vlrl"
+        extra = {"logging_dir": str(folder)} if cls.requires_logging_directory else {}
+        tracker = cls(project, **extra)
+        if hasattr(tracker, "start"):
+            tracker.start()
+        tracker.store_init_configuration(flat(run_config))
+        trackers.append(tracker)
+    return trackers
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings to {"a.b": scalar}; anything else that trackers cannot store becomes text."""
+    out: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            out |= flat(value, f"{prefix}{key}.")
+        else:
+            out[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+    return out
