@@ -60,7 +60,8 @@ def scatter(rng: random.Random, count: int, size: int, sides: tuple[int, int], g
 class LabDigits(Lab):
     """One handwritten digit; the answer is "0".."9".
 
-    Harder with `noise` (standard deviation as a share of full brightness) and `shift` (pixels, either way). `count` 0: every picture of the split once.
+    Harder with `noise` (standard deviation as a share of full brightness) and `shift` (pixels, either way).
+    `count` 0: every picture of the split once.
     """
 
     count: int = 0

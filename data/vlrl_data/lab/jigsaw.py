@@ -27,7 +27,7 @@ def draw_jigsaw(photo: str, box: tuple[int, int, int, int], rows: int, cols: int
 @register("lab_jigsaw")
 @dataclass(frozen=True, kw_only=True)
 class LabJigsaw(Lab):
-    """A shuffled photograph of `rows` x `cols` pieces; the answer lists, place by place (row-major), the original index (from 1) of what is shown there.
+    """A shuffled photograph of `rows` x `cols` pieces; the answer lists, place by place (row-major), the original index (from 1) of its piece.
 
     Paper: Wang et al. 2025, arXiv:2505.23590 (the `full` question). All orders are equally likely, the right one among them.
     """

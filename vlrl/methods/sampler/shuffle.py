@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,10 @@ class Shuffle(Sampler):
     """row(position) = rows[permutation(seed, epoch)(position mod n)]: every row once per epoch, sources mixed by weight.
 
     vlrl original. `sampler(n)` gives the next n rows of the one global order: every rank calls it with the same n and takes its share, so a
-    run resumed on another number of ranks neither loses nor repeats a row. `temperature` T mixes sources without weights in proportion to size ** (1 / T).
+    run resumed on another number of ranks neither loses nor repeats a row. `temperature` T mixes sources without weights in proportion to
+    size ** (1 / T).
     `shuffle` false keeps the rows in the order of their sources. State: the position. Memory: constant in the number of rows.
-    Edge: a source of weight 0 gives all its rows once per epoch, whatever the others weigh. Reads `run.rows`, name of source -> rows.
+    Edge: a source of weight 0 gives all its rows once per epoch, whatever the others weigh. Reads `run.rows` (by source).
     """
 
     temperature: float = 1.0
@@ -36,9 +36,7 @@ class Shuffle(Sampler):
             raise ConfigError(f"sampler.temperature: {self.temperature} is not above 0; 1 mixes by size, larger values more evenly")
 
     def setup(self, run: Run) -> None:
-        rows = run.rows if isinstance(run.rows, Mapping) else {"train": run.rows}
-        weights = {name: source.weight for name, source in getattr(run, "sources", {}).items()}
-        self._state["mixture"] = Mixture(rows, weights, run.seed, self.temperature, self.shuffle)
+        self._state["mixture"] = Mixture(run.rows, run.source_weights, run.seed, self.temperature, self.shuffle)
         self._state.setdefault("position", 0)
 
     def __call__(self, n: int) -> list[Row]:

@@ -15,10 +15,10 @@ class Style(NamedTuple):
 
 # A base model has seen no chat markup. The vision spans are written as the Qwen families expect them.
 BASE = (
-    "{% for m in messages %}{% if m['role'] != 'system' %}{{ '\n' if not loop.first }}{{ 'User: ' if m['role'] == 'user' else 'Assistant: ' }}{% endif %}"
+    "{% for m in messages %}{{ '' if loop.first else '\n' }}{{ {'user': 'User: ', 'assistant': 'Assistant: '}.get(m['role'], '') }}"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
-    "{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% elif c['type'] == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
-    "{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '\nAssistant: ' }}{% endif %}"
+    "{% if c['type'] in ['image', 'video'] %}<|vision_start|><|{{ c['type'] }}_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '\nAssistant: ' }}{% endif %}"
 )
 
 STYLES = {

@@ -34,11 +34,11 @@ def count_media(messages: Sequence[Message], kind: str) -> int:
 class Chat(Scaffold):
     """messages = [system] + shots + [media + template(question, choices, instruction)], then the assistant's turn opens with `prefix`.
 
-    vlrl original. `style` names an answer format (plain, answer, think, think_open, no_think, boxed, json, base); `instruction` and `prefix` replace its parts.
-    `template` may use {question}, {choices} and {instruction}; by default each goes on a line of its own, where it is not empty. `shots` are worked text
-    examples ({question, answer}). `options` go to the family's chat template. `tasks` overrides any of these for single tasks, by `Row.task`.
-    A row with `messages` keeps its conversation; the instruction joins its last user turn. Edge: as many markers as media, or none (media come first);
-    anything else is refused with the row's id. Assistant text in shots and messages never counts as an image placeholder of the question.
+    vlrl original. `style` names an answer format (plain, answer, think, think_open, no_think, boxed, json, base); `instruction` and `prefix`
+    replace its parts. `template` may use {question}, {choices} and {instruction}; by default each is on a line of its own, where not empty.
+    `shots` are worked text examples ({question, answer}). `options` go to the family's chat template. `tasks` overrides any of these for
+    single tasks, by `Row.task`. A row with `messages` keeps its conversation; choices and instruction join its last user turn.
+    Edge: as many markers as media, or none (media come first); anything else is refused with the row's id.
     """
 
     style: str = "plain"
