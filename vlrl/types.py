@@ -219,6 +219,7 @@ class Rollout:
     loss_mask: list[bool] | None = None
     version: int | list[int] = 0
     source: str = "policy"
+    trained: bool = True  # False: scored and seen by shapes, then set aside in `Group.untrained` (greedy baselines, contrast views)
     spaces: tuple[Space, ...] = ()
     temperature: float | list[float] = 1.0
     rewards: dict[str, float] = field(default_factory=dict)
@@ -253,6 +254,12 @@ class Group:
     rollouts: list[Rollout]
     id: str = ""
     info: dict[str, Any] = field(default_factory=dict)
+    untrained: list[Rollout] = field(default_factory=list)
+
+    def set_untrained_aside(self) -> None:
+        """Move rollouts that are not trained on out of the group: gates, advantages and the loss do not see them."""
+        self.untrained += [rollout for rollout in self.rollouts if not rollout.trained]
+        self.rollouts = [rollout for rollout in self.rollouts if rollout.trained]
 
     @property
     def row(self) -> Row:
