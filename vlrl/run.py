@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,13 @@ from vlrl.config import Config
 from vlrl.objective import Objective
 from vlrl.phase import Phase, build_phase
 from vlrl.registry import ConfigError, build, load_plugin_file
+from vlrl.rows import read_rows
 from vlrl.settings import Settings
-from vlrl.types import Completion, Rollout, Row
+from vlrl.tally import Tally
+from vlrl.types import Completion, Group, Rollout, Row
+
+
+log = logging.getLogger("vlrl")
 
 
 class Run:
@@ -66,14 +72,16 @@ class Run:
         self.policy: Any = None
         self.accelerator: Any = None
         self.optimizer: Any = None
-        self.scheduler: Any = None
-        self._data: dict[str, Any] = {}
+        self.recorder: Any = None
+        self.tally = Tally()
+        self.groups: list[Group] = []  # of the step just taken
+        self.cached_rows: dict[str, dict[str, Sequence[Row]]] = {}
         for index in range(len(self.phases)):
-            self._select(index)
+            self.select(index)
             for _, plugin in self.current.plugins():
                 plugin.check(self)
         self.engine.check(self)
-        self._select(0)
+        self.select(0)
 
     # --- phases -----------------------------------------------------------------------------------------------------------------------
 
@@ -90,7 +98,8 @@ class Run:
     def group_size(self) -> int:
         return self.settings.group_size
 
-    def _select(self, index: int) -> None:
+    def select(self, index: int) -> None:
+        """Point the slots at a phase's plug-ins, without setting anything up."""
         self.phase_index = index
         phase = self.current
         self.settings = phase.settings
@@ -104,51 +113,11 @@ class Run:
         """Make a phase the current one: its rows, its plug-ins (set up), its optimizer."""
         from vlrl.optim import make_optimizer
 
-        self._select(index)
-        self.rows = self.read("train", self.current.train)
+        self.select(index)
+        self.rows = read_rows(self, "train")
         make_optimizer(self)
         for _, plugin in self.current.plugins():
             plugin.setup(self)
-
-    # --- data -------------------------------------------------------------------------------------------------------------------------
-
-    def read(self, split: str, sources: Mapping[str, S.Source]) -> dict[str, Sequence[Row]]:
-        """Rows of each source, after the phase's `select` chain for training data. Raises ConfigError for rows that cannot be used."""
-        key = f"{self.phase_index}/{split}"
-        if key not in self._data:
-            out: dict[str, Sequence[Row]] = {}
-            for slot, source in sources.items():
-                rows: Any = source()
-                rows = rows if isinstance(rows, Sequence) else list(rows)
-                if split == "train":
-                    for select in self.current.maps["select"].values():
-                        rows = select(rows)
-                if not len(rows):
-                    raise ConfigError(f"data.{split}.{slot}: no rows")
-                out[slot] = rows
-            self._data[key] = out
-        return self._data[key]
-
-    def heldout_rows(self) -> dict[str, list[Row]]:
-        """Held-out rows of the current phase, by task."""
-        by_task: dict[str, list[Row]] = {}
-        for rows in self.read("heldout", self.current.heldout).values():
-            for row in rows:
-                by_task.setdefault(row.task, []).append(row)
-        return by_task
-
-    def check_rows(self, limit: int = 2000) -> None:
-        """Look at the first rows of every source of every phase: answers there, media there, scored by something. Raises ConfigError."""
-        from vlrl.rows import check_row
-
-        before = self.phase_index
-        for index in range(len(self.phases)):
-            self._select(index)
-            for split, sources in (("train", self.current.train), ("heldout", self.current.heldout)):
-                for slot, rows in self.read(split, sources).items():
-                    for i in range(min(limit, len(rows))):
-                        check_row(rows[i], f"data.{split}.{slot}", self)
-        self._select(before)
 
     # --- opening ----------------------------------------------------------------------------------------------------------------------
 
@@ -161,22 +130,6 @@ class Run:
         seed_everything(self.seed)
         self.policy = Policy(self.family, weights=weights, device=self.accelerator.device)
         self.engine.setup(self)
-
-    def check_lengths(self) -> None:
-        """Refuse rows whose prompt is longer than `max_prompt_tokens`: nothing is ever cut. Raises ConfigError with the row's id and length."""
-        for split, sources in (("train", self.current.train), ("heldout", self.current.heldout)):
-            for slot, rows in self.read(split, sources).items():
-                for i in range(min(64, len(rows))):
-                    self.check_length(self.scaffold(rows[i]), f"data.{split}.{slot}")
-
-    def check_length(self, prompt: Any, where: str = "data") -> None:
-        """The same for one prompt."""
-        length = len(self.policy.encode(prompt))
-        if length > self.settings.max_prompt_tokens:
-            raise ConfigError(
-                f"{where}: the prompt of row {prompt.row.id!r} has {length} tokens, max_prompt_tokens is {self.settings.max_prompt_tokens}; "
-                "raise it, lower the policy's max_pixels, or drop the row (prompts are never truncated)"
-            )
 
     def make_rollout(self, completion: Completion) -> Rollout:
         """A finished completion as a rollout of its prompt."""
@@ -207,6 +160,7 @@ class Run:
             "phase_step": self.phase_step,
             "seed": self.seed,
             "history": self.history,
+            "tally": self.tally.state_dict(),
             "plugins": {slot: state for slot, plugin in self.current.plugins() if (state := plugin.state_dict())},
             "engine": self.engine.state_dict(),
         }
@@ -215,6 +169,7 @@ class Run:
         """Undo `state_dict` after `enter`. Raises ConfigError if the state is of a plug-in that the config no longer has."""
         self.step, self.phase_step = state["step"], state["phase_step"]
         self.history = dict(state["history"])
+        self.tally.load_state_dict(state["tally"])
         plugins = dict(self.current.plugins())
         for slot, values in state["plugins"].items():
             if slot not in plugins:
@@ -222,8 +177,14 @@ class Run:
             plugins[slot].load_state_dict(values)
         self.engine.load_state_dict(state["engine"])
 
+    def warn(self, message: str) -> None:
+        """Say it once on the console and in events.jsonl."""
+        log.warning(message)
+        if self.recorder is not None:
+            self.recorder.event("warning", message=message)
+
     def close(self) -> None:
-        """Free engine and trackers."""
+        """Free the engine."""
         self.engine.close()
 
 

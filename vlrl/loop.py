@@ -1,0 +1,162 @@
+"""The whole control flow of a step: collect, score, assign, train.
+
+    rows -> prompts -> rollouts -> rewards -> advantages -> loss -> optimizer step -> weights back to the engine
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vlrl.batch import Mini, split_micros, split_minis, totals_of
+from vlrl.dist import all_groups, gather, total
+from vlrl.objective import Sums, add_sums, means
+from vlrl.optim import backward, optimizer_step
+from vlrl.registry import ConfigError
+from vlrl.rows import check_length
+from vlrl.scoring import score
+from vlrl.stages import Denominators
+from vlrl.tally import finish
+from vlrl.tensors import add_signals, loss_inputs, nothing
+from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
+
+__all__ = ["assign", "collect", "learn", "score", "train_step"]
+
+
+def collect(run: Run) -> list[Group]:
+    """This rank's share of a step's groups: sampled, scored, shaped, gated; refilled until all ranks together have `prompts_per_step`."""
+    settings, accelerator = run.settings, run.accelerator
+    rank, world = accelerator.process_index, accelerator.num_processes
+    kept: list[Group] = []
+    reasons: Counter[str] = Counter()
+    missing = settings.prompts_per_step
+    for _ in range(settings.collect_rounds):
+        rows = run.sampler(missing)[rank::world]
+        groups = sample(run, rows)
+        run.tally.sampled.extend(groups)
+        kept += admit(run, groups, reasons)
+        missing = settings.prompts_per_step - int(total(accelerator, [len(kept)])[0])
+        if missing <= 0:
+            break
+    run.tally.count({f"gate/{reason}": float(n) for reason, n in reasons.items()})
+    return kept
+
+
+def sample(run: Run, rows: Sequence) -> list[Group]:
+    """Rows to scored groups."""
+    prompts = [run.scaffold(row) for row in rows]
+    for prompt in prompts:
+        check_length(run, prompt)
+    counts = run.budget(prompts, len(prompts) * run.settings.group_size)
+    groups = run.strategy(prompts, counts, run)
+    for index, group in enumerate(groups):
+        group.id = group.id or f"{run.step}/{run.accelerator.process_index}/{len(run.tally.sampled) + index}"
+    score(groups, run)
+    return groups
+
+
+def admit(run: Run, groups: Sequence[Group], reasons: Counter[str]) -> list[Group]:
+    """Shape the rewards and let the gates decide. Every dropped group is counted under its reason."""
+    early = [*run.shape.values(), *run.gate.values()]
+    survivors = [group for group in groups if len(group)]
+    reasons["no survivors"] += len(groups) - len(survivors)
+    if any(part.needs for part in early):
+        add_signals(run, survivors, sorted({name for part in early for name in part.needs}))
+    kept = []
+    for group in survivors:
+        for shape in run.shape.values():
+            for rollout, value in zip(group, shape(group), strict=True):
+                rollout.reward = float(value)
+        verdicts = [gate(group) for gate in run.gate.values()]
+        refused = next((verdict.reason or "dropped" for verdict in verdicts if not verdict.keep), None)
+        if refused is None:
+            kept.append(group)
+        else:
+            reasons[refused] += 1
+    return kept
+
+
+def assign(groups: Sequence[Group], run: Run) -> None:
+    """Advantages (from the groups of all ranks) and their spread over tokens, written into the rollouts."""
+    needs = sorted({*run.advantage.needs, *run.credit.needs})
+    if needs and groups:
+        add_signals(run, groups, needs)
+    everyone, own = all_groups(run.accelerator, groups)
+    values = run.advantage(everyone) if everyone else []
+    for group, advantages in zip(groups, values[own], strict=True):
+        tokens = run.credit(group, advantages)
+        for rollout, advantage, per_token in zip(group, advantages, tokens, strict=True):
+            if len(per_token) != len(rollout):
+                raise ConfigError(f"credit {run.credit.name!r} gave {len(per_token)} values for {len(rollout)} tokens")
+            rollout.advantage, rollout.advantages = float(advantage), list(per_token)
+
+
+def minis(groups: Sequence[Group], run: Run, iteration: int) -> list[Mini]:
+    """The step's groups as optimizer steps of micro-batches. All ranks make as many of both, with fillers that weigh nothing."""
+    settings = run.settings
+    order = list(range(len(groups)))
+    if settings.minibatches > 1:
+        random.Random(f"{run.seed}/{run.step}/{iteration}").shuffle(order)
+    parts = list(split_minis(groups, settings.minibatches, order))
+    count = max(rank[0] for rank in gather(run.accelerator, [len(parts)]))
+    out = []
+    for index in range(count):
+        part = parts[index] if index < len(parts) else []
+        totals = Denominators(*(max(value, 1.0) for value in total(run.accelerator, totals_of(part))))
+        live = [group for group in part if not run.objective.skips_zero or any(a for r in group for a in r.advantages)]
+        run.tally.count({"skipped_groups": float(len(part) - len(live))})
+        micros = split_micros(live, settings.micro_tokens, run.policy.cost)
+        most = max(rank[0] for rank in gather(run.accelerator, [len(micros)]))
+        micros += [[] for _ in range(max(most, 1) - len(micros))]
+        out.append(Mini(micros, totals))
+    return out
+
+
+def learn(groups: Sequence[Group], run: Run) -> Sums:
+    """All optimizer steps of a collected batch. Returns metric sums of this rank."""
+    sums: Sums = {}
+    run.tally.updates = 0
+    off_policy = run.settings.iterations * run.settings.minibatches > 1 and run.strategy.samples
+    if off_policy and groups:
+        add_signals(run, groups, ["old_logp"])
+    for iteration in range(run.settings.iterations):
+        for mini in minis(groups, run, iteration):
+            for index, micro in enumerate(mini.micros):
+                x = loss_inputs(run, micro) if micro else nothing(run)
+                loss, metrics = run.objective(x, mini.totals)
+                backward(run, loss, last=index == len(mini.micros) - 1)
+                if micro:
+                    add_sums(sums, metrics)
+            update = optimizer_step(run)
+            add_sums(sums, {key: (value, 1.0) for key, value in update.items()} if run.accelerator.is_main_process else {})
+    return sums
+
+
+def train_step(run: Run) -> dict[str, float]:
+    """One step of the synchronous loop. Returns the numbers for the log, equal on all ranks."""
+    run.step += 1
+    run.tally.begin()
+    groups = collect(run)
+    if run.replay is not None:
+        groups = run.replay(groups)
+    assign(groups, run)
+    run.groups = list(groups)
+    if total(run.accelerator, [len(groups)])[0] == 0:
+        run.warn(f"step {run.step}: no group survived the gates and the scorer, so nothing was learned; see the gate/* counters")
+        return finish(run, {})
+    sums = learn(groups, run)
+    run.policy.version += 1
+    run.engine.sync(run.policy)
+    return finish(run, means(_over_ranks(run, sums)))
+
+
+def _over_ranks(run: Run, sums: Sums) -> Sums:
+    merged: Sums = {}
+    for (part,) in gather(run.accelerator, [sums]):
+        add_sums(merged, part)
+    return merged

@@ -1,0 +1,98 @@
+"""Accelerator, optimizer, schedule: one optimizer step, on one process or many."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from vlrl.registry import ConfigError
+from vlrl.settings import Optimizer
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from vlrl.run import Run
+
+
+def make_accelerator(run: Run) -> Accelerator:
+    """Accelerate's view of the devices, with the run's trackers. Communication is gloo where there is no GPU."""
+    from accelerate import Accelerator, InitProcessGroupKwargs
+
+    handlers = [] if torch.cuda.is_available() else [InitProcessGroupKwargs(backend="gloo")]
+    return Accelerator(kwargs_handlers=handlers, log_with=list(run.settings.watch.trackers) or None, project_dir=str(run.output))
+
+
+def _optimizer_class(kind: str) -> tuple[Any, dict[str, Any]]:
+    if kind == "sgd":
+        return torch.optim.SGD, {}
+    if kind == "adamw":
+        return torch.optim.AdamW, {}
+    try:
+        import bitsandbytes
+    except ImportError:
+        raise ConfigError(f"optimizer.kind: {kind!r} needs bitsandbytes; `pip install bitsandbytes`, or use 'adamw'") from None
+    names = {"adamw_8bit": "AdamW8bit", "paged_adamw": "PagedAdamW", "paged_adamw_8bit": "PagedAdamW8bit"}
+    return getattr(bitsandbytes.optim, names[kind]), {}
+
+
+def learning_rate_factor(settings: Optimizer, step: int, steps: int) -> float:
+    """The factor on `lr` at optimizer step `step` (0-based) of `steps`: linear warm-up, then constant, linear or cosine decay to `min_lr_share`."""
+    if step < settings.warmup:
+        return (step + 1) / settings.warmup
+    share = (step - settings.warmup) / max(1, steps - settings.warmup)
+    floor = settings.min_lr_share
+    table = {
+        "constant": 1.0,
+        "linear": floor + (1 - floor) * (1 - share),
+        "cosine": floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, share))),
+    }
+    return table[settings.schedule]
+
+
+def make_optimizer(run: Run) -> None:
+    """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to accelerate."""
+    settings = run.settings.optimizer
+    policy = run.policy
+    policy.unwrap_in_place(run.accelerator)
+    groups = run.tune(policy)
+    if not any(len(group["params"]) for group in groups):
+        raise ConfigError(f"tune: {run.tune.name!r} leaves nothing to train in phase {run.phase!r}")
+    cls, extra = _optimizer_class(settings.kind)
+    betas = {} if settings.kind == "sgd" else {"betas": tuple(settings.betas), "eps": settings.eps}
+    for group in groups:
+        group.setdefault("lr", settings.lr)
+    optimizer = cls(groups, lr=settings.lr, weight_decay=settings.weight_decay, **betas, **extra)
+    for group in optimizer.param_groups:
+        group["base_lr"] = group["lr"]
+    policy.model, run.optimizer = run.accelerator.prepare(policy.model, optimizer)
+
+
+def backward(run: Run, loss: torch.Tensor, last: bool) -> None:
+    """Accumulate; gradients cross ranks only with the last micro-batch. Totals are global, so the mean that DDP takes becomes a sum here."""
+    accelerator = run.accelerator
+    loss = loss * accelerator.num_processes
+    accelerator.gradient_state._set_sync_gradients(last)
+    accelerator.backward(loss)
+
+
+def optimizer_step(run: Run) -> dict[str, float]:
+    """Clip, step, zero. Returns the gradient norm before clipping and the learning rate. Raises FloatingPointError for a gradient that is not finite."""
+    settings = run.settings
+    optimizer = settings.optimizer
+    per_step = settings.minibatches * settings.iterations
+    index = run.phase_step * per_step + run.tally.updates
+    factor = learning_rate_factor(optimizer, index, settings.steps * per_step)
+    for group in run.optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor
+    params = [p for group in run.optimizer.param_groups for p in group["params"]]
+    limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
+    norm = run.accelerator.clip_grad_norm_(params, limit)
+    norm = float(norm) if norm is not None else float("nan")
+    if norm != norm and not run.policy.sharded or math.isinf(norm):
+        raise FloatingPointError(f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts")
+    run.optimizer.step()
+    run.optimizer.zero_grad()
+    run.tally.updates += 1
+    return {"grad_norm": norm, "lr": optimizer.lr * factor}

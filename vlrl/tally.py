@@ -1,0 +1,79 @@
+"""What a step counts, and the numbers it ends in."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vlrl.dist import all_groups, gather
+from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
+
+
+class Tally:
+    """Counters of the current step (`counts`, the groups `sampled`, optimizer `updates`) and of the run so far (`scored`, `score_errors`)."""
+
+    def __init__(self) -> None:
+        self.scored = 0
+        self.score_errors = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a step."""
+        self.counts: dict[str, float] = defaultdict(float)
+        self.sampled: list[Group] = []
+        self.updates = 0
+
+    def count(self, values: Mapping[str, float]) -> None:
+        """Add to this step's counters; they are summed over ranks for the log."""
+        for name, value in values.items():
+            self.counts[name] += value
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scored": self.scored, "score_errors": self.score_errors}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.scored, self.score_errors = state["scored"], state["score_errors"]
+
+
+def finish(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
+    """The step's numbers from all ranks; lets the sampler, the probes and the callbacks see its groups."""
+    everyone, _ = all_groups(run.accelerator, run.groups)
+    sampled, _ = all_groups(run.accelerator, run.tally.sampled)
+    metrics = dict(learned)
+    for counts in gather(run.accelerator, [dict(run.tally.counts)]):
+        for name, value in counts[0].items():
+            metrics[name] = metrics.get(name, 0.0) + value
+    metrics.update(describe(sampled, everyone))
+    metrics["reward/errors"] = float(sum(part[0] for part in gather(run.accelerator, [run.tally.score_errors])))
+    run.sampler.observe(sampled)
+    for slot, probe in run.probes.items():
+        metrics.update({f"{slot}/{name}" if slot != name else name: float(value) for name, value in probe(everyone).items()})
+    for _, plugin in run.current.plugins():
+        metrics.update({name: float(value) for name, value in plugin.metrics().items()})
+    metrics.update(run.engine.metrics())
+    for slot, callback in run.callbacks.items():
+        metrics.update({f"{slot}/{name}": float(value) for name, value in callback(run, everyone).items()})
+    return metrics
+
+
+def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, float]:
+    """Rewards and lengths of everything sampled in a step; how much of it was trained on."""
+    rollouts = [rollout for group in sampled for rollout in group]
+    out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(sum(len(r) for g in trained for r in g))}
+    if not rollouts:
+        return out
+    out["reward/total"] = _mean([rollout.reward for rollout in rollouts])
+    for slot in sorted({slot for rollout in rollouts for slot in rollout.rewards}):
+        out[f"reward/{slot}"] = _mean([rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards])
+    lengths = [len(rollout) for rollout in rollouts]
+    out |= {"length/mean": _mean(lengths), "length/max": float(max(lengths)), "truncated": _mean([float(r.truncated) for r in rollouts])}
+    out["zero_variance"] = _mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])
+    return out
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(sum(values) / len(values))
