@@ -1,0 +1,85 @@
+"""Qwen2.5-VL: M-RoPE over (time, height, width), window attention in the vision tower, boxes in pixels after the resize.
+
+Source: Qwen2.5-VL technical report, arXiv:2502.13923 (absolute coordinates, sec. 2.1; absolute time, sec. 2.1.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vlrl.policy.encoded import Features
+from vlrl.policy.families._vision import VisionFamily
+from vlrl.policy.family import base
+from vlrl.policy.tiny import SPECIAL, Tiny, qwen_tokenizer
+from vlrl.registry import register
+from vlrl.types import Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVL(VisionFamily):
+    """What the Qwen-VL generations share: their tokens, grids and rotary positions."""
+
+    units: ClassVar[str] = "seen"
+    image_token: ClassVar[str] = "<|image_pad|>"
+    video_token: ClassVar[str] = "<|video_pad|>"
+    special: ClassVar[tuple[str, ...]] = SPECIAL[9:]
+
+    def seen_size(self, processor: Any, tensors: dict[str, Tensor], kind: str) -> tuple[int, int]:
+        _, height, width = tensors[f"{kind}_grid_thw"][0].tolist()
+        patch = processor.image_processor.patch_size
+        return width * patch, height * patch
+
+    def positions(self, model: nn.Module, ids: list[int], types: list[int], features: Sequence[Features]) -> tuple[Tensor, int]:
+        grids = {kind: [f.tensors[f"{kind}_grid_thw"] for f in features if f.kind == kind] for kind in ("image", "video")}
+        seconds = [f.tensors["second_per_grid_ts"] for f in features if "second_per_grid_ts" in f.tensors]
+        extra = {"second_per_grid_ts": torch.cat([torch.as_tensor(s, dtype=torch.float32).flatten() for s in seconds])} if seconds else {}
+        positions, delta = base(model).model.get_rope_index(
+            torch.tensor([ids]),
+            mm_token_type_ids=torch.tensor([types]),
+            **{f"{kind}_grid_thw": torch.cat(grid) for kind, grid in grids.items() if grid},
+            **extra,
+        )
+        return positions[:, 0], len(ids) + int(delta)
+
+    def tiny_processor(self, tiny: Tiny, processor_class: type, image_class: type, video_class: type, merge: int = 2) -> Any:
+        tokenizer = qwen_tokenizer(tiny.vocabulary)
+        unit = (tiny.patch * merge) ** 2
+        sizes = {"patch_size": tiny.patch, "merge_size": merge}
+        image = image_class(**sizes, size={"shortest_edge": unit, "longest_edge": 1280 * unit})
+        video = video_class(**sizes, size={"shortest_edge": unit, "longest_edge": 768 * unit}, cap_pixels_per_frame=True)
+        return processor_class(image_processor=image, tokenizer=tokenizer, video_processor=video, chat_template=tokenizer.chat_template)
+
+    def tiny_ids(self, tokenizer: Any) -> dict[str, int]:
+        names = {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
+        names |= {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
+        return {name: tokenizer.convert_tokens_to_ids(token) for name, token in names.items()}
+
+
+@register("qwen2_5_vl")
+@dataclass(frozen=True, kw_only=True)
+class Qwen25VL(QwenVL):
+    """Qwen2.5-VL (3B, 7B, 32B, 72B and fine-tunes of them). Coordinates are pixels of the resized picture."""
+
+    def build(self, tiny: Tiny) -> tuple[Any, Any]:
+        from transformers import (
+            Qwen2_5_VLConfig,
+            Qwen2_5_VLForConditionalGeneration,
+            Qwen2_5_VLProcessor,
+            Qwen2VLImageProcessor,
+            Qwen2VLVideoProcessor,
+        )
+
+        processor = self.tiny_processor(tiny, Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor)
+        vision = {
+            "depth": tiny.vision_layers, "hidden_size": tiny.vision_hidden, "intermediate_size": 2 * tiny.vision_hidden, "num_heads": tiny.vision_heads,
+            "patch_size": tiny.patch, "out_hidden_size": tiny.hidden, "window_size": 8 * tiny.patch, "tokens_per_second": 2,
+            "fullatt_block_indexes": [tiny.vision_layers - 1], "initializer_range": tiny.std,
+        }  # fmt: skip
+        text = tiny.text(processor.tokenizer) | {"rope_parameters": tiny.mrope()}
+        config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tiny.tie, **self.tiny_ids(processor.tokenizer))
+        return self.make(Qwen2_5_VLForConditionalGeneration, config), processor

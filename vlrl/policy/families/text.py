@@ -1,0 +1,42 @@
+"""Text-only causal language models (Qwen2, Qwen3, Llama and others that `AutoModelForCausalLM` loads with rotary positions)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vlrl.policy.encoded import Features
+from vlrl.policy.family import DTYPES, Family
+from vlrl.policy.tiny import Tiny, qwen_tokenizer
+from vlrl.registry import ConfigError, register
+from vlrl.types import Media
+
+KINDS = ("qwen2", "qwen3", "llama")
+
+
+@register("text")
+@dataclass(frozen=True, kw_only=True)
+class Text(Family):
+    """A causal LM that reads no media; no vision code is run. `tiny.kind` is "qwen2" (default), "qwen3" or "llama"."""
+
+    sees = False
+
+    def load(self) -> tuple[Any, Any]:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        options = {"revision": self.revision}
+        model = AutoModelForCausalLM.from_pretrained(self.model, dtype=DTYPES[self.dtype], attn_implementation=self.kernel, **options)
+        return model, AutoTokenizer.from_pretrained(self.model, **options)
+
+    def build(self, tiny: Tiny) -> tuple[Any, Any]:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        kind = tiny.kind or "qwen2"
+        if kind not in KINDS:
+            raise ConfigError(f"policy.tiny.kind: {kind!r} is not one of {', '.join(KINDS)}")
+        tokenizer = qwen_tokenizer(tiny.vocabulary)
+        config = AutoConfig.for_model(kind, **tiny.text(tokenizer), head_dim=tiny.hidden // tiny.heads)
+        return AutoModelForCausalLM.from_config(config, attn_implementation=self.kernel), tokenizer
+
+    def process(self, processor: Any, medium: Media) -> Features:
+        raise ConfigError(f"policy: {self.name!r} reads no {medium.kind}s; use a vision family, or rows without media")

@@ -1,0 +1,157 @@
+"""A model family: how to load or build it, encode its prompts, place its tokens, and run it. One small file per family in `families/`.
+
+Shape legend: B rows, L tokens of a row, A rotary axes, H hidden size, V vocabulary, N completion tokens.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vlrl.policy.encoded import Features, Seen
+from vlrl.policy.packing import Layout, may_attend
+from vlrl.policy.tiny import Tiny
+from vlrl.registry import ConfigError
+from vlrl.stages import Stage
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from vlrl.types import Media
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family(Stage):
+    """What is common to all families.
+
+    `model` is a hub id or a folder; without it `tiny` says how small a random model to build. `min_pixels` / `max_pixels` bound a picture, and
+    `video_max_pixels` a video frame, after the processor's resize. `layout` "packed" runs a group as one sequence (the prompt once),
+    "padded" every rollout with a prompt of its own. `checkpointing` recomputes activations in the backward pass. `cache_mb` is what processed
+    media may take. `attn` is the attention kernel: "sdpa", "flex" (block masks, CUDA), "eager", "flash_attention_2".
+    """
+
+    kind: ClassVar[str] = "family"
+    home: ClassVar[str] = "vlrl.policy.families"
+    packs: ClassVar[bool] = True  # False: packing cannot hold for this family, the padded layout is used, with a warning
+    sees: ClassVar[bool] = True  # has a vision tower
+    model: str = ""
+    revision: str = "main"
+    tiny: Tiny | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    layout: Literal["packed", "padded"] = "packed"
+    attn: Literal["sdpa", "flex", "eager", "flash_attention_2"] = "sdpa"
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    video_max_pixels: int | None = None
+    checkpointing: bool = False
+    cache_mb: int = 1024
+    chunk: int = 1024  # completion tokens whose logits are alive at a time
+    chat_template: str = ""  # a Jinja template that replaces the model's own
+    adapter: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.model and self.tiny is None:
+            raise ConfigError(f"policy: {self.name!r} needs `model` (a hub id or a folder) or `tiny` (sizes of a random model)")
+
+    # --- making it ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> str:
+        """`attn` under the name that transformers knows it by."""
+        return "flex_attention" if self.attn == "flex" else self.attn
+
+    def bound(self, processor: Any) -> None:
+        """Put pixel bounds into a processor."""
+
+    @abstractmethod
+    def load(self) -> tuple[PreTrainedModel, Any]:
+        """(model, processor) of `self.model`. The processor of a text family is its tokenizer."""
+
+    @abstractmethod
+    def build(self, tiny: Tiny) -> tuple[PreTrainedModel, Any]:
+        """(model, processor) with random weights, without any download."""
+
+    # --- prompts --------------------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def process(self, processor: Any, medium: Media) -> Features:
+        """Decode and process one picture or video."""
+
+    def placeholders(self, processor: Any) -> dict[str, str]:
+        """The text that the chat template writes for a medium, by kind; `process` says which ids it becomes."""
+        return {}
+
+    def forbidden(self, processor: Any) -> set[int]:
+        """Ids that may never be sampled: they stand for media."""
+        return set()
+
+    def types(self, processor: Any, features: Features) -> list[int]:
+        """Per token of `features.ids`: 1 or 2 where it is replaced by what the vision tower saw (picture, video), 0 where it is text."""
+        return [0] * len(features.ids)
+
+    def positions(self, model: nn.Module, ids: list[int], types: list[int], features: Sequence[Features]) -> tuple[Tensor, int]:
+        """Rotary positions of a prompt, (L,) or (A, L), and the position of the first completion token (then + 1 per token)."""
+        return torch.arange(len(ids)), len(ids)
+
+    # --- running it -----------------------------------------------------------------------------------------------------------------
+
+    def look(self, model: nn.Module, features: Sequence[Features]) -> list[Seen]:
+        """Run the vision tower once over these media (of any kinds)."""
+        raise ConfigError(f"policy: {self.name!r} reads no pictures; use a vision family, or rows without media")
+
+    def masks(self, model: nn.Module, layout: Layout) -> Any:
+        """What `hidden` takes as `mask` for these rows."""
+        text = base(model).config.get_text_config()
+        table: dict[str, Tensor | None] = {"full_attention": may_attend(layout.order_RL, layout.segment_RL) if layout.branches else None}
+        if "sliding_attention" in (getattr(text, "layer_types", None) or ()):
+            table["sliding_attention"] = may_attend(layout.order_RL, layout.segment_RL, text.sliding_window)
+        return table
+
+    def hidden(
+        self,
+        model: nn.Module,
+        ids_BL: Tensor,
+        positions: Tensor,
+        mask: Any = None,
+        seen: Sequence[Seen] = (),
+        kinds: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> tuple[Tensor, Any]:
+        """Last hidden states (B, L, H), and the KV cache (None unless `use_cache=True` or `past_key_values` is given).
+
+        `positions` is (B, L) or (A, B, L). `mask` is None (causal), (B, past + L) ones and zeros, or what `masks` returns. `seen` are the media of
+        the rows, row by row in order, `kinds` their kinds: one entry for each time a picture stands in `ids_BL`.
+        """
+        if seen:
+            kwargs["mm_encoder_outputs"] = {kind: self.outputs([s for s, k in zip(seen, kinds) if k == kind]) for kind in sorted(set(kinds))}
+        kwargs.setdefault("use_cache", kwargs.get("past_key_values") is not None)
+        out = base(model).model(input_ids=ids_BL, position_ids=positions, attention_mask=mask, **kwargs)
+        return out.last_hidden_state, out.past_key_values
+
+    def outputs(self, seen: Sequence[Seen]) -> Any:
+        """Media as the model's own forward takes them when they are computed already."""
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+        return BaseModelOutputWithPooling(pooler_output=tuple(s.embeds_NH for s in seen))
+
+    def logits(self, model: nn.Module, hidden: Tensor) -> Tensor:
+        """(..., H) -> (..., V)."""
+        return base(model).get_output_embeddings()(hidden)
+
+
+def base(model: nn.Module) -> Any:
+    """The plain transformers model inside DDP, DeepSpeed, FSDP or PEFT wrappers."""
+    while True:
+        if hasattr(model, "get_base_model"):
+            model = model.get_base_model()  # type: ignore[operator]
+        elif hasattr(model, "module") and isinstance(model.module, nn.Module) and not hasattr(model, "get_output_embeddings"):
+            model = model.module
+        else:
+            return model

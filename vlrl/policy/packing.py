@@ -1,0 +1,100 @@
+"""A batch of completions as rows of tokens: packed (each prompt once, its completions after it) or padded (a prompt per completion).
+
+    row:      p p p p | a a a | b b | c c c c | pad       a, b, c attend to p and to themselves
+    position: 0 1 2 3 | 4 5 6 | 4 5 | 4 5 6 7 | 0
+
+The last token of a completion predicts nothing, so it is not in the row.
+
+Shape legend: B completions, T longest completion, R rows, L tokens of a row, A rotary axes, N scored completion tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vlrl.policy.encoded import Encoded
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rows of tokens, and where the scored completion tokens are in them."""
+
+    ids_RL: Tensor
+    positions: Tensor  # (R, L) or (A, R, L)
+    order_RL: Tensor  # place in its own sequence: a completion's tokens go on counting where the prompt ends
+    segment_RL: Tensor  # 0 prompt, k >= 1 the row's k-th completion, -1 padding
+    types_RL: Tensor  # 0 text, 1 picture, 2 video
+    source_N: Tensor  # index into the R * L hidden states: the one that predicts the token
+    target_N: Tensor  # index into the B * T completion tokens
+    rows: tuple[int, ...]  # the prompt of each row
+
+    @property
+    def branches(self) -> bool:
+        """Whether some row holds several completions, so that plain causal attention is not enough."""
+        return bool((self.segment_RL > 1).any())
+
+    def to(self, device: torch.device | str) -> Layout:
+        moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(self).items()}
+        return Layout(**moved)
+
+
+def lay_out(prompts: Sequence[Encoded], prompt_B: Sequence[int], ids: Sequence[Sequence[int]], scored: Sequence[Sequence[int]], width: int,
+            pad_id: int, packed: bool) -> Layout:  # fmt: skip
+    """Rows for completions `ids[b]` of prompts `prompt_B[b]`. `scored[b]` are the places of the tokens whose log-prob is wanted; `width` is T."""
+    members: list[list[int]] = [[] for _ in prompts]
+    for b, p in enumerate(prompt_B):
+        members[p].append(b)
+    rows = [(p, group) for p, group in enumerate(members) if group] if packed else [(p, [b]) for b, p in enumerate(prompt_B)]
+    length = max(len(prompts[p]) + sum(len(ids[b]) - 1 for b in group) for p, group in rows)
+    axes = prompts[0].positions.shape[:-1]
+    shape = (len(rows), length)
+    ids_RL, types_RL = torch.full(shape, pad_id), torch.zeros(shape, dtype=torch.long)
+    order_RL, segment_RL = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
+    positions = torch.zeros(*axes, *shape, dtype=torch.long)
+    source, target = [], []
+    for r, (p, group) in enumerate(rows):
+        prompt, at = prompts[p], len(prompts[p])
+        ids_RL[r, :at], types_RL[r, :at] = torch.tensor(prompt.ids), torch.tensor(prompt.types)
+        order_RL[r, :at], segment_RL[r, :at], positions[..., r, :at] = torch.arange(at), 0, prompt.positions
+        for k, b in enumerate(group, start=1):
+            n = len(ids[b]) - 1
+            ids_RL[r, at : at + n] = torch.tensor(ids[b][:n], dtype=torch.long)
+            order_RL[r, at : at + n] = torch.arange(n) + len(prompt)
+            segment_RL[r, at : at + n] = k
+            positions[..., r, at : at + n] = torch.arange(n) + prompt.next_position
+            for t in scored[b]:
+                source.append(r * length + (at + t - 1 if t else len(prompt) - 1))
+                target.append(b * width + t)
+            at += n
+    long = torch.long
+    return Layout(ids_RL, positions, order_RL, segment_RL, types_RL, torch.tensor(source, dtype=long), torch.tensor(target, dtype=long),
+                  tuple(p for p, _ in rows))  # fmt: skip
+
+
+def pictures(types_RL: Tensor) -> Tensor:
+    """(R, L): 1, 2, ... for the tokens of the first, second, ... run of picture tokens of a row; 0 for text."""
+    inside = types_RL > 0
+    before = torch.nn.functional.pad(inside, (1, 0))[:, :-1]
+    return (inside & ~before).long().cumsum(-1) * inside
+
+
+def may_attend(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, picture_RL: Tensor | None = None) -> Tensor:
+    """(R, 1, L, L) bool: may query q see key k? A token sees the prompt and its own completion, up to itself.
+
+    `window` limits how far back (in its own sequence); `picture_RL` lets the tokens of one picture see each other in both directions.
+    Padding sees the prompt, so that no softmax is empty.
+    """
+    order_q, order_k = order_RL[:, :, None], order_RL[:, None, :]
+    segment_q, segment_k = segment_RL[:, :, None], segment_RL[:, None, :]
+    length = order_RL.shape[1]
+    earlier = torch.ones(length, length, dtype=torch.bool, device=order_RL.device).tril()
+    see = earlier & ((segment_k == 0) | (segment_k == segment_q))
+    if window is not None:
+        see = see & ((order_q - order_k < window) | (segment_q < 0))
+    if picture_RL is not None:
+        see = see | ((picture_RL[:, :, None] == picture_RL[:, None, :]) & (picture_RL[:, :, None] > 0))
+    return see[:, None]

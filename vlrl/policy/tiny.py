@@ -1,0 +1,102 @@
+"""Tiny random models need a tokenizer and a chat template of their own: byte-level BPE over a few everyday words, nothing downloaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+SPECIAL = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>",
+    "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
+)  # fmt: skip
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")  # single tokens, kept when special ones are left out
+
+# What the merges are learned from: prompts stay short, and every other text still has its bytes.
+WORDS = """
+system user assistant You are a helpful assistant. Answer the question. Give the final answer in the tags as a number, letter or box.
+How many digits are there in the picture? Which digit is in this image? Find the digit and give its box in pixels. Where is it?
+The picture was cut into pieces and shuffled. Say which piece is shown at each place, row by row, from the top left to the bottom right.
+Which way does the digit move in the video? left right up down first second before after What comes first?
+What is the sum of these numbers? Compute plus minus times. Think step by step, then answer. Choose one of these options: A B C D
+Each person is a knight or a knave. A knight always tells the truth and a knave always lies. says that we both is not Who is what? yes no
+"""
+
+# Roles between <|im_start|> and <|im_end|>; media as pads between vision marks, as in the Qwen-VL models.
+TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message.role + '\n' -}}"
+    "{%- if message.content is string -%}{{- message.content -}}"
+    "{%- else -%}{%- for part in message.content -%}"
+    "{%- if part.type == 'image' -%}{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}"
+    "{%- elif part.type == 'video' -%}{{- '<|vision_start|><|video_pad|><|vision_end|>' -}}"
+    "{%- else -%}{{- part.text -}}{%- endif -%}"
+    "{%- endfor -%}{%- endif -%}"
+    "{{- '<|im_end|>\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
+)
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """Sizes of a random model. `vision_*` are ignored by text families; `seed` makes the weights."""
+
+    hidden: int = 64
+    layers: int = 2
+    heads: int = 4
+    kv_heads: int = 2
+    intermediate: int = 192
+    vision_hidden: int = 64
+    vision_layers: int = 2
+    vision_heads: int = 4
+    patch: int = 14
+    vocabulary: int = 512
+    tie: bool = True
+    std: float = 0.02
+    kind: str = ""  # which architecture, for families that cover several ("qwen2", "qwen3")
+    seed: int = 0
+
+    def text(self, tokenizer: Any) -> dict[str, Any]:
+        """The language model's part of a transformers config."""
+        return {
+            "vocab_size": len(tokenizer), "hidden_size": self.hidden, "intermediate_size": self.intermediate, "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads, "max_position_embeddings": 32768,
+            "initializer_range": self.std, "tie_word_embeddings": self.tie, "pad_token_id": tokenizer.pad_token_id,
+            "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None,
+        }  # fmt: skip
+
+    def mrope(self) -> dict[str, Any]:
+        """Rotary parameters with the axes (time, height, width) sharing the frequencies in the proportion 2 : 3 : 3."""
+        half = self.hidden // self.heads // 2
+        side = half * 3 // 8
+        return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [half - 2 * side, side, side]}
+
+
+@lru_cache(maxsize=4)
+def merges_of(vocabulary: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """(vocab, merges) of a byte-level BPE with `vocabulary` ids, special tokens not among them."""
+    import json
+
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, min_frequency=1, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    tokenizer.train_from_iterator([WORDS], trainer)
+    state = json.loads(tokenizer.to_str())["model"]
+    return state["vocab"], [tuple(pair) for pair in state["merges"]]
+
+
+def qwen_tokenizer(vocabulary: int, special: tuple[str, ...] = SPECIAL, template: str = TEMPLATE, **kwargs: Any) -> Any:
+    """A Qwen2 tokenizer with about `vocabulary` ids in all, `TAGS` among them, each a single token."""
+    from tokenizers import AddedToken
+    from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
+
+    vocab, merges = merges_of(max(256, vocabulary - len(special) - len(TAGS)))
+    tokenizer = Qwen2Tokenizer(vocab=dict(vocab), merges=list(merges), eos_token="<|im_end|>", pad_token="<|endoftext|>", **kwargs)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(special)})
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    tokenizer.chat_template = template
+    return tokenizer
