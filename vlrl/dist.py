@@ -31,7 +31,8 @@ def total(accelerator: Accelerator, values: Sequence[float]) -> list[float]:
 def light(group: Group) -> Group:
     """A copy without media, cheap to send to other ranks."""
     prompt = replace(group.prompt, images=(), videos=(), train=None, row=replace(group.prompt.row, images=(), videos=()))
-    return Group(prompt, [replace(rollout, prompt=prompt) for rollout in group], group.id, group.info)
+    strip = lambda rollouts: [replace(rollout, prompt=prompt) for rollout in rollouts]  # noqa: E731
+    return Group(prompt, strip(group.rollouts), group.id, group.info, strip(group.untrained))
 
 
 def all_groups(accelerator: Accelerator, groups: Sequence[Group]) -> tuple[list[Group], slice]:

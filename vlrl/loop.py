@@ -72,6 +72,7 @@ def admit(run: Run, groups: Sequence[Group], reasons: Counter[str]) -> list[Grou
         for shape in run.shape.values():
             for rollout, value in zip(group, shape(group), strict=True):
                 rollout.reward = float(value)
+        group.set_untrained_aside()
         verdicts = [gate(group) for gate in run.gate.values()]
         refused = next((verdict.reason or "dropped" for verdict in verdicts if not verdict.keep), None)
         if refused is None:
