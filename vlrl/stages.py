@@ -246,6 +246,7 @@ class Field(Stage):
     kind: ClassVar[str] = "field"
     home: ClassVar[str] = "vlrl.methods.field"
     in_forward: ClassVar[bool] = False
+    reads_hidden: ClassVar[bool] = False  # with in_forward: `from_hidden` instead of `from_logits`
 
     def __call__(self, policy: Policy, batch: TokenBatch) -> Tensor:
         """(B, T), or (B, T, K)."""
@@ -254,6 +255,10 @@ class Field(Stage):
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
         """(N,) or (N, K) from temperature-scaled float32 logits of N completion positions."""
         raise NotImplementedError(f"field {self.name!r} is computed in a pass of its own")
+
+    def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
+        """Like `from_logits`, for a field that sets `reads_hidden`: from the last hidden states that predict the N tokens."""
+        raise NotImplementedError(f"field {self.name!r} reads no hidden states")
 
 
 class Surrogate(Stage):
