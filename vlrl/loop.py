@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vlrl.batch import Mini, split_micros, split_minis, totals_of
@@ -19,7 +20,7 @@ from vlrl.rows import check_length
 from vlrl.scoring import score
 from vlrl.stages import Denominators
 from vlrl.tally import finish
-from vlrl.tensors import add_signals, loss_inputs, nothing
+from vlrl.tensors import add_signals, cost, loss_inputs, nothing
 from vlrl.types import Group
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def minis(groups: Sequence[Group], run: Run, iteration: int) -> list[Mini]:
         totals = Denominators(*(max(value, 1.0) for value in total(run.accelerator, totals_of(part))))
         live = [group for group in part if not run.objective.skips_zero or any(a for r in group for a in r.advantages)]
         run.tally.count({"skipped_groups": float(len(part) - len(live))})
-        micros = split_micros(live, settings.micro_tokens, run.policy.cost)
+        micros = split_micros(live, settings.micro_tokens, partial(cost, run))
         most = max(rank[0] for rank in gather(run.accelerator, [len(micros)]))
         micros += [[] for _ in range(max(most, 1) - len(micros))]
         out.append(Mini(micros, totals))

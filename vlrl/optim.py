@@ -24,6 +24,11 @@ def make_accelerator(run: Run) -> Accelerator:
     return Accelerator(kwargs_handlers=handlers, log_with=list(run.settings.watch.trackers) or None, project_dir=str(run.output))
 
 
+def sharded(accelerator: Accelerator) -> bool:
+    """Whether weights or optimizer states are spread over ranks."""
+    return str(accelerator.distributed_type.value) in ("DEEPSPEED", "FSDP")
+
+
 def _optimizer_class(kind: str) -> tuple[Any, dict[str, Any]]:
     if kind == "sgd":
         return torch.optim.SGD, {}
@@ -55,7 +60,6 @@ def make_optimizer(run: Run) -> None:
     """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to accelerate."""
     settings = run.settings.optimizer
     policy = run.policy
-    policy.unwrap_in_place(run.accelerator)
     groups = run.tune(policy)
     if not any(len(group["params"]) for group in groups):
         raise ConfigError(f"tune: {run.tune.name!r} leaves nothing to train in phase {run.phase!r}")
@@ -66,7 +70,7 @@ def make_optimizer(run: Run) -> None:
     optimizer = cls(groups, lr=settings.lr, weight_decay=settings.weight_decay, **betas, **extra)
     for group in optimizer.param_groups:
         group["base_lr"] = group["lr"]
-    policy.model, run.optimizer = run.accelerator.prepare(policy.model, optimizer)
+    policy.wrapped, run.optimizer = run.accelerator.prepare(policy.net, optimizer)
 
 
 def backward(run: Run, loss: torch.Tensor, last: bool) -> None:
@@ -90,7 +94,7 @@ def optimizer_step(run: Run) -> dict[str, float]:
     limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
     norm = run.accelerator.clip_grad_norm_(params, limit)
     norm = float(norm) if norm is not None else float("nan")
-    if norm != norm and not run.policy.sharded or math.isinf(norm):
+    if norm != norm and not sharded(run.accelerator) or math.isinf(norm):
         raise FloatingPointError(f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts")
     run.optimizer.step()
     run.optimizer.zero_grad()

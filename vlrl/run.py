@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,8 @@ class Run:
 
         self.accelerator = make_accelerator(self)
         seed_everything(self.seed)
-        self.policy = Policy(self.family, weights=weights, device=self.accelerator.device)
+        family = replace(self.family, model=str(weights)) if weights else self.family
+        self.policy = Policy(family, device=self.accelerator.device, seed=self.seed)
         self.engine.setup(self)
 
     def make_rollout(self, completion: Completion) -> Rollout:

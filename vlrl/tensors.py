@@ -6,7 +6,9 @@ Shapes: B rollouts (whole groups, in order), T the longest completion.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +21,30 @@ if TYPE_CHECKING:
     from vlrl.run import Run
 
 
+@dataclass(frozen=True)
+class Watched(Field):
+    """A field that is only looked at: the same numbers, without gradient."""
+
+    field: Field
+    in_forward: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.field.name
+
+    def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.field.from_logits(logits_NV.detach(), ids_N)
+
+
+def cost(run: Run, group: Group) -> int:
+    """Tokens that a group puts into a micro-batch, in the policy's layout."""
+    prompt = len(run.policy.encode(group.rollouts[0].prompt.for_training))
+    if run.policy.packed:
+        return prompt + sum(map(len, group))
+    return len(group) * (prompt + max(map(len, group)))
+
+
 def loss_inputs(run: Run, groups: Sequence[Group]) -> LossInputs:
     """Log-probs with gradient, and every field that the objective (or the log) reads."""
     policy, objective = run.policy, run.objective
@@ -26,9 +52,9 @@ def loss_inputs(run: Run, groups: Sequence[Group]) -> LossInputs:
     rollouts = batch.rollouts
     needs = [name for name in objective.needs if name in run.fields]
     inside = {name: run.fields[name] for name in needs if run.fields[name].in_forward}
-    watched = {name: field for name, field in run.fields.items() if name == "entropy" and name not in inside and run.settings.watch.entropy}
+    watched = {"entropy": Watched(run.fields["entropy"])} if run.settings.watch.entropy and "entropy" not in inside else {}
     fields = {name: _pass(run, batch, name, run.fields[name]) for name in needs if not run.fields[name].in_forward}
-    out = policy.forward(batch, list(inside.values()), watched=list(watched.values()))
+    out = policy.forward(batch, [*inside.values(), *watched.values()])
     logp_BT = out["logp"]
     fields.update({name: out[field.name] for name, field in (inside | watched).items()})
     old_logp_BT = per_token(rollouts, lambda r: r.signals.get("old_logp"), logp_BT, logp_BT)
@@ -74,7 +100,7 @@ def add_signals(run: Run, groups: Sequence[Group], names: Sequence[str]) -> None
     wanted = [name for name in names if name not in ("old_logp", "sampled_logp")]
     todo = [group for group in groups if len(group) and not all({*wanted, "old_logp"} <= set(r.signals) for r in group)]
     policy = run.policy
-    for micro in split_micros(todo, run.settings.micro_tokens, policy.cost):
+    for micro in split_micros(todo, run.settings.micro_tokens, partial(cost, run)):
         batch = make_batch(micro, policy.pad_id, policy.device)
         inside = [name for name in wanted if run.fields[name].in_forward]
         with torch.no_grad():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from vlrl.optim import sharded
 from vlrl.registry import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def save(run: Run) -> Path:
         shutil.rmtree(scratch, ignore_errors=True)
         (scratch / "trainer").mkdir(parents=True)
     run.accelerator.wait_for_everyone()
-    run.policy.save(scratch)
+    if main or sharded(run.accelerator):
+        run.policy.save(scratch)
     torch.save(_random_state(), scratch / "trainer" / f"random-{run.accelerator.process_index}.pt")
     save_optimizer(run, scratch / "trainer")
     if main:
@@ -61,7 +63,7 @@ def save(run: Run) -> Path:
 
 def save_optimizer(run: Run, folder: Path) -> None:
     """The optimizer's state; sharded engines write one part per rank."""
-    if run.policy.sharded:
+    if sharded(run.accelerator):
         run.accelerator.save_state(str(folder / "shards"))
     elif run.accelerator.is_main_process:
         torch.save(run.optimizer.state_dict(), folder / "optimizer.pt")
@@ -70,7 +72,7 @@ def save_optimizer(run: Run, folder: Path) -> None:
 def load(run: Run, folder: Path) -> None:
     """Restore everything but the weights (the policy is opened from the folder). Call after `run.enter` of the saved phase."""
     trainer = folder / "trainer"
-    if run.policy.sharded:
+    if sharded(run.accelerator):
         run.accelerator.load_state(str(trainer / "shards"))
     else:
         run.optimizer.load_state_dict(torch.load(trainer / "optimizer.pt", map_location="cpu", weights_only=True))

@@ -1,0 +1,50 @@
+"""The `vlrl` command. Configuration mistakes end in one line and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import typer
+
+app = typer.Typer(name="vlrl", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+_COMMANDS = {  # command: where its function is
+    "train": "vlrl.cli.train:train",
+    "compare": "vlrl.compare.cli:compare",
+    "report": "vlrl.cli.report:report",
+    "list": "vlrl.cli.list:list_plugins",
+    "show": "vlrl.cli.show:show",
+    "new": "vlrl.cli.new:new",
+    "doctor": "vlrl.cli.doctor:doctor",
+    "verify": "vlrl_rewards.cli:verify",
+}
+_GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app"}
+
+
+def _named(place: str) -> object:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _add(name: str) -> None:
+    if name in _COMMANDS:
+        app.command(name)(_named(_COMMANDS[name]))  # type: ignore[type-var]
+    elif name in _GROUPS:
+        app.add_typer(_named(_GROUPS[name]), name=name)  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """Entry point. Only the command that is asked for is imported, so `vlrl list` does not wait for torch."""
+    from vlrl.registry import ConfigError
+
+    asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    for name in [asked] if asked in (*_COMMANDS, *_GROUPS) else [*_COMMANDS, *_GROUPS]:
+        _add(name)
+    if len(app.registered_commands) == 1 and not app.registered_groups:
+        app.callback()(lambda: None)  # keeps Typer from dropping the name of a lone command
+    try:
+        app()
+    except ConfigError as error:
+        sys.stderr.write(f"vlrl: {' '.join(str(error).split())}\n")
+        raise SystemExit(2) from None
