@@ -114,16 +114,8 @@ class Family(Stage):
             table["sliding_attention"] = may_attend(layout.order_RL, layout.segment_RL, text.sliding_window)
         return table
 
-    def hidden(
-        self,
-        model: nn.Module,
-        ids_BL: Tensor,
-        positions: Tensor,
-        mask: Any = None,
-        seen: Sequence[Seen] = (),
-        kinds: Sequence[str] = (),
-        **kwargs: Any,
-    ) -> tuple[Tensor, Any]:
+    def hidden(self, model: nn.Module, ids_BL: Tensor, positions: Tensor, mask: Any = None, seen: Sequence[Seen] = (), kinds: Sequence[str] = (),
+               **kwargs: Any) -> tuple[Tensor, Any]:  # fmt: skip
         """Last hidden states (B, L, H), and the KV cache (None unless `use_cache=True` or `past_key_values` is given).
 
         `positions` is (B, L) or (A, B, L). `mask` is None (causal), (B, past + L) ones and zeros, or what `masks` returns. `seen` are the media of

@@ -27,7 +27,7 @@ def score_tokens(head: Callable[[Tensor], Tensor], hidden_NH: Tensor, ids_N: Ten
     def part(hidden: Tensor, ids: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
         logits = head(hidden).float() / temperature[:, None]
         logp = logits.gather(-1, ids[:, None])[:, 0] - logits.logsumexp(-1)
-        return logp, *(f.from_logits(logits, ids) for f in fields)
+        return logp, *(f.from_hidden(hidden, ids) if f.reads_hidden else f.from_logits(logits, ids) for f in fields)
 
     recompute = torch.is_grad_enabled() and hidden_NH.requires_grad
     parts = []

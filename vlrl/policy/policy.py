@@ -1,4 +1,4 @@
-"""The policy: a model and its processor. Encodes prompts, scores completions, saves itself.
+"""The policy: a model and its processor. Scores completions, keeps a reference of itself, saves itself.
 
 Shape legend: B completions, T longest completion, N scored completion tokens, K numbers per token.
 """
@@ -6,9 +6,7 @@ Shape legend: B completions, T longest completion, N scored completion tokens, K
 from __future__ import annotations
 
 import copy
-import re
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,40 +15,34 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vlrl.policy.encoded import LRU, Encoded, Features, Seen
-from vlrl.policy.family import DTYPES, Family, base
+from vlrl.policy.encoded import Features, Seen
+from vlrl.policy.encoder import Encoder
+from vlrl.policy.family import DTYPES, Family
 from vlrl.policy.net import Net
 from vlrl.policy.packing import lay_out
-from vlrl.types import Media, Prompt, Space, TokenBatch
+from vlrl.types import TokenBatch
 
 if TYPE_CHECKING:
     from vlrl.stages import Field
 
 
-class Policy:
-    """A model of a `Family`. `net` is what an accelerator prepares: put what it returns into `wrapped`.
-
-    `counters` says what was done so far: decoded, processed (media), patches (rows through the vision tower), head_rows (logit rows), tokens.
-    """
+class Policy(Encoder):
+    """A model of a `Family`. `net` is what an accelerator prepares: put what it returns into `wrapped`."""
 
     def __init__(self, family: Family, device: torch.device | str = "cpu", seed: int = 0) -> None:
-        self.family = family
-        self.device = torch.device(device)
-        self.version = 0
-        self.counters: Counter[str] = Counter()
-        self.spare_vision = False  # True: batches without media still run the vision tower (its collectives need every rank)
-        self.wrapped: nn.Module | None = None
-        self._reference: nn.Module | None = None
         if family.model:
-            model, self.processor = family.load()
+            model, processor = family.load()
         else:
             assert family.tiny is not None
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(family.tiny.seed + seed)
-                model, self.processor = family.build(family.tiny)
-        family.bound(self.processor)
-        if family.chat_template:
-            self.processor.chat_template = family.chat_template
+                model, processor = family.build(family.tiny)
+        super().__init__(family, processor)
+        self.device = torch.device(device)
+        self.version = 0
+        self.spare_vision = False  # True: batches without media still run the vision tower (its collectives need every rank)
+        self.wrapped: nn.Module | None = None
+        self._reference: nn.Module | None = None
         model.to(device=self.device, dtype=DTYPES[family.dtype])
         if family.checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -58,11 +50,6 @@ class Policy:
         if family.layout == "packed" and not family.packs:
             warnings.warn(f"policy: {family.name!r} cannot pack completions; the padded layout is used", stacklevel=2)
         self.net = Net(model.eval(), family)
-        self.tokenizer: Any = getattr(self.processor, "tokenizer", self.processor)
-        self.placeholders = family.placeholders(self.processor)
-        self.forbidden_ids: tuple[int, ...] = tuple(sorted(family.forbidden(self.processor)))
-        self._texts: LRU[tuple] = LRU(4096)
-        self._features: LRU[Features] = LRU(family.cache_mb << 20, lambda f: f.nbytes)
 
     @property
     def model(self) -> Any:
@@ -72,79 +59,6 @@ class Policy:
     @model.setter
     def model(self, model: nn.Module) -> None:
         self.net.model = model
-
-    @property
-    def pad_id(self) -> int:
-        return self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.eos_id
-
-    @property
-    def eos_id(self) -> int:
-        return self.tokenizer.eos_token_id
-
-    # --- prompts --------------------------------------------------------------------------------------------------------------------
-
-    def encode(self, prompt: Prompt) -> Encoded:
-        """Tokens, processed media and rotary positions of a prompt; each distinct medium is decoded and processed once while the cache holds it.
-
-        Raises ValueError (with the row's id) if the media do not fit the markers in the text.
-        """
-        features = {media.key: self._features.get(media.key, lambda media=media: self._process(media)) for media in (*prompt.images, *prompt.videos)}
-
-        def make() -> tuple:
-            ids, types, order = self._tokens(prompt, features)
-            positions, next_position = self.family.positions(base(self.model), ids, types, [features[m.key] for m in order])
-            return ids, types, order, positions, next_position
-
-        ids, types, order, positions, next_position = self._texts.get(prompt.key, make)
-        spaces = tuple(features[m.key].space for m in (*prompt.images, *prompt.videos))
-        return Encoded(ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order)
-
-    def spaces(self, prompt: Prompt) -> tuple[Space, ...]:
-        """What coordinates mean, one per picture, then one per video."""
-        return self.encode(prompt).spaces
-
-    def render(self, prompt: Prompt) -> str:
-        """The prompt as text: chat template, media as placeholders, prefix."""
-        messages = [{**m, "content": m["content"] if self.family.sees else flat(m["content"], prompt)} for m in prompt.messages]
-        text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **prompt.options)
-        return text + prompt.prefix
-
-    def _process(self, media: Media) -> Features:
-        self.counters["decoded"] += 1
-        self.counters["processed"] += 1
-        return self.family.process(self.processor, media)
-
-    def _tokens(self, prompt: Prompt, features: dict[str, Features]) -> tuple[list[int], list[int], tuple[Media, ...]]:
-        text = self.render(prompt)
-        queues = {"image": list(prompt.images), "video": list(prompt.videos)}
-        kind_of = {token: kind for kind, token in self.placeholders.items()}
-        pieces = re.split("(" + "|".join(map(re.escape, kind_of)) + ")", text) if kind_of else [text]
-        for kind, token in self.placeholders.items():
-            if pieces.count(token) != len(queues[kind]):
-                raise ValueError(
-                    f"row {prompt.row.id!r}: {len(queues[kind])} {kind}s, but {pieces.count(token)} places for them ({token}) in the prompt"
-                )
-        ids: list[int] = []
-        types: list[int] = []
-        order: list[Media] = []
-        lead = self.tokenizer("").input_ids
-        if lead and not text.startswith(self.tokenizer.decode(lead)):
-            ids, types = list(lead), [0] * len(lead)
-        for piece in pieces:
-            if piece in kind_of:
-                order.append(queues[kind_of[piece]].pop(0))
-                new = features[order[-1].key]
-                ids += new.ids
-                types += self.family.types(self.processor, new)
-            elif piece:
-                new_ids = self.tokenizer(piece, add_special_tokens=False).input_ids
-                ids += new_ids
-                types += [0] * len(new_ids)
-        return ids, types, tuple(order)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of completion ids, special tokens left out."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
     # --- scoring --------------------------------------------------------------------------------------------------------------------
 
@@ -231,12 +145,3 @@ class Policy:
         """A plain transformers folder: model and processor."""
         self.model.save_pretrained(folder)
         self.processor.save_pretrained(folder)
-
-
-def flat(content: Any, prompt: Prompt) -> str:
-    """A message's content as one string; raises ValueError where it holds media."""
-    if isinstance(content, str):
-        return content
-    if any(part["type"] != "text" for part in content):
-        raise ValueError(f"row {prompt.row.id!r}: the prompt shows media, and the policy reads text alone; use a vision family")
-    return "".join(part["text"] for part in content)

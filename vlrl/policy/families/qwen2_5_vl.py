@@ -17,7 +17,6 @@ from vlrl.policy.families._vision import VisionFamily
 from vlrl.policy.family import base
 from vlrl.policy.tiny import SPECIAL, Tiny, qwen_tokenizer
 from vlrl.registry import register
-from vlrl.types import Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +75,8 @@ class Qwen25VL(QwenVL):
 
         processor = self.tiny_processor(tiny, Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor)
         vision = {
-            "depth": tiny.vision_layers, "hidden_size": tiny.vision_hidden, "intermediate_size": 2 * tiny.vision_hidden, "num_heads": tiny.vision_heads,
-            "patch_size": tiny.patch, "out_hidden_size": tiny.hidden, "window_size": 8 * tiny.patch, "tokens_per_second": 2,
+            "depth": tiny.vision_layers, "hidden_size": tiny.vision_hidden, "intermediate_size": 2 * tiny.vision_hidden,
+            "num_heads": tiny.vision_heads,            "patch_size": tiny.patch, "out_hidden_size": tiny.hidden, "window_size": 8 * tiny.patch, "tokens_per_second": 2,
             "fullatt_block_indexes": [tiny.vision_layers - 1], "initializer_range": tiny.std,
         }  # fmt: skip
         text = tiny.text(processor.tokenizer) | {"rope_parameters": tiny.mrope()}
