@@ -83,7 +83,7 @@ class Recorder:
             self._view.update(step, phase, plain, seconds)
 
     def event(self, kind: str, **data: Any) -> None:
-        """Record something that happened once: a skipped batch, a warning, a held-out score (`kind="heldout", name="final", scores={task: accuracy}`)."""
+        """Record what happened once: a skipped batch, a warning, a held-out score (`kind="heldout", name="final", scores={task: accuracy}`)."""
         if self.main:
             _append(self.folder / EVENTS, {"step": max(self._last, 0), **self._now, "kind": kind, **data})
             if self._view:

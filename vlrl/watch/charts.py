@@ -1,0 +1,130 @@
+"""Line charts as inline SVG: no script, no network, a few kilobytes each. (`templates/report.js` adds the values under the pointer.)"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 380, 190
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 24
+MAX_POINTS = 300
+SMOOTH_FROM = 24  # points from which a smoothed line is drawn over the raw one
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Band:
+    """The steps of one phase."""
+
+    name: str
+    first: float
+    last: float
+
+
+def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """At most `limit` points: neighbours are averaged in equal shares."""
+    if len(points) <= limit:
+        return list(points)
+    edges = [round(i * len(points) / limit) for i in range(limit + 1)]
+    return [_mean(points[a:b]) for a, b in zip(edges, edges[1:])]
+
+
+def _mean(points: Sequence[Point]) -> Point:
+    return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
+
+
+def smooth(points: Sequence[Point], alpha: float = 0.12) -> list[Point]:
+    """Exponential moving average without bias at the start: s_t = sum_i (1-a)^(t-i) y_i / sum_i (1-a)^(t-i)."""
+    total = weight = 0.0
+    out = []
+    for x, y in points:
+        total, weight = (1 - alpha) * total + y, (1 - alpha) * weight + 1
+        out.append((x, total / weight))
+    return out
+
+
+def ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Round numbers (1, 2, 2.5 or 5 times a power of ten) inside [low, high]."""
+    span = high - low
+    if span <= 0 or not math.isfinite(span):
+        return [low]
+    power = 10.0 ** math.floor(math.log10(span / count))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if span / (power * factor) <= count)
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def number(value: float) -> str:
+    """Short text for an axis or a table: 1234567 -> 1.23M, 0.00012 -> 1.2e-4."""
+    size = abs(value)
+    if size >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    if size >= 1e4:
+        return f"{value / 1e3:.3g}k"
+    if size and size < 1e-3:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return f"{value:.4g}"
+
+
+def line_chart(name: str, points: Sequence[Point], bands: Sequence[Band] = ()) -> Markup:
+    """One curve over steps; phases are shaded in turn and start a line of their own."""
+    shown = thin(points)
+    low, high = min(y for _, y in shown), max(y for _, y in shown)
+    pad = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    low, high = low - pad, high + pad
+    first, last = min(x for x, _ in shown), max(x for x, _ in shown)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = (x - first) / (last - first) if last > first else 0.5
+        return LEFT + across * (WIDTH - LEFT - RIGHT), TOP + (high - y) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+    parts = [_grid(place, low, high, first, last), *(_shade(place, band, low, high) for band in bands[1::2])]
+    for piece in _pieces(shown, bands):
+        smoothed = len(piece) >= SMOOTH_FROM
+        parts.append(_line([place(*point) for point in piece], "raw" if smoothed else "main"))
+        if smoothed:
+            parts.append(_line([place(*point) for point in smooth(piece)], "main"))
+    data = json.dumps([[float(f"{value:.6g}") for value in (x, y, *place(x, y))] for x, y in shown], separators=(",", ":"))
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}" data-points="{}">{}</svg>').format(
+        WIDTH, HEIGHT, name, data, Markup("").join(parts)
+    )
+
+
+def _pieces(points: Sequence[Point], bands: Sequence[Band]) -> list[list[Point]]:
+    if len(bands) < 2:
+        return [list(points)]
+    pieces = [[point for point in points if band.first <= point[0] <= band.last] for band in bands]
+    return [piece for piece in pieces if piece]
+
+
+def _line(points: Sequence[Point], kind: str) -> Markup:
+    if len(points) == 1:
+        return Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="2.5"/>').format(kind, *points[0])
+    return Markup('<polyline class="{}" points="{}"/>').format(kind, " ".join(f"{x:.1f},{y:.1f}" for x, y in points))
+
+
+def _shade(place: object, band: Band, low: float, high: float) -> Markup:
+    (x1, y1), (x2, y2) = place(band.first - 0.5, high), place(band.last + 0.5, low)  # type: ignore[operator]
+    left, right = max(x1, LEFT), min(x2, WIDTH - RIGHT)
+    title = Markup("<title>phase {}</title>").format(band.name)
+    return Markup('<rect class="band" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">{}</rect>').format(
+        left, y1, max(right - left, 0), y2 - y1, title
+    )
+
+
+def _grid(place: object, low: float, high: float, first: float, last: float) -> Markup:
+    parts = []
+    for value in ticks(low, high):
+        _, y = place(first, value)  # type: ignore[operator]
+        parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, y, y))
+        parts.append(Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(LEFT - 6, y + 3.5, number(value)))
+    for value in [tick for tick in ticks(first, last, 5) if tick == int(tick)]:
+        x, _ = place(value, low)  # type: ignore[operator]
+        parts.append(Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 7, escape(number(value))))
+    return Markup("").join(parts)
