@@ -17,7 +17,9 @@ def permute(index: int, size: int, key: str) -> int:
     """Where `index` of 0..size-1 goes under the pseudo-random permutation named by `key`.
 
     A Feistel network on the smallest even number of bits that holds `size`, walked until it lands below `size` (fewer than four steps on
-    average), so an order of ten million rows needs no list. Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", cycle walking over Luby-Rackoff.
+    average), so an order of ten million rows needs no list.
+
+    Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", cycle walking over Luby-Rackoff.
     """
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1

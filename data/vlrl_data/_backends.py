@@ -1,0 +1,107 @@
+"""Video decoders with one face: total frames, frames per second, and the frames at given indices. Each library is imported when it is used."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from vlrl.types import MediaError
+
+
+class Decoder(Protocol):
+    """An open video. `frames` takes ascending indices and gives (N, H, W, 3) uint8 RGB."""
+
+    total: int
+    fps: float
+
+    def frames(self, indices: np.ndarray) -> np.ndarray: ...
+
+    def __enter__(self) -> Decoder: ...
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+class _Open:
+    """Context manager that has nothing to close."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+
+class PyAV(_Open):
+    """PyAV decodes in order and keeps the frames asked for. Containers that do not state their frame count are counted by decoding once."""
+
+    def __init__(self, source: str | bytes) -> None:
+        import av
+
+        self.source = source
+        self.container = av.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+        if not self.container.streams.video:
+            raise MediaError("it has no video stream")
+        stream = self.container.streams.video[0]
+        stream.thread_type = "AUTO"
+        self.fps = float(stream.average_rate or stream.guessed_rate or 0)
+        self.total = stream.frames or sum(1 for _ in self.container.decode(video=0))
+
+    def frames(self, indices: np.ndarray) -> np.ndarray:
+        import av
+
+        wanted = {int(index) for index in indices}
+        found: dict[int, np.ndarray] = {}
+        with av.open(io.BytesIO(self.source) if isinstance(self.source, bytes) else self.source) as container:
+            container.streams.video[0].thread_type = "AUTO"
+            for place, frame in enumerate(container.decode(video=0)):
+                if place in wanted:
+                    found[place] = frame.to_ndarray(format="rgb24")
+                if place >= max(wanted):
+                    break
+        return np.stack([found[int(index)] for index in indices if int(index) in found]) if found else np.zeros((0, 1, 1, 3), np.uint8)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.container.close()
+
+
+class Decord(_Open):
+    """decord, on one thread (its threads do not survive forks)."""
+
+    def __init__(self, source: str | bytes) -> None:
+        import decord
+
+        self.reader = decord.VideoReader(io.BytesIO(source) if isinstance(source, bytes) else source, num_threads=1)
+        self.fps, self.total = float(self.reader.get_avg_fps()), len(self.reader)
+
+    def frames(self, indices: np.ndarray) -> np.ndarray:
+        return self.reader.get_batch(indices.tolist()).asnumpy()
+
+
+class TorchCodec(_Open):
+    """torchcodec with exact seeking."""
+
+    def __init__(self, source: str | bytes) -> None:
+        from torchcodec.decoders import VideoDecoder
+
+        self.decoder = VideoDecoder(source, dimension_order="NHWC", num_ffmpeg_threads=1)
+        self.fps, self.total = float(self.decoder.metadata.average_fps or 0), int(self.decoder.metadata.num_frames or 0)
+
+    def frames(self, indices: np.ndarray) -> np.ndarray:
+        return self.decoder.get_frames_at(indices.tolist()).data.numpy()
+
+
+BACKENDS: dict[str, Callable[[str | bytes], Decoder]] = {"pyav": PyAV, "decord": Decord, "torchcodec": TorchCodec}
+_MODULES = {"pyav": "av", "decord": "decord", "torchcodec": "torchcodec"}
+
+
+def available() -> str:
+    """The first backend that is installed. Raises MediaError if none is."""
+    for name, module in _MODULES.items():
+        if importlib.util.find_spec(module):
+            return name
+    raise MediaError("no video backend is installed: pip install av (or decord, or torchcodec)")

@@ -1,0 +1,94 @@
+"""A digit moves across a photograph, or two digits appear one after the other: mp4 files that are really encoded and decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image
+
+from vlrl.registry import ConfigError, register
+from vlrl.types import Row
+from vlrl_data.lab import real
+from vlrl_data.lab.base import Lab, demonstrate
+from vlrl_data.video import MadeVideo, encode
+
+DIRECTIONS = {"right": (1, 0), "left": (-1, 0), "down": (0, 1), "up": (0, -1)}
+Box = tuple[int, int, int, int]
+
+
+@lru_cache(maxsize=512)
+def clip_moving(
+    photo: str, box: Box, size: int, contrast: float, picture: int, digit: int, path: tuple[int, int, int, int], frames: int, fps: float
+) -> bytes:
+    """An mp4 in which a digit goes from (x0, y0) to (x1, y1)."""
+    ground = real.crop(photo, box, size, size).point(lambda value: int(value * contrast))
+    ink = real.digit(picture, digit)
+    x0, y0, x1, y1 = path
+    shown = []
+    for step in np.linspace(0, 1, frames):
+        frame = ground.copy()
+        frame.paste(ink.convert("RGB"), (round(x0 + (x1 - x0) * step), round(y0 + (y1 - y0) * step)))
+        shown.append(np.asarray(frame))
+    return encode(shown, fps)
+
+
+@lru_cache(maxsize=512)
+def clip_sequence(photo: str, box: Box, size: int, contrast: float, pictures: tuple[int, ...], digit: int, frames: int, fps: float) -> bytes:
+    """An mp4 in which digits appear one after the other in the middle, each for an equal part of the frames."""
+    ground = real.crop(photo, box, size, size).point(lambda value: int(value * contrast))
+    place = ((size - digit) // 2, (size - digit) // 2)
+    shown = []
+    for step in range(frames):
+        frame: Image.Image = ground.copy()
+        frame.paste(real.digit(pictures[step * len(pictures) // frames], digit).convert("RGB"), place)
+        shown.append(np.asarray(frame))
+    return encode(shown, fps)
+
+
+@register("lab_video")
+@dataclass(frozen=True, kw_only=True)
+class LabVideo(Lab):
+    """`ask` "direction": left, right, up or down (of `directions`); `ask` "order": which of `shown` different digits comes first.
+
+    `size` x `size` pixels, `frames` frames at `fps` per second. Harder: higher `contrast` of the photograph, smaller `digit`, more `shown`.
+    """
+
+    ask: str = "direction"
+    size: int = 56
+    digit: int = 28
+    frames: int = 8
+    fps: float = 4.0
+    contrast: float = 0.3
+    directions: tuple[str, ...] = ("left", "right", "up", "down")
+    shown: int = 2
+    photos: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ask not in ("direction", "order"):
+            raise ConfigError(f"ask: {self.ask!r} is unknown. Known: direction, order.")
+        for name in self.directions:
+            if name not in DIRECTIONS:
+                raise ConfigError(f"directions: {name!r} is unknown. Known: {', '.join(DIRECTIONS)}.")
+        if self.size % 2 or self.frames % 2 or self.digit >= self.size:
+            raise ConfigError(f"size={self.size} and frames={self.frames} must be even, and digit={self.digit} smaller than size")
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        name, box = real.random_crop(rng, self.split, self.photos)
+        if self.ask == "order":
+            pictures = tuple(rng.choice(real.ids_of_label(self.split, label)) for label in rng.sample(range(10), self.shown))
+            video = MadeVideo(clip_sequence, (name, box, self.size, self.contrast, pictures, self.digit, self.frames, self.fps))
+            question, answer = "Which digit first?", str(real.label_of(pictures[0]))
+        else:
+            answer = rng.choice(self.directions)
+            room = self.size - self.digit
+            across, x, y = rng.randint(0, room), *DIRECTIONS[answer]
+            start = (room if x < 0 else 0 if x else across, room if y < 0 else 0 if y else across)
+            path = (*start, start[0] + x * room, start[1] + y * room)
+            picture = rng.choice(real.digit_ids(self.split))
+            video = MadeVideo(clip_moving, (name, box, self.size, self.contrast, picture, self.digit, path, self.frames, self.fps))
+            question = "Which way?"
+        return Row(self.id(index), question, answer, videos=(video,), task="video", target=demonstrate(answer), meta={"ask": self.ask})
