@@ -27,6 +27,12 @@ def std(values: Sequence[float], unbiased: bool = True) -> float:
     return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - unbiased))
 
 
+def centred(values: Sequence[float], divisor: float) -> list[float]:
+    """(v - mean) / divisor; zeros where all values are equal, whatever the divisor."""
+    centre = mean(values)
+    return [(v - centre) / divisor if v != centre else 0.0 for v in values]
+
+
 @register("grpo")
 @dataclass(frozen=True)
 class GRPO(Advantage):
@@ -46,7 +52,6 @@ class GRPO(Advantage):
         pooled = std([r for group in groups for r in group.rewards], self.unbiased)
         result = []
         for group in groups:
-            centre = mean(group.rewards)
             divisor = {"group": std(group.rewards, self.unbiased) + self.eps, "batch": pooled + self.eps, "none": 1.0}[self.scale]
-            result.append([(r - centre) / divisor for r in group.rewards])
+            result.append(centred(group.rewards, divisor))
         return result
