@@ -1,0 +1,64 @@
+"""Rewards for naming what is in a picture: one label, several labels, labels in a tree, labels without a list."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlrl.registry import register
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.parsing import clean
+
+_EDGE = " \t\n.,;:!?\"'`*()[]{}<>“”‘’"
+_ARTICLE = re.compile(r"(?:an?|the)\s+(?=\S)")
+_SEPARATOR = re.compile(r"[\s_\-]{1,20}")
+
+
+def normal_label(text: str) -> str:
+    """A label as it is compared: NFKC, casefold, accents kept, `_` and `-` as blanks, outer punctuation and a leading article removed."""
+    folded = unicodedata.normalize("NFKC", clean(text)).casefold().strip(_EDGE)
+    return _ARTICLE.sub("", _SEPARATOR.sub(" ", folded).strip(), count=1) if len(folded) < 400 else ""
+
+
+def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
+    """Normalised gold labels from text or a list. Raises ValueError if one of them is empty."""
+    labels = [normal_label(str(label)) for label in (gold if isinstance(gold, (list, tuple, set, frozenset)) else [gold])]
+    if not labels or not all(labels):
+        raise ValueError(f"{field_name}: the gold label {gold!r} is empty; give a word, or a list of words")
+    return labels
+
+
+@register("classification")
+@dataclass(frozen=True, kw_only=True)
+class Classification(Graded):
+    """r = 1[label = gold], after normalisation of both.
+
+    Paper: Visual-RFT, arXiv:2503.01785, sec. 3.2 (classification); CLS-RL, arXiv:2503.16188.
+    Deviates: the whole answer must be the label (Visual-RFT accepts containment in either direction, so that "" and "cat dog bird" are right).
+    Edge: `aliases` gives further names of a label, of either side. With choices, a letter ("B", "(b)") stands for its choice. Range {0, 1}.
+    Gold may be a list of accepted labels.
+    """
+
+    phrases = True
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def target(self, gold: Any, scene: Scene) -> set[str]:
+        accepted = set(gold_labels(gold))
+        for name, others in self.aliases.items():
+            family = {normal_label(name), *map(normal_label, others)}
+            accepted |= family if accepted & family else set()
+        return accepted
+
+    def grade(self, accepted: set[str], answer: Answer, scene: Scene) -> Grade:
+        said = choice_of(normal_label(answer.text), scene.choices, accepted)
+        correct = bool(said) and said in accepted
+        return Grade(float(correct), correct, "the label" if correct else "another label", said)
+
+
+def choice_of(said: str, choices: Sequence[str], accepted: set[str]) -> str:
+    """The normalised choice that a bare letter stands for; anything else as it is (and a letter that is itself accepted)."""
+    index = ord(said) - ord("a") if len(said) == 1 and said.isascii() else -1
+    return normal_label(choices[index]) if 0 <= index < len(choices) and said not in accepted else said

@@ -1,0 +1,87 @@
+"""What perception rewards share: the committed answer of a response is graded, in a rollout or alone."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from vlrl.stages import Reward
+from vlrl.types import Rollout, Space
+from vlrl_rewards.parsing import committed, visible
+
+
+class Grade(NamedTuple):
+    """A score, whether it counts as right, why, and what was read."""
+
+    score: float
+    correct: bool
+    reason: str = ""
+    extracted: str = ""
+
+
+class Answer(NamedTuple):
+    """The text that a response commits to. `tagged`: it stood in answer tags (or a LaTeX box), so it is nothing but the answer."""
+
+    text: str
+    tagged: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a grade may know beside gold and answer: coordinate spaces, choices, the row's `meta`, and the whole response (thinking included)."""
+
+    spaces: Sequence[Space] = ()
+    choices: Sequence[str] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    response: str = ""
+
+
+def final_answer(response: str, phrases: bool = False) -> Answer:
+    """The last answer in tags outside the thinking; else (if `phrases`) after "the answer is"; else all that is visible."""
+    found = committed(response, None if phrases else _no_phrase)
+    if found is None:
+        return Answer(visible(response).strip(), False)
+    return Answer(found.text.strip(), found.route != "phrase", found.problem)
+
+
+def _no_phrase(_text: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graded(Reward):
+    """A reward that grades the committed answer alone. An empty answer gets `lowest()`, the least the grade can give."""
+
+    phrases: ClassVar[bool] = False
+
+    @abstractmethod
+    def target(self, gold: Any, scene: Scene) -> Any:
+        """The gold answer, read and checked. Raises ValueError if it is broken (also where the answer is empty)."""
+
+    @abstractmethod
+    def grade(self, target: Any, answer: Answer, scene: Scene) -> Grade:
+        """Judge a non-empty answer against what `target` read. Never raises."""
+
+    def lowest(self) -> float:
+        """The score of an answer that says nothing."""
+        return 0.0
+
+    def judge(self, gold: Any, response: str, scene: Scene | None = None) -> Grade:
+        """Judge a whole response, without a rollout. Raises ValueError on a broken gold answer."""
+        scene = scene or Scene(response=response)
+        target = self.target(gold, scene)
+        answer = final_answer(response, self.phrases)
+        if answer.problem or not answer.text:
+            return self.refuse(answer.problem or "the answer is empty")
+        return self.grade(target, answer, scene)
+
+    def refuse(self, reason: str, extracted: str = "") -> Grade:
+        """The lowest grade."""
+        return Grade(self.lowest(), False, reason, extracted)
+
+    def __call__(self, rollout: Rollout) -> float:
+        scene = Scene(rollout.spaces, rollout.row.choices, rollout.row.meta, rollout.text)
+        return self.judge(rollout.answer, rollout.text, scene).score

@@ -1,0 +1,104 @@
+"""Rewards for jigsaw puzzles: which original piece is shown at each place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+
+_INTEGERS = re.compile(r"[0-9]+")
+_PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}")
+
+
+def read_order(text: str, count: int) -> list[int] | None:
+    """The 1-based permutation of 1..count that `text` is ("2 1 4 3", "[[2, 1], [4, 3]]", "2143" up to nine pieces), or None."""
+    stripped = text.strip().removeprefix("```json").strip("` \n.")
+    if len(stripped) > 4000 or not _PERMUTATION.fullmatch(stripped):
+        return None
+    numbers = [int(n) for n in _INTEGERS.findall(stripped)]
+    if len(numbers) == 1 and 1 < count <= 9 and len(stripped.strip("[]() ")) == count:
+        numbers = [int(c) for c in stripped.strip("[]() ")]
+    return numbers if sorted(numbers) == list(range(1, count + 1)) else None
+
+
+def position_score(order: Sequence[int], gold: Sequence[int]) -> float:
+    """Share of places with the right piece, in [0, 1]."""
+    return sum(a == b for a, b in zip(order, gold, strict=True)) / len(gold)
+
+
+def adjacencies(order: Sequence[int], rows: int, columns: int) -> set[tuple[int, int, str]]:
+    """Neighbouring (piece, piece, direction) pairs of the picture put together: `order[k]` is where the piece shown at place k belongs."""
+    at = {piece: place for place, piece in enumerate(order)}
+    grid = [at[cell + 1] for cell in range(rows * columns)]
+    right = {(grid[r * columns + c], grid[r * columns + c + 1], "right") for r in range(rows) for c in range(columns - 1)}
+    below = {(grid[r * columns + c], grid[(r + 1) * columns + c], "below") for r in range(rows - 1) for c in range(columns)}
+    return right | below
+
+
+def adjacency_score(order: Sequence[int], gold: Sequence[int], rows: int, columns: int) -> float:
+    """Share of the 2rc - r - c inner seams of the solved picture that the answer restores, in [0, 1]; a single piece has none and scores 1."""
+    wanted = adjacencies(gold, rows, columns)
+    return len(wanted & adjacencies(order, rows, columns)) / len(wanted) if wanted else 1.0
+
+
+def grid_of(meta: Mapping[str, Any], count: int, rows: int, columns: int) -> tuple[int, int]:
+    """(rows, columns) from the reward's fields, the row's meta, or a square. Raises ValueError if they do not make `count` pieces."""
+    grid = meta.get("grid") or ()
+    rows = rows or int(meta.get("rows", meta.get("m", grid[0] if grid else 0)))
+    columns = columns or int(meta.get("columns", meta.get("cols", meta.get("n", grid[1] if grid else 0))))
+    side = round(count**0.5)
+    rows, columns = (rows or (columns and count // columns) or side), (columns or (rows and count // rows) or side)
+    if rows * columns != count:
+        raise ValueError(f"rows, columns: {rows} x {columns} does not make {count} pieces; set both on the reward or in the row's meta")
+    return rows, columns
+
+
+@register("jigsaw")
+@dataclass(frozen=True, kw_only=True)
+class Jigsaw(Graded):
+    """positions: share of places with the right piece;  adjacency: share of inner seams restored;  exact: 1[all right].
+
+        adjacency = |seams(order) & seams(gold)| / (2 r c - r - c)
+
+    Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (positions and, as released, connections).
+    Deviates: an answer must be a permutation of 1..n (the release also pays "1 1 1 1" for each place it hits, so one constant answer is never wrong);
+    `centred` subtracts the share that a random permutation gets, 1/n, and rescales to [0, 1] (vlrl original).
+    Edge: another length, a repeated or missing piece, anything but numbers and brackets: 0. A single piece: 1. Range [0, 1].
+    Gold: "2 1 4 3", a list, or a grid; entry k (1-based, row-major) is the original place of the piece shown at place k.
+    """
+
+    mode: Literal["positions", "adjacency", "exact"] = "positions"
+    rows: int = 0
+    columns: int = 0
+    centred: bool = False
+
+    def target(self, gold: Any, scene: Scene) -> list[int]:
+        return gold_order(gold)
+
+    def grade(self, target: list[int], answer: Answer, scene: Scene) -> Grade:
+        order = read_order(answer.text, len(target))
+        if order is None:
+            return self.refuse(f"not a permutation of 1..{len(target)}")
+        exact = order == target
+        if self.mode == "positions":
+            score = position_score(order, target)
+            score = max(0.0, (score - 1 / len(target)) / (1 - 1 / len(target))) if self.centred and len(target) > 1 else score
+        elif self.mode == "adjacency":
+            score = adjacency_score(order, target, *grid_of(scene.meta, len(target), self.rows, self.columns))
+        else:
+            score = float(exact)
+        return Grade(score, exact, f"{sum(a == b for a, b in zip(order, target, strict=True))} of {len(target)} places", " ".join(map(str, order)))
+
+
+def gold_order(gold: Any) -> list[int]:
+    """The gold permutation, 1-based. Raises ValueError if it is not one."""
+    flat = [int(v) for row in gold for v in (row if isinstance(row, (list, tuple)) else [row])] if isinstance(gold, (list, tuple)) else None
+    numbers = flat if flat is not None else [int(n) for n in _INTEGERS.findall(str(gold))]
+    order = read_order(" ".join(map(str, numbers)), len(numbers))
+    if not numbers or (order is None and numbers != [1]):
+        raise ValueError(f"answer: {gold!r} is not a permutation of 1..n; the lab's format is '2 1 4 3'")
+    return order or numbers

@@ -1,0 +1,128 @@
+"""Reads the JSON-like values (JSON, Python literals, half-broken lists) that models write. Never evaluates; linear in the length of the text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+MAX_CHARS = 20_000
+MAX_DEPTH = 24
+
+# Every quantifier is bounded, so a token costs at most a few hundred steps whatever the text.
+NUMBER = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})(?:[eE][-+]?[0-9]{1,3})?"
+_TOKEN = re.compile(
+    rf"""(?P<number>{NUMBER})(?![0-9])|(?P<string>"[^"\\]{{0,4000}}"|'[^'\\]{{0,4000}}'|"(?:[^"\\]|\\.){{0,200}}"|'(?:[^'\\]|\\.){{0,200}}')"""
+    r"""|(?P<word>[^\W\d][\w./-]{0,99})|(?P<mark>[\[\](){},:])""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+class Found(NamedTuple):
+    """A bracketed value and where it stands in the text."""
+
+    value: Any
+    start: int
+    end: int
+
+
+class _Unfinished(NamedTuple):
+    value: Any
+
+
+def find_values(text: str) -> list[Found]:
+    """The bracketed values of a text, in order; lists and tuples become lists, objects dicts.
+
+    Commas and closing brackets may be missing; a value that the end of the text cuts off keeps its whole members. Texts longer than 20,000
+    characters, or nested deeper than 24, hold nothing.
+    """
+    if len(text) > MAX_CHARS:
+        return []
+    reader = _Reader(text)
+    try:
+        return reader.top()
+    except RecursionError:
+        return []
+
+
+def is_number(value: Any) -> bool:
+    """A finite int or float, not a bool, below 1e9 in size (so that products stay finite)."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.tokens = [(m.lastgroup, m.group(), m.start(), m.end()) for m in _TOKEN.finditer(text)]
+        self.at = 0
+
+    def top(self) -> list[Found]:
+        found = []
+        while self.at < len(self.tokens):
+            kind, text, start, _ = self.tokens[self.at]
+            if kind == "mark" and text in "[({":
+                value = _finished(self.value(0))
+                found.append(Found(value, start, self.tokens[self.at - 1][3]))
+            else:
+                self.at += 1
+        return found
+
+    def value(self, depth: int) -> Any:
+        kind, text, _, _ = self.tokens[self.at]
+        self.at += 1
+        if kind == "number":
+            return float(text) if any(c in text for c in ".eE") else int(text)
+        if kind == "string":
+            return _ESCAPE.sub(_unescape, text[1:-1])
+        if kind == "word":
+            return _WORDS.get(text.lower(), text)
+        return self.members(depth + 1, text == "{")
+
+    def members(self, depth: int, braces: bool) -> Any:
+        """The inside of a bracket; a brace without a colon is a list."""
+        if depth > MAX_DEPTH:
+            raise RecursionError("nested too deeply")
+        items: list[Any] = []
+        mapping: dict[str, Any] = {}
+        while self.at < len(self.tokens):
+            kind, text, _, _ = self.tokens[self.at]
+            if kind == "mark" and text in "])}":
+                self.at += 1
+                return mapping if mapping or (braces and not items) else items
+            if kind == "mark" and text in ",:":
+                self.at += 1
+                continue
+            item = self.value(depth)
+            if self.is_colon() and isinstance(item, (str, int, float)) and braces:
+                self.at += 1
+                if not self.ends():
+                    mapping[str(item)] = self.value(depth)
+            else:
+                items.append(item)
+        return _Unfinished(mapping or items)
+
+    def is_colon(self) -> bool:
+        return self.at < len(self.tokens) and self.tokens[self.at][1] == ":"
+
+    def ends(self) -> bool:
+        return self.at >= len(self.tokens) or self.tokens[self.at][1] in ("]", ")", "}", ",")
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match.group(1)
+    return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
+
+
+def _finished(value: Any, top: bool = True) -> Any:
+    """A cut-off value reduced to its whole members: a cut-off list of numbers is dropped, a cut-off list of boxes keeps the boxes."""
+    if not isinstance(value, _Unfinished):
+        return value
+    inner = value.value
+    if isinstance(inner, dict):
+        return {k: _finished(v, False) for k, v in inner.items() if not isinstance(v, _Unfinished) or _finished(v, False)}
+    whole = [member for member in inner if not isinstance(member, _Unfinished)]
+    last = [_finished(inner[-1], False)] if inner and isinstance(inner[-1], _Unfinished) else []
+    if not any(isinstance(member, (list, dict)) for member in whole):
+        return [member for member in last if member]
+    return whole + [member for member in last if isinstance(member, list) and member]

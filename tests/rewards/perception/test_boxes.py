@@ -1,0 +1,141 @@
+"""What is read as a box or a point, what is not, and what units it is in."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vlrl_rewards.boxes import gold_boxes, gold_points, parse_boxes, parse_points, read_boxes, the_one, to_original
+
+from vlrl.types import Space
+
+ONE = (1.0, 2.0, 3.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1,2,3,4]", "[1, 2, 3, 4]", "(1.0, 2.0, 3.0, 4)", "1, 2, 3, 4", "1 2 3 4", "[[1,2],[3,4]]", "(1,2),(3,4)", "(1, 2) to (3, 4)",
+        "<box>1,2,3,4</box>", "<box>[[1, 2, 3, 4]]</box>", "<|box_start|>(1,2),(3,4)<|box_end|>", "<bbox>[1,2,3,4]</bbox>",
+        '{"bbox_2d": [1, 2, 3, 4]}', '```json\n[{"bbox_2d": [1, 2, 3, 4], "label": "dog"}]\n```', "{'bbox': [1, 2, 3, 4]}", "{[1, 2, 3, 4]}",
+        "[{'Position': [1, 2, 3, 4], 'Confidence': 0.9}, {'Position': [5,", '{"x1": 1, "y1": 2, "x2": 3, "y2": 4}', "The dog is at [1, 2, 3, 4].",
+        "[+1, 2e0, 3., 4.00]",
+    ],
+)  # fmt: skip
+def test_reads_every_usual_form(text):
+    boxes = parse_boxes(text)
+    assert boxes is not None and [b.xyxy for b in boxes] == [ONE]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a dog", "1 2 3", "[1,2,3]", "[1,2,3,4,5]", "[1,2,3,nan]", "[1,2,3,1e400]", "[1,2,3,'4']", "[[[", "{}x", "[true,1,2,3]"]
+)
+def test_garbage_is_no_box(text):
+    assert parse_boxes(text) is None
+
+
+@pytest.mark.parametrize("text", ["None", "[]", "none.", "No objects found", "```json\n[]\n```", "there are no objects"])
+def test_saying_none_is_an_empty_list(text):
+    assert parse_boxes(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "score"),
+    [
+        ("[{'Position': [1,2,3,4], 'Confidence': 0.25, 'label': 'cat'}]", "cat", 0.25),
+        ('{"dog": [1,2,3,4]}', "dog", None),
+        ('{"objects": [{"bbox": [1,2,3,4], "category": "car"}]}', "car", None),
+        ("<ref>a red bus</ref><box>(1,2),(3,4)</box>", "a red bus", None),
+        ('{"bbox_2d": [1,2,3,4], "confidence": "high"}', "", None),
+    ],
+)
+def test_labels_and_scores(text, label, score):
+    (box,) = parse_boxes(text)
+    assert (box.xyxy, box.label, box.score) == (ONE, label, score)
+
+
+@pytest.mark.parametrize(("layout", "expected"), [("xywh", (1, 2, 4, 6)), ("cxcywh", (-0.5, 0, 2.5, 4)), ("yxyx", (2, 1, 4, 3))])
+def test_layouts(layout, expected):
+    assert parse_boxes("[1,2,3,4]", layout)[0].xyxy == expected
+    with pytest.raises(ValueError, match="xyxy, xywh"):
+        parse_boxes("[1,2,3,4]", "yx")
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        ("(1, 2)", [(1, 2)]), ("[1,2], [3,4]", [(1, 2), (3, 4)]), ("1, 2", [(1, 2)]), ('<point x="1.5" y="2" alt="a">a</point>', [(1.5, 2)]),
+        ('<points x1="1" y1="2" x2="3" y2="4">', [(1, 2), (3, 4)]), ("{'action': 'click', 'coordinate': [1, 2]}", [(1, 2)]),
+        ('[{"point_2d": [1, 2], "label": "a"}]', [(1, 2)]), ('{"x": 1, "y": 2}', [(1, 2)]), ("none", []), ("[1,2,3]", None), ("here", None),
+    ],
+)  # fmt: skip
+def test_points(text, points):
+    found = parse_points(text)
+    assert (None if found is None else [p.xy for p in found]) == points
+
+
+def test_units_are_converted_once():
+    space = {units: Space((200, 100), (50, 50), units) for units in ("seen", "original", "unit", "per_mille")}
+    assert to_original((10, 10, 20, 20), (space["seen"],)) == (40, 20, 80, 40)
+    assert to_original((0.5, 0.5), (space["unit"],)) == (100, 50)
+    assert to_original((500, 500), (space["original"], space["per_mille"]), picture=1) == (100, 50)
+    assert to_original((1, 2), ()) == (1, 2)
+    assert read_boxes("[10,10,20,20]", (space["seen"],))[0].xyxy == (40, 20, 80, 40)
+    with pytest.raises(ValueError, match="counts from 0"):
+        to_original((1, 2), (space["unit"],), picture=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "tagged", "expected"),
+    [
+        ("[1,2,3,4]", True, ONE), ("[1,2,3,4] [1,2,3,4]", True, ONE), ("[1,2,3,4] or [1,2,3,5]", True, None), ("[1,2,3,4] or [1,2,3,5]", False, None),
+        ("The cat is at [9,9,10,10]. The dog is at [1,2,3,4].", False, ONE), ("The cat is at [9,9,10,10]. The dog is at [1,2,3,4].", True, None),
+    ],
+)  # fmt: skip
+def test_one_box_must_be_committed_to(text, tagged, expected):
+    chosen = the_one(parse_boxes(text), text, tagged)
+    assert (chosen and chosen.xyxy) == expected
+
+
+@pytest.mark.parametrize("gold", [[1, 2, 3, 4], [[1, 2, 3, 4]], "[1, 2, 3, 4]", {"bbox": [1, 2, 3, 4]}, [{"bbox_2d": (1, 2, 3, 4), "label": "x"}]])
+def test_gold_forms(gold):
+    assert [b.xyxy for b in gold_boxes(gold)] == [ONE]
+
+
+@pytest.mark.parametrize("gold", [[1, 2, 3], "a dog", [3, 2, 1, 4], [1, 2, 1, 4], {"label": "dog"}, 7])
+def test_broken_gold_raises(gold):
+    with pytest.raises(ValueError, match="gold"):
+        gold_boxes(gold)
+
+
+def test_gold_none_and_points():
+    assert gold_boxes([]) == gold_boxes(None) == gold_boxes("None") == []
+    assert gold_points((1, 2))[0].xy == (1, 2)
+    with pytest.raises(ValueError, match="no point"):
+        gold_points("nowhere")
+
+
+def test_reads_numpy_gold():
+    numpy = pytest.importorskip("numpy")
+    assert gold_boxes(numpy.array([1, 2, 3, 4]))[0].xyxy == ONE
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    ["[" * 19000, "\"\\" * 9000, "'" * 19000, "[1,2,3,4]" * 2200, "1" * 19000, "1,2," * 4000, "{" * 9000 + "}" * 9000,
+        "<box>" * 3000, "x=1 " * 4500, "[1," * 6000, " " * 19000],
+)  # fmt: skip
+def test_bombs_are_read_in_time(bomb):
+    started = time.perf_counter()
+    parse_boxes(bomb), parse_points(bomb)
+    assert time.perf_counter() - started < 1.0
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="[](){}<>,:'\"0123456789.-eE \nboxPositn", max_size=80))
+def test_never_raises_on_text(text):
+    for box in parse_boxes(text) or []:
+        assert all(abs(v) < 1e9 for v in box.xyxy)
+    parse_points(text)
