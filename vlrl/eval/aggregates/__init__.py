@@ -1,0 +1,1 @@
+"""How the marks of a suite become its figures."""

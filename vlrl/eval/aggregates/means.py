@@ -1,0 +1,97 @@
+"""Figures that are means of scores, or means of means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlrl.eval.scorer import Aggregate, Fields, Mark
+from vlrl.registry import register
+
+
+def values_of(row: Fields, path: str) -> list[str]:
+    """The value at a dotted path, as text; a list gives one entry per label. A missing field gives none."""
+    value: Any = row
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return []
+        value = value[part]
+    if value is None:
+        return []
+    return [str(label) for label in value] if isinstance(value, (list, tuple)) else [str(value)]
+
+
+def mean(scores: Sequence[float]) -> float:
+    """The mean; 0 of nothing."""
+    return sum(scores) / len(scores) if scores else 0.0
+
+
+def by_group(rows: Sequence[Fields], marks: Sequence[Mark], path: str) -> dict[str, list[float]]:
+    """Scores by the value at `path`, in order of first appearance; a row with several labels counts under each."""
+    groups: dict[str, list[float]] = {}
+    for row, mark in zip(rows, marks, strict=True):
+        for value in values_of(row, path):
+            groups.setdefault(value, []).append(mark.score)
+    return groups
+
+
+@register("mean")
+@dataclass(frozen=True)
+class Mean(Aggregate):
+    """overall = mean of all scores; every field in `by` adds the means of its values.
+
+    Paper: vlrl original. Edge: no rows give 0; a row without the field counts only in the overall figure.
+    """
+
+    by: tuple[str, ...] = ()
+
+    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
+        out = {"overall": mean([mark.score for mark in marks])}
+        for path in self.by:
+            for value, scores in by_group(rows, marks, path).items():
+                out[f"{path.rpartition('.')[2]}/{value}"] = mean(scores)
+        return out
+
+
+@register("nested_mean")
+@dataclass(frozen=True)
+class NestedMean(Aggregate):
+    """overall = mean over the groups of the first level of the mean over the groups of the next ... of the mean score.
+
+    Paper: vlrl original; the macro averages of VSI-Bench (arXiv:2412.14171), MMStar, MLVU and CV-Bench. `merge` renames values of the
+    first level (three direction tasks become one). Edge: a group without rows is left out, so a part of a benchmark is an average of what it has.
+    """
+
+    levels: tuple[str, ...] = ()
+    merge: Mapping[str, str] = field(default_factory=dict)
+
+    def paths(self, rows: Sequence[Fields]) -> list[tuple[str, ...]]:
+        """The groups of each row, outermost first."""
+        out = []
+        for row in rows:
+            values = [next(iter(values_of(row, level)), "none") for level in self.levels]
+            out.append((self.merge.get(values[0], values[0]), *values[1:]) if values else ())
+        return out
+
+    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
+        paths = self.paths(rows)
+        scores = [mark.score for mark in marks]
+        out = {"overall": self._fold(paths, scores, 0)}
+        first: dict[str, list[int]] = {}
+        for i, path in enumerate(paths):
+            first.setdefault(path[0] if path else "all", []).append(i)
+        for name, members in first.items():
+            out[name] = self._fold([paths[i] for i in members], [scores[i] for i in members], 1)
+        return out
+
+    def _fold(self, paths: list[tuple[str, ...]], scores: list[float], depth: int) -> float:
+        if depth == len(self.levels):
+            return mean(scores)
+        groups: dict[str, list[int]] = {}
+        for i, path in enumerate(paths):
+            groups.setdefault(path[depth], []).append(i)
+        return mean([self._fold([paths[i] for i in members], [scores[i] for i in members], depth + 1) for members in groups.values()])
+
+    def strata(self, rows: Sequence[Fields]) -> list[str]:
+        return ["/".join(path) for path in self.paths(rows)]

@@ -1,0 +1,1 @@
+"""The scorers of the suites, one file per benchmark or family of answers."""

@@ -1,0 +1,51 @@
+"""The strict profile: the verifier that training rewards with."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from vlrl.eval.expressions import evaluate
+from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Reward
+
+
+@lru_cache(maxsize=1)
+def training_verifier() -> Any:
+    """`verify` of the package that is home to the rewards."""
+    home = importlib.import_module(Reward.home)
+    if not hasattr(home, "verify"):
+        raise ConfigError(f"profile vlrl: {Reward.home} has no `verify`; install the package of the rewards that vlrl trains with")
+    return home.verify
+
+
+@register("verifier")
+@dataclass(frozen=True)
+class Verifier(Scorer):
+    """score = verify(gold, response, kind, choices).score: the same code as the training reward.
+
+    Paper: vlrl original. `kind_of` (an expression) may choose the kind by row. `exact` counts only a fully right answer.
+    Edge: an empty response, a refusal, or an answer that names every option scores 0.
+    """
+
+    kind: str = "auto"
+    kind_of: str = ""
+    answer: str = "row.answer"
+    choices: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        kind = str(evaluate(self.kind_of, row)) if self.kind_of else self.kind
+        choices = evaluate(self.choices, row) if self.choices else None
+        gold = evaluate(self.answer, row)
+        verdict = training_verifier()(gold, response, kind=kind, choices=list(choices) if choices else None, **self.options)
+        return Mark(float(verdict.score), verdict.extracted, verdict.route or verdict.reason, {"span": verdict.span, "reason": verdict.reason})
+
+    def gold(self, row: Fields) -> list[str]:
+        answer = evaluate(self.answer, row)
+        answer = answer[0] if isinstance(answer, (list, tuple)) and len(answer) == 1 else answer
+        return [f"<answer>{answer}</answer>"]

@@ -1,0 +1,198 @@
+"""VSI-Bench as its authors, lmms-eval and VLMEvalKit score it.
+
+Paper: arXiv:2412.14171. Rules read in vision-x-nyu/thinking-in-space (c26ba54), lmms-eval (75571cfe) and VLMEvalKit (e8e78f05).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorers.letters import easi_letter
+from vlrl.registry import register
+
+CHOICE_TYPES = frozenset(
+    {
+        "object_rel_direction_easy",
+        "object_rel_direction_medium",
+        "object_rel_direction_hard",
+        "object_rel_distance",
+        "route_planning",
+        "obj_appearance_order",
+    }
+)
+NUMBER_TYPES = frozenset({"object_abs_distance", "object_counting", "object_size_estimation", "room_size_estimation"})
+# The authors' count of thresholds is int((.95 - .5) / .05 + 2): the quotient falls just short of 9, so ten values .50, .55, ..., .95.
+_LIMITS = 1 - np.linspace(0.5, 0.95, int((0.95 - 0.5) / 0.05 + 2))
+
+
+def is_choice(row: Fields) -> bool:
+    """Whether the question is multiple choice. Raises ValueError for an unknown question type."""
+    kind = row["question_type"]
+    if kind not in CHOICE_TYPES and kind not in NUMBER_TYPES:
+        raise ValueError(f"vsi_bench: question_type {kind!r} of id {row.get('id')!r}; known: {', '.join(sorted(CHOICE_TYPES | NUMBER_TYPES))}")
+    return kind in CHOICE_TYPES
+
+
+def mean_relative_accuracy(predicted: float | None, gold: float, guard: bool = False) -> float:
+    """mean over t in .50, .55, ..., .95 of [ |predicted - gold| / gold <= 1 - t ], in float64.
+
+    Paper: arXiv:2412.14171, eq. 1, which prints < where the code has <=. `guard` divides by |gold|, and by 1 for gold 0.
+    Edge: None gives 0; gold 0 without `guard` gives 0 (the authors' code stops there).
+    """
+    if predicted is None or (gold == 0 and not guard):
+        return 0.0
+    if guard:
+        error = abs(predicted - gold) if gold == 0 else abs((predicted - gold) / gold)
+    else:
+        error = abs(predicted - gold) / gold
+    return float((error <= _LIMITS).mean())
+
+
+def first_token(response: str) -> str:
+    """Up to the first space, without trailing full stops, then without white space. A leading space leaves nothing."""
+    return response.split(" ")[0].rstrip(".").strip()
+
+
+def to_float(text: str) -> float | None:
+    """float(text), or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+_DIGITS = re.compile(r"-?\d+(?:\.\d+)?")
+_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+WORDS = {word: i for i, word in enumerate(_ONES)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)} | {"hundred": 100, "thousand": 1000}
+
+
+def spelled(words: list[str]) -> float:
+    """ "three hundred twenty one" -> 321: hundred multiplies what stands before it, thousand closes a part of the sum."""
+    total = part = 0
+    for word in words:
+        value = WORDS[word]
+        if value == 100:
+            part = max(part, 1) * 100
+        elif value == 1000:
+            total, part = total + max(part, 1) * 1000, 0
+        else:
+            part += value
+    return float(total + part)
+
+
+def first_number(response: str) -> float | None:
+    """The first number of a response, in digits or in words, whichever stands first (lmms-eval since eab6655a)."""
+    text = response.strip().lower()
+    digits = _DIGITS.search(text)
+    start, run = None, []
+    for match in re.finditer(r"[a-z]+", text):
+        word = match.group()
+        if word in WORDS:
+            start = match.start() if start is None else start
+            run.append(word)
+        elif start is not None and word != "and":
+            break
+    if digits and (start is None or digits.start() < start):
+        return float(digits.group())
+    return spelled(run) if run else None
+
+
+_INVISIBLE = re.compile("[\u200b\u200c\u200d\ufeff]")
+_NUMBER = r"[-+]?(?:\d*\.\d+|\d+)(?:[eE][-+]?\d+)?"
+_TAGGED = re.compile(rf"<\s*answer\b[^>]*>\s*({_NUMBER})(?:[^\d<][^<]*)?<\s*/\s*answer\s*>", re.IGNORECASE)
+_TO_TWENTY = [*_ONES, "twenty"]
+_SPELLED = re.compile(rf"\b({'|'.join(_TO_TWENTY)})\b", re.IGNORECASE)
+
+
+def after_thinking(text: str) -> str:
+    """What follows the last </think>, or else the last <think>, or else everything."""
+    for tag in (r"</\s*think\s*>", r"<\s*think\s*>"):
+        ends = [match.end() for match in re.finditer(tag, text, re.IGNORECASE)]
+        if ends:
+            return text[ends[-1] :].strip()
+    return text
+
+
+def last_number(response: str) -> float | None:
+    """A number that opens <answer>...</answer>, else the last number after the thinking, else the last of all (VLMEvalKit).
+
+    Words up to twenty are digits to it ("twenty-one" reads 20 and -1). A response in brackets is read as a list, of which the first
+    entry counts; brackets that hold no list give nothing.
+    """
+    text = response
+    if response.strip().startswith("[") and response.strip().endswith("]"):
+        try:
+            entries = ast.literal_eval(response)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return None
+        text = str(entries[0]) if isinstance(entries, list) and entries else response
+    text = _INVISIBLE.sub("", text.strip())
+    text = _SPELLED.sub(lambda match: str(_TO_TWENTY.index(match.group().lower())), text)
+    tagged = _TAGGED.search(text)
+    if tagged:
+        return float(tagged.group(1))
+    numbers = re.findall(_NUMBER, after_thinking(text)) or re.findall(_NUMBER, text)
+    return float(numbers[-1]) if numbers else None
+
+
+@dataclass(frozen=True)
+class _Vsi(Scorer):
+    def gold(self, row: Fields) -> list[str]:
+        return [str(row["ground_truth"])]
+
+
+@register("vsi_official")
+@dataclass(frozen=True)
+class VsiOfficial(_Vsi):
+    """choices: [first token == gold], whatever the case; numbers: mean relative accuracy of the first token.
+
+    Paper: arXiv:2412.14171; code vision-x-nyu/thinking-in-space.
+    Edge: a leading space, parentheses, commas or units glued to the number make the token unreadable: 0.
+    """
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        token, gold = first_token(response), str(row["ground_truth"])
+        if is_choice(row):
+            return Mark(float(token.lower() == gold.lower()), token or None, "first token")
+        number = to_float(token)
+        return Mark(mean_relative_accuracy(number, float(gold)), number, "first token")
+
+
+@register("vsi_lmms_eval")
+@dataclass(frozen=True)
+class VsiLmmsEval(_Vsi):
+    """choices as the authors; numbers: mean relative accuracy of the first number or number word of the response.
+
+    Code: lmms-eval 75571cfe (the rule for numbers is of eab6655a, 2026-07-14; before that, as the authors).
+    """
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        gold = str(row["ground_truth"])
+        if is_choice(row):
+            token = first_token(response)
+            return Mark(float(token.lower() == gold.lower()), token or None, "first token")
+        number = first_number(response)
+        return Mark(mean_relative_accuracy(number, float(gold)), number, "first number")
+
+
+@register("vsi_vlmevalkit")
+@dataclass(frozen=True)
+class VsiVlmevalkit(_Vsi):
+    """choices: [letter(response) == letter(gold)]; numbers: mean relative accuracy of the last number after the thinking.
+
+    Code: VLMEvalKit e8e78f05 (spatial_bench). Its optional judge is not used.
+    """
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        gold = str(row["ground_truth"])
+        if is_choice(row):
+            letter = easi_letter(response)
+            return Mark(float(str(letter) == str(easi_letter(gold.strip()))), letter, "letter")
+        number = last_number(response)
+        return Mark(mean_relative_accuracy(number, float(gold), guard=True), number, "last number")

@@ -1,0 +1,179 @@
+"""A suite: one benchmark as a small YAML in `configs/eval` (data, prompt, answer, caps) with a scorer and an aggregate for each profile.
+
+Expressions (`answer`, `choices`, `cluster`, ...) and the prompt are Jinja over `row`, the raw fields of the hub, with `letters` = "ABC...".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vlrl import config
+from vlrl.eval.expressions import evaluate, render
+from vlrl.eval.scorer import Aggregate, Fields, Mark, Scorer
+from vlrl.registry import ConfigError, build, make, suggest
+
+PROFILES = ("official", "lmms_eval", "vlmevalkit", "vlrl")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows are: a hub id with its configs and split. `id` is an expression for the row's identity ("": its number in the split)."""
+
+    hub: str
+    split: str
+    config: str = ""
+    id: str = ""
+    size: int = 0
+    gated: bool = False
+
+
+@dataclass(frozen=True)
+class MediaSpec:
+    """Expressions that give pictures or videos (or lists of them), in the order of the prompt. A string is a path under the data folder."""
+
+    images: tuple[str, ...] = ()
+    videos: tuple[str, ...] = ()
+    frames: int = 0  # of each video, uniformly over its length; 0: all
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One way to score the same responses. `snapshot` names the version of the code that its rules were read in."""
+
+    name: str
+    scorer: Scorer
+    aggregate: Aggregate
+    snapshot: str = ""
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A benchmark. `max_tokens` is the cap of the official run; `thinking_max_tokens` that of the declared protocol for models that think."""
+
+    name: str
+    data: Source
+    prompt: str
+    profiles: Mapping[str, Any]
+    answer: str = "row.answer"
+    choices: str = ""
+    media: MediaSpec = field(default_factory=MediaSpec)
+    system: str = ""
+    max_tokens: int = 1024
+    thinking_max_tokens: int = 8192
+    stop: tuple[str, ...] = ()
+    cluster: str = ""
+    subset: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    extra_fields: tuple[str, ...] = ()  # fields that scorers read and the prompt does not
+
+    @cached_property
+    def built(self) -> dict[str, Profile]:
+        """The profiles that this suite has."""
+        default = self.profiles.get("official") or next(iter(self.profiles.values()))
+        return {name: _profile(f"{self.name}.profiles.{name}", name, spec, default) for name, spec in self.profiles.items()}
+
+    def profile(self, name: str) -> Profile:
+        """By name: "official", "lmms_eval@75571cfe" (the snapshot must be ours), "official:extraction" (a scorer's stage). Raises ConfigError."""
+        plain, _, stage = name.partition(":")
+        plain, _, snapshot = plain.partition("@")
+        if plain not in self.built:
+            raise ConfigError(f"suite {self.name!r} has no profile {plain!r}.{suggest(plain, self.built)}")
+        profile = self.built[plain]
+        if snapshot and not profile.snapshot.split(" ")[-1].startswith(snapshot):
+            raise ConfigError(f"profile {plain!r} of {self.name!r} follows {profile.snapshot or 'no snapshot'}, not {snapshot!r}; leave the @ away")
+        if not stage:
+            return profile
+        if not any(f.name == "stage" for f in dataclasses.fields(profile.scorer)):  # type: ignore[arg-type]
+            raise ConfigError(f"profile {plain!r} of {self.name!r} has no stages, so {name!r} means nothing; use {plain!r}")
+        return dataclasses.replace(profile, name=name, scorer=dataclasses.replace(profile.scorer, stage=stage))  # type: ignore[type-var]
+
+    def text(self, row: Fields) -> str:
+        """The prompt of a row."""
+        return render(self.prompt, row)
+
+    def gold(self, row: Fields) -> Any:
+        """The gold answer of a row."""
+        return evaluate(self.answer, row)
+
+    def options(self, row: Fields) -> tuple[str, ...]:
+        """The choices of a row; empty for an open question."""
+        return tuple(str(choice) for choice in (evaluate(self.choices, row) or ())) if self.choices else ()
+
+    def identity(self, row: Fields, number: int) -> str:
+        """The id that responses and journal entries carry."""
+        return str(evaluate(self.data.id, row)) if self.data.id else str(row.get("id", number))
+
+    def cluster_of(self, row: Fields, number: int) -> str:
+        """Rows of one cluster share a picture, a video or a question; intervals treat them as one draw."""
+        return str(evaluate(self.cluster, row)) if self.cluster else self.identity(row, number)
+
+
+def _profile(where: str, name: str, spec: Mapping[str, Any], default: Mapping[str, Any]) -> Profile:
+    known = {"scorer", "aggregate", "snapshot", "notes"}
+    for key in spec:
+        if key not in known:
+            raise ConfigError(f"{where}.{key}: unknown field.{suggest(key, known)}")
+    if "scorer" not in spec:
+        raise ConfigError(f"{where}: needs a `scorer`. See `vlrl list scorer`.")
+    scorer = build(Scorer, spec["scorer"], f"{where}.scorer")
+    aggregate = build(Aggregate, spec.get("aggregate") or default.get("aggregate") or "mean", f"{where}.aggregate")
+    return Profile(name, scorer, aggregate, str(spec.get("snapshot", "")), str(spec.get("notes", "")))
+
+
+def names() -> list[str]:
+    """All suites, sorted."""
+    return sorted({path.stem for folder in config.folders() for path in (folder / "eval").glob("*.yaml") if not path.stem.startswith("_")})
+
+
+def suite_file(name: str) -> Path:
+    """The YAML of a suite, by name or path. Raises ConfigError with the nearest name."""
+    for path in (*(folder / "eval" / f"{name}.yaml" for folder in config.folders()), Path(name)):
+        if path.is_file():
+            return path
+    raise ConfigError(f"suite: no suite named {name!r}.{suggest(name, names())}")
+
+
+def load(name: str | Path) -> Suite:
+    """A suite by name or YAML path. Raises ConfigError."""
+    path = suite_file(str(name))
+    return _load(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _load(path: Path, stamp: int) -> Suite:
+    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: a suite is a mapping, got {type(tree).__name__}")
+    suite = make(Suite, {"name": path.stem, **tree}, f"suite {path.stem}")
+    suite.built  # noqa: B018  (every profile is checked when the suite is loaded)
+    return suite
+
+
+def as_suite(suite: str | Path | Suite) -> Suite:
+    """A suite, loaded if it is given by name."""
+    return suite if isinstance(suite, Suite) else load(suite)
+
+
+def mark_item(suite: str | Path | Suite, row: Fields, response: str, profile: str = "official") -> Mark:
+    """The mark of one response: score, what was extracted, by which rule."""
+    if not isinstance(response, str):
+        raise ValueError(f"response must be text, got {type(response).__name__}: {response!r:.80}")
+    return as_suite(suite).profile(profile).scorer(row, response)
+
+
+def score_item(suite: str | Path | Suite, row: Fields, response: str, profile: str = "official") -> float:
+    """The score in [0, 1] of one response to one row (a mapping with the hub's field names; media may be missing), by one profile's rules."""
+    return mark_item(suite, row, response, profile).score
+
+
+def figures(suite: Suite, rows: Sequence[Fields], marks: Sequence[Mark], profile: str = "official") -> dict[str, float]:
+    """The figures of a suite, {"overall": ..., group: ...}."""
+    return suite.profile(profile).aggregate(rows, marks)
