@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,8 @@ def make_accelerator(run: Run) -> Accelerator:
     """Accelerate's view of the devices, with the run's trackers. Communication is gloo where there is no GPU."""
     from accelerate import Accelerator, InitProcessGroupKwargs
 
-    handlers = [] if torch.cuda.is_available() else [InitProcessGroupKwargs(backend="gloo")]
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    handlers = [] if alone or torch.cuda.is_available() else [InitProcessGroupKwargs(backend="gloo")]
     return Accelerator(kwargs_handlers=handlers, log_with=list(run.settings.watch.trackers) or None, project_dir=str(run.output))
 
 

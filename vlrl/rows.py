@@ -44,12 +44,12 @@ def check_rows(run: Run, limit: int = 2000) -> None:
     """Look at the first rows of every source of every phase: question, media, answer, something that scores them. Raises ConfigError."""
     before = run.phase_index
     for index in range(len(run.phases)):
-        run.select(index)
+        run.use(index)
         for split in ("train", "heldout"):
             for slot, rows in read_rows(run, split).items():
                 for i in range(min(limit, len(rows))):
                     check_row(rows[i], f"data.{split}.{slot}", run, split)
-    run.select(before)
+    run.use(before)
 
 
 def check_lengths(run: Run, limit: int = 64) -> None:

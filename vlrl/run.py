@@ -78,11 +78,11 @@ class Run:
         self.groups: list[Group] = []  # of the step just taken
         self.cached_rows: dict[str, dict[str, Sequence[Row]]] = {}
         for index in range(len(self.phases)):
-            self.select(index)
+            self.use(index)
             for _, plugin in self.current.plugins():
                 plugin.check(self)
         self.engine.check(self)
-        self.select(0)
+        self.use(0)
 
     # --- phases -----------------------------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Run:
     def group_size(self) -> int:
         return self.settings.group_size
 
-    def select(self, index: int) -> None:
+    def use(self, index: int) -> None:
         """Point the slots at a phase's plug-ins, without setting anything up."""
         self.phase_index = index
         phase = self.current
@@ -114,7 +114,7 @@ class Run:
         """Make a phase the current one: its rows, its plug-ins (set up), its optimizer."""
         from vlrl.optim import make_optimizer
 
-        self.select(index)
+        self.use(index)
         self.rows = read_rows(self, "train")
         make_optimizer(self)
         for _, plugin in self.current.plugins():

@@ -36,7 +36,7 @@ def train(config: Config, resume: bool = False, live: bool | None = None) -> dic
     run.open(weights=last)
     started = time.time()
     start_phase = _phase_of(run, state) if state else 0
-    run.select(start_phase)
+    run.use(start_phase)
     _open_recorder(run, state, live)
     summary: dict[str, Any] = _read_partial(run) if state else {"heldout": {}, "seconds": {}}
     try:

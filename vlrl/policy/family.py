@@ -88,6 +88,10 @@ class Family(Stage):
         """The text that the chat template writes for a medium, by kind; `process` says which ids it becomes."""
         return {}
 
+    def batch_of_images(self, images: list[Any]) -> list[Any]:
+        """The pictures of one prompt as the processor takes them."""
+        return images
+
     def forbidden(self, processor: Any) -> set[int]:
         """Ids that may never be sampled: they stand for media."""
         return set()

@@ -38,11 +38,11 @@ def _find(value: Any, label: str) -> Any:
 
 
 def is_mark(numbers: Sequence[float]) -> bool:
-    """Whether numbers can be a box (x1 < x2, y1 < y2) or a point, and not, say, the order of four puzzle pieces."""
-    if len(numbers) == 4:
-        x1, y1, x2, y2 = numbers
-        return x1 < x2 and y1 < y2 and sorted(numbers) not in ([1, 2, 3, 4], [0, 1, 2, 3])
-    return len(numbers) == 2
+    """Whether numbers can be a box (x1 < x2, y1 < y2) or a point, and not the order of two or four puzzle pieces."""
+    count = len(numbers)
+    if sorted(numbers) in (list(range(count)), list(range(1, count + 1))):
+        return False
+    return count == 2 or (count == 4 and numbers[0] < numbers[2] and numbers[1] < numbers[3])
 
 
 def predicted_marks(rollout: Rollout, sizes: Sequence[int]) -> list[dict[str, Any]]:

@@ -38,13 +38,13 @@ def _mean(points: Sequence[Point]) -> Point:
     return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
 
 
-def smooth(points: Sequence[Point], alpha: float = 0.12) -> list[Point]:
-    """Exponential moving average without bias at the start: s_t = sum_i (1-a)^(t-i) y_i / sum_i (1-a)^(t-i)."""
-    total = weight = 0.0
+def smooth(points: Sequence[Point], share: float = 0.06) -> list[Point]:
+    """Centred moving average over 2h + 1 points, h = share * n (at least 2), narrower towards both ends so that nothing lags or leans."""
+    reach = max(2, round(share * len(points)))
     out = []
-    for x, y in points:
-        total, weight = (1 - alpha) * total + y, (1 - alpha) * weight + 1
-        out.append((x, total / weight))
+    for i in range(len(points)):
+        half = min(reach, i, len(points) - 1 - i)
+        out.append((points[i][0], _mean(points[i - half : i + half + 1])[1]))
     return out
 
 

@@ -94,6 +94,8 @@ def chart_sections(rows: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> 
         head, slash, _ = name.partition("/")
         sections.setdefault(head if slash else "training", []).append(_chart(name, found[name], bands))
     order = {name: i for i, name in enumerate(_SECTIONS)}
+    for name in [name for name, charts in sections.items() if len(charts) == 1 and name not in order]:
+        sections.setdefault("other", []).extend(sections.pop(name))
     return dict(sorted(sections.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
 
 

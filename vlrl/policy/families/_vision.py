@@ -63,7 +63,7 @@ class VisionFamily(Family):
     def picture(self, processor: Any, medium: Media) -> Features:
         """One picture through the processor."""
         image = medium.load().convert("RGB")  # type: ignore[union-attr]
-        out = processor(text=[self.image_token], images=[image], add_special_tokens=False, return_tensors="pt")
+        out = processor(text=[self.image_token], images=self.batch_of_images([image]), add_special_tokens=False, return_tensors="pt")
         return self.features(processor, medium, out, image.size)
 
     def video(self, processor: Any, medium: Media) -> Features:

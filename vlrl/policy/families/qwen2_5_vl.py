@@ -76,8 +76,8 @@ class Qwen25VL(QwenVL):
         processor = self.tiny_processor(tiny, Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor)
         vision = {
             "depth": tiny.vision_layers, "hidden_size": tiny.vision_hidden, "intermediate_size": 2 * tiny.vision_hidden,
-            "num_heads": tiny.vision_heads,            "patch_size": tiny.patch, "out_hidden_size": tiny.hidden, "window_size": 8 * tiny.patch, "tokens_per_second": 2,
-            "fullatt_block_indexes": [tiny.vision_layers - 1], "initializer_range": tiny.std,
+            "num_heads": tiny.vision_heads, "patch_size": tiny.patch, "out_hidden_size": tiny.hidden,
+            "window_size": 8 * tiny.patch, "tokens_per_second": 2, "fullatt_block_indexes": [tiny.vision_layers - 1], "initializer_range": tiny.std,
         }  # fmt: skip
         text = tiny.text(processor.tokenizer) | {"rope_parameters": tiny.mrope()}
         config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tiny.tie, **self.tiny_ids(processor.tokenizer))

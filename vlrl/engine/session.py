@@ -1,0 +1,267 @@
+"""One call of the in-process engine: requests wait, are prefilled, decode together, and leave as completions.
+
+Shape legend: P prompts of a prefill, L their tokens, A rotary axes, R rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vlrl.engine.guided import processor_for
+from vlrl.engine.sampler import Sampler
+from vlrl.engine.store import Slot, Store, shared_attention
+from vlrl.engine.streams import uniforms
+from vlrl.types import Completion, Request, Sampling
+
+
+@dataclass(eq=False)
+class Row:
+    """One completion on its way."""
+
+    request: Request
+    index: int
+    encoded: Any
+    ends: frozenset[int]
+    ids: list[int]
+    logp: list[float]
+    u: np.ndarray
+    processors: tuple
+    versions: list[int] = field(default_factory=list)
+    top: list[dict[int, float]] = field(default_factory=list)
+    began: float = 0.0
+    slot: Slot | None = None
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.request.sampling
+
+    @property
+    def source(self) -> tuple[str, tuple[int, ...]]:
+        """What must be prefilled before the next token can be drawn: rows with equal sources share it."""
+        return self.request.prompt.key, tuple(self.ids)
+
+    @property
+    def need(self) -> int:
+        """Keys that the finished row may hold at most."""
+        return len(self.encoded) + self.sampling.max_tokens
+
+
+class Session:
+    """Continuous batching over the rows of some requests. `lm` gives the model, `limits` the token budgets."""
+
+    def __init__(self, lm: Any, requests: Sequence[Request], token_budget: int, prefill_tokens: int, counters: Counter):
+        self.lm = lm
+        self.token_budget, self.prefill_tokens, self.counters = token_budget, prefill_tokens, counters
+        self.store = Store()
+        self.rows: list[Row] = []
+        self.slots: dict[tuple, Slot] = {}
+        self.seen: dict[str, Any] = {}
+        self.prefix_logp: dict[tuple, list[float]] = {}
+        self.sampler: Sampler | None = None
+        self.version = lm.version
+        waiting = [self._row(request, index) for request in requests for index in range(request.n)]
+        self.waiting = deque(sorted(waiting, key=lambda row: -len(row.encoded)))
+
+    def _row(self, request: Request, index: int) -> Row:
+        sampling, prefix = request.sampling, list(request.prefix_ids)
+        count = max(0, sampling.max_tokens - len(prefix))
+        return Row(
+            request=request,
+            index=index,
+            encoded=self.lm.encode(request.prompt),
+            ends=frozenset(self.lm.eos_ids) | frozenset(sampling.stop_ids),
+            ids=prefix,
+            logp=[0.0] * len(prefix),
+            u=uniforms(request.seed, index, count, start=len(prefix)),
+            processors=(*sampling.processors, *([processor_for(sampling.guided, self.lm)] if sampling.guided else [])),
+            versions=[self.version] * len(prefix),
+            top=[{} for _ in prefix],
+        )
+
+    def run(self) -> Iterator[Completion]:
+        """Completions as they finish."""
+        while self.waiting or self.rows:
+            if self.lm.version != self.version:
+                self._take_over_weights()
+            admitted = self._admit()
+            if admitted:
+                logits_RV = torch.stack([row.slot.logits_V for row in admitted])  # type: ignore[union-attr]
+                yield from self._draw(admitted, logits_RV, None)
+            elif self.rows:
+                self.sampler = self.sampler or Sampler(self.rows, self.lm.forbidden, self.lm.device)
+                yield from self._draw(self.rows, self._decode(), self.sampler)
+
+    # --- admission ------------------------------------------------------------------------------------------------------------------
+
+    def _admit(self) -> list[Row]:
+        """Take rows from the queue while their keys fit the budget, prefill what they start from. Whole batches: not for a few freed tokens."""
+        free = self.token_budget - sum(row.need for row in self.rows)
+        if not self.waiting or (self.rows and free < min(self.token_budget // 4, sum(row.need for row in self.waiting))):
+            return []
+        taken: list[Row] = []
+        while self.waiting and (self.waiting[0].need <= free or not (self.rows or taken)):
+            row = self.waiting.popleft()
+            free -= row.need
+            taken.append(row)
+        new = {row.source: row for row in taken if row.source not in self.slots}
+        self._prefill(list(new.values()))
+        for row in taken:
+            row.slot = self.slots[row.source]
+            row.began = time.perf_counter()
+            if row.ids:
+                row.logp = self._prefix_logp(row)
+        still = Counter(row.source for row in self.waiting)
+        for source, slot in list(self.slots.items()):
+            slot.pending = still[source]
+            if not slot.pending:
+                del self.slots[source]
+        return taken
+
+    def _take_over_weights(self) -> None:
+        """The policy has changed: what was computed with the old weights is forgotten, unfinished rows continue from their own tokens."""
+        self.counters["interrupted"] += len(self.rows)
+        self.waiting.extendleft(reversed(self.rows))
+        self.rows, self.slots, self.seen, self.store, self.sampler = [], {}, {}, Store(), None
+        self.version = self.lm.version
+
+    # --- model ----------------------------------------------------------------------------------------------------------------------
+
+    def _prefill(self, rows: list[Row]) -> None:
+        rows = sorted(rows, key=lambda row: len(row.encoded) + len(row.ids))
+        while rows:
+            count = 0
+            while count < len(rows) and (count + 1) * (len(rows[count].encoded) + len(rows[count].ids)) <= self.prefill_tokens:
+                count += 1
+            batch, rows = rows[: max(count, 1)], rows[max(count, 1) :]
+            hidden_PLH, cache = prefill(self.lm, [(row.encoded, row.ids) for row in batch], self.seen, self.counters)
+            lengths = [len(row.encoded) + len(row.ids) for row in batch]
+            last_PH = hidden_PLH[torch.arange(len(batch)), torch.tensor(lengths) - 1]
+            for row, hidden_LH in zip(batch, hidden_PLH):
+                if row.ids:
+                    self.prefix_logp[row.source] = prefix_logp(self.lm, hidden_LH, len(row.encoded), row.ids, row.sampling)
+            keys, values = [layer.keys for layer in cache.layers], [layer.values for layer in cache.layers]
+            slots = self.store.add_prompts(keys, values, lengths, self.lm.logits(last_PH))
+            for row, slot in zip(batch, slots):
+                slot.pending = 1
+                self.slots[row.source] = slot
+
+    def _prefix_logp(self, row: Row) -> list[float]:
+        """A given prefix is scored by the present policy; tokens that this call drew itself keep what they were drawn with."""
+        given = len(row.request.prefix_ids)
+        return [*self.prefix_logp[row.source][:given], *row.logp[given:]]
+
+    def _decode(self) -> Tensor:
+        """One forward for all rows: (R, V) logits of the next token."""
+        rows, device = self.rows, self.lm.device
+        self.store.begin()
+        ids_R1 = torch.tensor([[row.ids[-1]] for row in rows], device=device)
+        positions = torch.tensor([[row.encoded.next_position + len(row.ids) - 1] for row in rows], device=device)
+        if rows[0].encoded.positions.ndim == 2:
+            positions = positions.expand(rows[0].encoded.positions.shape[0], -1, -1)
+        self.counters["decode_steps"] += 1
+        self.counters["decode_rows"] += len(rows)
+        with shared_attention(self.lm.text_config):
+            hidden_R1H, _ = self.lm.hidden(ids_R1, positions, self.lm.no_masks, past_key_values=self.store, use_cache=True, store=self.store)
+        return self.lm.logits(hidden_R1H[:, 0])
+
+    # --- tokens ---------------------------------------------------------------------------------------------------------------------
+
+    def _draw(self, rows: list[Row], logits_RV: Tensor, sampler: Sampler | None) -> Iterator[Completion]:
+        """Draw a token for each of these rows (new ones, or all that are running), keep the unfinished, yield the finished."""
+        fresh = sampler is None
+        done: dict[int, str] = {r: "length" for r, row in enumerate(rows) if len(row.ids) >= row.sampling.max_tokens} if fresh else {}
+        drawing = [row for r, row in enumerate(rows) if r not in done]
+        if drawing:
+            if done:
+                logits_RV = logits_RV[[r for r in range(len(rows)) if r not in done]]
+            sampler = sampler or Sampler(drawing, self.lm.forbidden, self.lm.device)
+            u_R = torch.tensor([row.u[len(row.ids) - len(row.request.prefix_ids)] for row in drawing], dtype=torch.float64, device=self.lm.device)
+            draw = sampler(logits_RV, u_R)
+            for row, token, logp in zip(drawing, draw.ids_R.tolist(), draw.logp_R.tolist()):
+                row.ids.append(token)
+                row.logp.append(logp)
+                row.versions.append(self.version)
+            for row, top in zip(drawing, draw.top or ()):
+                row.top.append(top)
+        for r, row in enumerate(rows):
+            if r not in done and (finish := self._finish(row)):
+                done[r] = finish
+        if fresh:
+            stay = [row for r, row in enumerate(rows) if r not in done]
+            if stay:
+                self.store.add_rows([row.slot for row in stay], max(row.sampling.max_tokens for row in stay))  # type: ignore[misc]
+                self.rows = [*self.rows, *stay]
+                self.sampler = None
+        elif done:
+            self.rows = [self.rows[r] for r in self.store.drop(list(done))]
+            self.sampler = None
+        self.counters["tokens"] += len(drawing)
+        for r, finish in done.items():
+            yield self._completion(rows[r], finish)
+
+    def _finish(self, row: Row) -> str:
+        if row.ids[-1] in row.ends:
+            return "stop"
+        stops = row.sampling.stop
+        if stops:
+            tail = self.lm.decode(row.ids[-max(len(stop.encode()) for stop in stops) - 4 :])
+            if any(stop in tail for stop in stops):
+                return "stop"
+        return "length" if len(row.ids) >= row.sampling.max_tokens else ""
+
+    def _completion(self, row: Row, finish: str) -> Completion:
+        self.counters["completions"] += 1
+        one = len(set(row.versions)) <= 1
+        return Completion(
+            request=row.request,
+            index=row.index,
+            ids=row.ids,
+            logp=row.logp,
+            text=self.lm.decode(row.ids),
+            finish=finish,  # type: ignore[arg-type]
+            version=row.versions[-1] if one else row.versions,  # type: ignore[arg-type]
+            top_logprobs=row.top if row.sampling.top_logprobs else None,
+            seconds=time.perf_counter() - row.began,
+        )
+
+
+def prefill(lm: Any, sources: Sequence[tuple[Any, Sequence[int]]], seen: dict[str, Any], counters: Counter) -> tuple[Tensor, Any]:
+    """Prompts (each with completion tokens behind it), right-padded in one causal forward: last hidden states (P, L, H) and the cache.
+
+    Media are looked at once per key: `seen` remembers them.
+    """
+    from transformers import DynamicCache
+
+    features = [f for encoded, _ in sources for f in encoded.features]
+    fresh = {f.key: f for f in features if f.key not in seen}
+    if fresh:
+        seen.update(zip(fresh, lm.look(list(fresh.values()))))
+        counters["media_encoded"] += len(fresh)
+    width = max(len(encoded) + len(ids) for encoded, ids in sources)
+    ids_PL = torch.tensor([[*encoded.ids, *ids, *[lm.pad_id] * (width - len(encoded) - len(ids))] for encoded, ids in sources], device=lm.device)
+    places = []
+    for encoded, _ in sources:
+        rest_L = torch.arange(encoded.next_position, encoded.next_position + width - len(encoded))
+        places.append(torch.cat([encoded.positions, rest_L.expand(*encoded.positions.shape[:-1], -1)], dim=-1))
+    positions = torch.stack(places, dim=-2).to(lm.device)
+    counters["prompts_prefilled"] += len(sources)
+    counters["prefill_tokens"] += sum(len(encoded) + len(ids) for encoded, ids in sources)
+    return lm.hidden(
+        ids_PL, positions, None, [seen[f.key] for f in features], [f.kind for f in features], past_key_values=DynamicCache(), use_cache=True
+    )
+
+
+def prefix_logp(lm: Any, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling) -> list[float]:
+    """Log-probs (nats) of completion tokens that were given, under the policy at the sampling's temperature, without bans and filters."""
+    logits_CV = lm.logits(hidden_LH[prompt_length - 1 : prompt_length - 1 + len(ids)]).float()
+    scale_C1 = torch.tensor([[sampling.temperature_at(c) or 1.0] for c in range(len(ids))], device=logits_CV.device)
+    logp_CV = (logits_CV / scale_C1).log_softmax(-1)
+    return logp_CV[torch.arange(len(ids)), torch.tensor(list(ids))].tolist()
