@@ -32,14 +32,14 @@ class Verifier(Scorer):
     Edge: an empty response, a refusal, or an answer that names every option scores 0.
     """
 
-    kind: str = "auto"
+    answer_kind: str = "auto"
     kind_of: str = ""
     answer: str = "row.answer"
     choices: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, row: Fields, response: str) -> Mark:
-        kind = str(evaluate(self.kind_of, row)) if self.kind_of else self.kind
+        kind = str(evaluate(self.kind_of, row)) if self.kind_of else self.answer_kind
         choices = evaluate(self.choices, row) if self.choices else None
         gold = evaluate(self.answer, row)
         verdict = training_verifier()(gold, response, kind=kind, choices=list(choices) if choices else None, **self.options)
