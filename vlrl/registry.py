@@ -9,9 +9,10 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -127,9 +128,10 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     for key, value in values.items():
         hint = hints[key]
         try:
-            nested = dataclasses.is_dataclass(hint)
-            kwargs[key] = make(hint, value, f"{where}.{key}") if nested and isinstance(value, Mapping) else (
-                value if nested else TypeAdapter(hint, config=settings).validate_python(value)
+            parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)  # X, or X | None
+            nested = next((part for part in parts if dataclasses.is_dataclass(part)), None)
+            kwargs[key] = make(nested, value, f"{where}.{key}") if nested and isinstance(value, Mapping) else (
+                value if nested and value is not None else TypeAdapter(hint, config=settings).validate_python(value)
             )  # fmt: skip
         except ValidationError as error:
             raise ConfigError(f"{where}.{key}: {value!r} is not valid: {error.errors()[0]['msg']} (type {hint})") from None

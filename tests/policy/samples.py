@@ -1,0 +1,111 @@
+"""Pictures, videos and groups for the policy tests, and the plain per-sample forward that everything is held against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers.video_utils import VideoMetadata
+
+from vlrl.policy import Family, Policy
+from vlrl.registry import build
+from vlrl.types import Clip, Group, Media, Prompt, Rollout, Row
+
+
+@dataclass(frozen=True)
+class Noise(Media):
+    """A picture of random pixels; `loads` counts how often it was decoded."""
+
+    seed: int
+    size: tuple[int, int] = (90, 60)
+    kind = "image"
+
+    @property
+    def key(self) -> str:
+        return f"noise-{self.seed}-{self.size}"
+
+    def load(self) -> Any:
+        width, height = self.size
+        return Image.fromarray(np.random.default_rng(self.seed).integers(0, 255, (height, width, 3), dtype=np.uint8))
+
+
+@dataclass(frozen=True)
+class Flicker(Media):
+    """A video of random pixels."""
+
+    seed: int
+    frames: int = 6
+    size: tuple[int, int] = (84, 56)
+    kind = "video"
+
+    @property
+    def key(self) -> str:
+        return f"flicker-{self.seed}-{self.frames}-{self.size}"
+
+    def load(self) -> Clip:
+        width, height = self.size
+        return Clip(np.random.default_rng(self.seed).integers(0, 255, (self.frames, height, width, 3), dtype=np.uint8), 2.0)
+
+
+def policy_of(name: str, layout: str = "packed", **fields: Any) -> Policy:
+    """A tiny random policy; equal names give equal weights."""
+    return Policy(build(Family, {"name": name, "tiny": {}, "layout": layout} | fields))
+
+
+def ask(text: str, images: tuple[Media, ...] = (), videos: tuple[Media, ...] = (), prefix: str = "") -> Prompt:
+    content = [{"type": "image"} for _ in images] + [{"type": "video"} for _ in videos] + [{"type": "text", "text": text}]
+    return Prompt(Row(text, text), ({"role": "user", "content": content},), images, videos, prefix)
+
+
+PROMPTS = {
+    "text": ask("Which digit is it?", prefix="<think>"),
+    "image": ask("How many?", (Noise(1),)),
+    "images": ask("Compare them.", (Noise(1), Noise(2, (112, 112)))),
+    "video": ask("Which way?", videos=(Flicker(3),)),
+}
+
+
+def groups_of(prompts: list[Prompt], counts: tuple[int, ...] = (3, 1, 4, 2), longest: int = 8, seed: int = 0) -> list[Group]:
+    """Ragged groups of random completions (byte tokens), every second one with a hole in its loss mask."""
+    rng = np.random.default_rng(seed)
+    groups = []
+    for prompt, count in zip(prompts, counts):
+        rollouts = []
+        for k in range(count):
+            ids = rng.integers(0, 200, rng.integers(1, longest + 1)).tolist()
+            mask = [not (k % 2 and t == 1) for t in range(len(ids))]
+            rollouts.append(Rollout(prompt, ids, loss_mask=mask, temperature=1.0 if k else 0.7))
+        groups.append(Group(prompt, rollouts))
+    return groups
+
+
+def processed(policy: Policy, prompt: Prompt) -> dict[str, Any]:
+    """What the model's own processor makes of the whole prompt at once."""
+    media: dict[str, Any] = {}
+    if prompt.images:
+        media["images"] = policy.family.batch_of_images([image.load().convert("RGB") for image in prompt.images])
+    if prompt.videos:
+        clips = [video.load() for video in prompt.videos]
+        media["videos"] = [torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2) for clip in clips]
+        media["video_metadata"] = [VideoMetadata(total_num_frames=len(c), fps=c.fps, frames_indices=list(range(len(c)))) for c in clips]
+        media["do_sample_frames"] = False
+    return dict(policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media))
+
+
+def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
+    """Log-probs of one rollout by the model's own forward: no packing, no caches, no mask of ours."""
+    inputs = processed(policy, rollout.prompt)
+    inputs.pop("token_type_ids", None) if not policy.family.sees else None
+    completion = torch.tensor([rollout.ids])
+    inputs["input_ids"] = torch.cat([inputs["input_ids"], completion], 1)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    for name in ("mm_token_type_ids", "token_type_ids"):
+        if name in inputs:
+            inputs[name] = torch.cat([inputs[name], torch.zeros_like(completion)], 1)
+    inputs = {k: v for k, v in inputs.items() if isinstance(v, Tensor) or k == "second_per_grid_ts"}
+    logits = policy.model(**inputs).logits[0, -completion.shape[1] - 1 : -1].float() / rollout.temperature
+    return logits.log_softmax(-1).gather(-1, completion[0][:, None])[:, 0]
