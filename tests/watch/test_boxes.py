@@ -25,7 +25,9 @@ def test_gold_marks(answer, expected):
     assert [(mark["xy"], mark["label"]) for mark in gold_marks(answer)] == expected
 
 
-@pytest.mark.parametrize(("numbers", "expected"), [([0, 0, 1, 1], True), ([0, 1, 2, 3], False), ([1, 1, 1, 2], False), ([3, 3], True), ([1], False)])
+@pytest.mark.parametrize(
+    ("numbers", "expected"), [([0, 0, 1, 1], True), ([0, 1, 2, 3], False), ([1, 1, 1, 2], False), ([3, 3], True), ([2, 1], False), ([5], False)]
+)
 def test_is_mark(numbers, expected):
     assert is_mark(numbers) is expected
 

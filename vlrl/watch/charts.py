@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     if len(points) <= limit:
         return list(points)
     edges = [round(i * len(points) / limit) for i in range(limit + 1)]
-    return [_mean(points[a:b]) for a, b in zip(edges, edges[1:])]
+    return [_mean(points[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def _mean(points: Sequence[Point]) -> Point:

@@ -37,7 +37,7 @@ def encode(picture: Image.Image, max_side: int = MAX_SIDE) -> bytes:
         picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
     out = io.BytesIO()
     if picture.width * picture.height <= LOSSLESS_PIXELS:
-        picture.save(out, "PNG", optimize=True)
+        picture.save(out, "PNG")
     else:
         picture.save(out, "JPEG", quality=85)
     return out.getvalue()

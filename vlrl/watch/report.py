@@ -125,7 +125,9 @@ def time_shares(timings: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str
         rows = [row["seconds"] for row in members]
         whole = sum(map(sum_seconds, rows)) or 1.0
         parts = {name: sum(row.get(name, 0.0) for row in rows) for name in {name: 0 for row in rows for name in row} if name != "step"}
-        out[str(phase)] = [{"name": name, "seconds": spent, "share": min(spent / whole, 1.0)} for name, spent in sorted(parts.items(), key=lambda x: -x[1])]
+        out[str(phase)] = [
+            {"name": name, "seconds": spent, "share": min(spent / whole, 1.0)} for name, spent in sorted(parts.items(), key=lambda x: -x[1])
+        ]
     return out
 
 
