@@ -1,0 +1,93 @@
+"""Two runs on the same rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from vlrl.eval.statistics.intervals import _numbered, clustered_standard_error
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Run B minus run A: the difference of means, its interval, and how surprising it is if the two are equally good."""
+
+    difference: float
+    low: float
+    high: float
+    se: float
+    p_value: float
+    test: str
+    gained: int  # rows that B has right and A wrong
+    lost: int
+    n: int
+    detectable: float  # the smallest true difference that this many rows show with 80% power at 5%
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Two-sided exact p-value that gained and lost rows are equally likely: a fair coin, thrown gained + lost times. 1 if none differs.
+
+    Source: McNemar 1947, Psychometrika 12:153 (exact binomial form).
+    """
+    return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
+
+
+def permutation_test(differences: Sequence[float], clusters: Sequence[Hashable] | None = None, draws: int = 9999, seed: int = 0) -> float:
+    """Two-sided p-value of a mean difference under random swaps of the two runs, cluster by cluster: (1 + #{|m*| >= |m|}) / (1 + draws).
+
+    Exact (all swaps) for up to 12 clusters. Source: Phipson and Smyth 2010, arXiv:1603.05766 (the +1).
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    sums = values if clusters is None else np.bincount(_numbered(clusters), weights=values)
+    sums = sums[sums != 0]
+    if not len(sums):
+        return 1.0
+    observed = abs(sums.sum()) * (1 - 1e-12)
+    if len(sums) <= 12:
+        signs = 1 - 2 * ((np.arange(2 ** len(sums))[:, None] >> np.arange(len(sums))) & 1)
+        return float((abs(signs @ sums) >= observed).mean())
+    generator = np.random.default_rng(seed)
+    extreme = sum(
+        int((abs(generator.choice((-1.0, 1.0), size=(size, len(sums))) @ sums) >= observed).sum())
+        for size in [1000] * (draws // 1000) + ([draws % 1000] if draws % 1000 else [])
+    )
+    return (1 + extreme) / (1 + draws)
+
+
+def minimum_detectable_effect(se: float, alpha: float = 0.05, power: float = 0.8) -> float:
+    """The true difference that a two-sided test at `alpha` finds with probability `power`: (z_{1-alpha/2} + z_power) * SE.
+
+    Before a run, of two runs of n right-or-wrong rows with accuracy p and correlation r: SE = sqrt(2 p (1-p) (1-r) / n).
+    Source: Miller 2024, arXiv:2411.00640, sec. 5.
+    """
+    return float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * se
+
+
+def planned_standard_error(n: int, accuracy: float = 0.5, correlation: float = 0.5) -> float:
+    """Standard error of the difference of two runs before either was made (see `minimum_detectable_effect`)."""
+    return math.sqrt(2 * accuracy * (1 - accuracy) * (1 - correlation) / n)
+
+
+def compare(a: Sequence[float], b: Sequence[float], clusters: Sequence[Hashable] | None = None, level: float = 0.95, seed: int = 0) -> Comparison:
+    """B minus A on the same rows (the mean over samples where a row has several).
+
+    Right-or-wrong scores without clusters get McNemar's exact test, everything else a permutation test by cluster. Raises ValueError unless
+    both have as many rows, at least one.
+    """
+    if len(a) != len(b) or not len(a):
+        raise ValueError(f"a comparison needs the same rows of both runs, got {len(a)} and {len(b)}")
+    labels = list(range(len(a))) if clusters is None else list(clusters)
+    difference = np.asarray(b, dtype=np.float64) - np.asarray(a, dtype=np.float64)
+    groups = len(set(labels))
+    se = clustered_standard_error(difference, labels)
+    half = float(stats.t.ppf((1 + level) / 2, max(1, groups - 1))) * se
+    mean = float(difference.mean())
+    gained, lost = int((difference > 0).sum()), int((difference < 0).sum())
+    binary = groups == len(a) and set(np.unique([*a, *b])) <= {0.0, 1.0}
+    test, p_value = ("mcnemar", mcnemar(gained, lost)) if binary else ("permutation", permutation_test(difference, labels, seed=seed))
+    detectable = minimum_detectable_effect(se)
+    return Comparison(mean, max(-1.0, mean - half), min(1.0, mean + half), se, p_value, test, gained, lost, len(a), detectable)
