@@ -1,6 +1,6 @@
 """Checkpoints: a plain HF folder with the trainer's state beside it, written atomically, the last N kept.
 
-    checkpoints/step-000050/{config.json, model.safetensors, processor files, trainer/{state.json, optimizer.pt, plugins.pt}}
+checkpoints/step-000050/{config.json, model.safetensors, processor files, trainer/{state.json, optimizer.pt, plugins.pt}}
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ FOLDER = "checkpoints"
 
 def saved(output: Path) -> list[Path]:
     """Complete checkpoints, oldest first. A folder gets its name only when everything in it is on disk."""
-    found = [path for path in (output / FOLDER).glob("step-*") if re.fullmatch(r"step-\d+", path.name) and (path / "trainer" / "state.json").is_file()]
+    found = [
+        path for path in (output / FOLDER).glob("step-*") if re.fullmatch(r"step-\d+", path.name) and (path / "trainer" / "state.json").is_file()
+    ]
     return sorted(found, key=lambda path: int(path.name[5:]))
 
 

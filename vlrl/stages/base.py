@@ -1,0 +1,35 @@
+"""What every plug point shares."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
+
+
+class Stage(ABC):  # noqa: B024
+    """What every plug point shares."""
+
+    name: ClassVar[str] = ""
+    home: ClassVar[str] = ""
+    needs: Sequence[str] = ()  # a class attribute, or a property where it depends on the config
+
+    def check(self, run: Run) -> None:
+        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in `run`."""
+
+    def setup(self, run: Run) -> None:
+        """Called once, when everything is built."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was learned, as plain values (JSON) or tensors."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Undo `state_dict`."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for the log, read once per step."""
+        return {}
