@@ -20,7 +20,7 @@ from vlrl.rows import check_length
 from vlrl.scoring import score
 from vlrl.stages import Denominators
 from vlrl.tally import finish
-from vlrl.tensors import add_signals, cost, loss_inputs, nothing
+from vlrl.tensors import add_signals, cost, loss_inputs, nothing, watched
 from vlrl.types import Group
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def learn(groups: Sequence[Group], run: Run) -> Sums:
     run.tally.updates = 0
     off_policy = run.settings.iterations * run.settings.minibatches > 1 and run.strategy.samples
     if off_policy and groups:
-        add_signals(run, groups, ["old_logp"])
+        at_start = [name for name in run.objective.needs if name in run.fields and run.fields[name].at_start]
+        add_signals(run, groups, ["old_logp", *at_start])
     for iteration in range(run.settings.iterations):
         for mini in minis(groups, run, iteration):
             for index, micro in enumerate(mini.micros):
@@ -134,6 +135,7 @@ def learn(groups: Sequence[Group], run: Run) -> Sums:
                 backward(run, loss, last=index == len(mini.micros) - 1)
                 if micro:
                     add_sums(sums, metrics)
+                    add_sums(sums, watched(x))
             update = optimizer_step(run)
             add_sums(sums, {key: (value, 1.0) for key, value in update.items()} if run.accelerator.is_main_process else {})
     return sums

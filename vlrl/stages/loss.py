@@ -26,6 +26,7 @@ class Field(Stage):
     home: ClassVar[str] = "vlrl.methods.field"
     in_forward: ClassVar[bool] = False
     reads_hidden: ClassVar[bool] = False  # with in_forward: `from_hidden` instead of `from_logits`
+    at_start: ClassVar[bool] = False  # of the policy that the step starts from: computed before its first update
 
     def __call__(self, policy: Policy, batch: TokenBatch) -> Tensor:
         """(B, T), or (B, T, K)."""
