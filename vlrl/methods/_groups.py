@@ -1,0 +1,58 @@
+"""Statistics over groups and tokens that several plug-ins share.
+
+Shape legend: B rollouts (whole groups), T completion tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Scope = Literal["rollout", "group", "batch"]
+
+
+def group_sum(values_B: Tensor, group_B: Tensor) -> Tensor:
+    """(B,): the sum over a rollout's group."""
+    totals_G = values_B.new_zeros(int(group_B.max()) + 1).index_add(0, group_B, values_B)
+    return totals_G[group_B]
+
+
+def group_mean(values_B: Tensor, group_B: Tensor) -> Tensor:
+    """(B,): the mean over a rollout's group."""
+    return group_sum(values_B, group_B) / group_sum(torch.ones_like(values_B), group_B)
+
+
+def members(group_B: Tensor, scope: Scope) -> list[Tensor]:
+    """Row indices that belong together: each rollout, each group, or the whole micro-batch."""
+    rows_B = torch.arange(len(group_B), device=group_B.device)
+    if scope == "rollout":
+        return list(rows_B[:, None])
+    return [rows_B] if scope == "batch" else [rows_B[group_B == g] for g in group_B.unique()]
+
+
+def top_share(values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float, scope: Scope = "group") -> Tensor:
+    """(B, T) bool: the ceil(share * n) largest of the n masked values of each member of `scope`, and whatever ties with the least of them."""
+    chosen_BT = torch.zeros_like(mask_BT, dtype=torch.bool)
+    values_BT = values_BT.detach()
+    for rows in members(group_B, scope):
+        inside = mask_BT[rows] > 0
+        values = values_BT[rows][inside]
+        if len(values) and share > 0:
+            least = values.topk(min(len(values), math.ceil(share * len(values) - 1e-9))).values[-1]
+            chosen_BT[rows] = inside & (values_BT[rows] >= least)
+    return chosen_BT
+
+
+def normalised(values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, scope: Scope = "rollout") -> Tensor:
+    """(B, T): masked values scaled to 0..1 within each member of `scope` (0.5 where all are equal); no gradient."""
+    out_BT = torch.full_like(values_BT, 0.5).detach()
+    values_BT = values_BT.detach()
+    for rows in members(group_B, scope):
+        inside = mask_BT[rows] > 0
+        values = values_BT[rows][inside]
+        if len(values) and values.max() > values.min():
+            out_BT[rows] = torch.where(inside, (values_BT[rows] - values.min()) / (values.max() - values.min()), out_BT[rows])
+    return out_BT

@@ -1,0 +1,29 @@
+"""The pull back to the policy that sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vlrl.registry import register
+from vlrl.stages import Term
+from vlrl.types import LossInputs, PerToken
+
+
+@register("policy_drift")
+@dataclass(frozen=True, kw_only=True)
+class PolicyDrift(Term):
+    """KL(pi_old || pi) on sampled tokens: value r - 1 - log r, gradient sg(min(r, cap)) - 1 times that of log pi, r = pi / pi_old.
+
+    Paper: Liu et al. 2025 (CPGD), arXiv:2505.12504, sec. 3.2: the drift estimate whose gradient's ratio is truncated.
+    Deviates: the cap's value (3) is vlrl's.  Edge: on the old policy value and gradient are zero.
+    """
+
+    coef: float = 0.01
+    cap: float = 3.0
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        d_BT = x.log_ratio_BT
+        ratio_BT = d_BT.exp().detach()
+        value_BT = ratio_BT - 1 - d_BT.detach()
+        slope_BT = ratio_BT.clamp(max=self.cap) - 1
+        return PerToken(value_BT + slope_BT * (d_BT - d_BT.detach()), {"drift": value_BT})
