@@ -17,13 +17,28 @@ ONE = (1.0, 2.0, 3.0, 4.0)
 @pytest.mark.parametrize(
     "text",
     [
-        "[1,2,3,4]", "[1, 2, 3, 4]", "(1.0, 2.0, 3.0, 4)", "1, 2, 3, 4", "1 2 3 4", "[[1,2],[3,4]]", "(1,2),(3,4)", "(1, 2) to (3, 4)",
-        "<box>1,2,3,4</box>", "<box>[[1, 2, 3, 4]]</box>", "<|box_start|>(1,2),(3,4)<|box_end|>", "<bbox>[1,2,3,4]</bbox>",
-        '{"bbox_2d": [1, 2, 3, 4]}', '```json\n[{"bbox_2d": [1, 2, 3, 4], "label": "dog"}]\n```', "{'bbox': [1, 2, 3, 4]}", "{[1, 2, 3, 4]}",
-        "[{'Position': [1, 2, 3, 4], 'Confidence': 0.9}, {'Position': [5,", '{"x1": 1, "y1": 2, "x2": 3, "y2": 4}', "The dog is at [1, 2, 3, 4].",
+        "[1,2,3,4]",
+        "[1, 2, 3, 4]",
+        "(1.0, 2.0, 3.0, 4)",
+        "1, 2, 3, 4",
+        "1 2 3 4",
+        "[[1,2],[3,4]]",
+        "(1,2),(3,4)",
+        "(1, 2) to (3, 4)",
+        "<box>1,2,3,4</box>",
+        "<box>[[1, 2, 3, 4]]</box>",
+        "<|box_start|>(1,2),(3,4)<|box_end|>",
+        "<bbox>[1,2,3,4]</bbox>",
+        '{"bbox_2d": [1, 2, 3, 4]}',
+        '```json\n[{"bbox_2d": [1, 2, 3, 4], "label": "dog"}]\n```',
+        "{'bbox': [1, 2, 3, 4]}",
+        "{[1, 2, 3, 4]}",
+        "[{'Position': [1, 2, 3, 4], 'Confidence': 0.9}, {'Position': [5,",
+        '{"x1": 1, "y1": 2, "x2": 3, "y2": 4}',
+        "The dog is at [1, 2, 3, 4].",
         "[+1, 2e0, 3., 4.00]",
     ],
-)  # fmt: skip
+)
 def test_reads_every_usual_form(text):
     boxes = parse_boxes(text)
     assert boxes is not None and [b.xyxy for b in boxes] == [ONE]
@@ -66,11 +81,19 @@ def test_layouts(layout, expected):
 @pytest.mark.parametrize(
     ("text", "points"),
     [
-        ("(1, 2)", [(1, 2)]), ("[1,2], [3,4]", [(1, 2), (3, 4)]), ("1, 2", [(1, 2)]), ('<point x="1.5" y="2" alt="a">a</point>', [(1.5, 2)]),
-        ('<points x1="1" y1="2" x2="3" y2="4">', [(1, 2), (3, 4)]), ("{'action': 'click', 'coordinate': [1, 2]}", [(1, 2)]),
-        ('[{"point_2d": [1, 2], "label": "a"}]', [(1, 2)]), ('{"x": 1, "y": 2}', [(1, 2)]), ("none", []), ("[1,2,3]", None), ("here", None),
+        ("(1, 2)", [(1, 2)]),
+        ("[1,2], [3,4]", [(1, 2), (3, 4)]),
+        ("1, 2", [(1, 2)]),
+        ('<point x="1.5" y="2" alt="a">a</point>', [(1.5, 2)]),
+        ('<points x1="1" y1="2" x2="3" y2="4">', [(1, 2), (3, 4)]),
+        ("{'action': 'click', 'coordinate': [1, 2]}", [(1, 2)]),
+        ('[{"point_2d": [1, 2], "label": "a"}]', [(1, 2)]),
+        ('{"x": 1, "y": 2}', [(1, 2)]),
+        ("none", []),
+        ("[1,2,3]", None),
+        ("here", None),
     ],
-)  # fmt: skip
+)
 def test_points(text, points):
     found = parse_points(text)
     assert (None if found is None else [p.xy for p in found]) == points
@@ -90,10 +113,14 @@ def test_units_are_converted_once():
 @pytest.mark.parametrize(
     ("text", "tagged", "expected"),
     [
-        ("[1,2,3,4]", True, ONE), ("[1,2,3,4] [1,2,3,4]", True, ONE), ("[1,2,3,4] or [1,2,3,5]", True, None), ("[1,2,3,4] or [1,2,3,5]", False, None),
-        ("The cat is at [9,9,10,10]. The dog is at [1,2,3,4].", False, ONE), ("The cat is at [9,9,10,10]. The dog is at [1,2,3,4].", True, None),
+        ("[1,2,3,4]", True, ONE),
+        ("[1,2,3,4] [1,2,3,4]", True, ONE),
+        ("[1,2,3,4] or [1,2,3,5]", True, None),
+        ("[1,2,3,4] or [1,2,3,5]", False, None),
+        ("The cat is at [9,9,10,10]. The dog is at [1,2,3,4].", False, ONE),
+        ("The cat is at [9,9,10,10]. The dog is at [1,2,3,4].", True, None),
     ],
-)  # fmt: skip
+)
 def test_one_box_must_be_committed_to(text, tagged, expected):
     chosen = the_one(parse_boxes(text), text, tagged)
     assert (chosen and chosen.xyxy) == expected
@@ -124,9 +151,20 @@ def test_reads_numpy_gold():
 
 @pytest.mark.parametrize(
     "bomb",
-    ["[" * 19000, "\"\\" * 9000, "'" * 19000, "[1,2,3,4]" * 2200, "1" * 19000, "1,2," * 4000, "{" * 9000 + "}" * 9000,
-        "<box>" * 3000, "x=1 " * 4500, "[1," * 6000, " " * 19000],
-)  # fmt: skip
+    [
+        "[" * 19000,
+        '"\\' * 9000,
+        "'" * 19000,
+        "[1,2,3,4]" * 2200,
+        "1" * 19000,
+        "1,2," * 4000,
+        "{" * 9000 + "}" * 9000,
+        "<box>" * 3000,
+        "x=1 " * 4500,
+        "[1," * 6000,
+        " " * 19000,
+    ],
+)
 def test_bombs_are_read_in_time(bomb):
     started = time.perf_counter()
     parse_boxes(bomb), parse_points(bomb)

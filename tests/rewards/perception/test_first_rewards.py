@@ -99,13 +99,20 @@ def test_counting_zero_and_broken_gold(rollout):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("<answer>Boeing_737-800</answer>", 1), ("<answer>a boeing 737 800.</answer>", 1),
-        ("The answer is Boeing 737-800", 1), ("<answer>737 800</answer>", 0),
-        ("<answer>Boeing 737-800 or Airbus A320</answer>", 0), ("<answer>boeing</answer>", 0),
-        ("<answer></answer>", 0), ("", 0), ("<answer>_-</answer>", 0),
-        ("<think>Boeing 737-800</think>", 0), ("<answer>Boeing 737-800 not</answer>", 0), ("jumbo", 0),
+        ("<answer>Boeing_737-800</answer>", 1),
+        ("<answer>a boeing 737 800.</answer>", 1),
+        ("The answer is Boeing 737-800", 1),
+        ("<answer>737 800</answer>", 0),
+        ("<answer>Boeing 737-800 or Airbus A320</answer>", 0),
+        ("<answer>boeing</answer>", 0),
+        ("<answer></answer>", 0),
+        ("", 0),
+        ("<answer>_-</answer>", 0),
+        ("<think>Boeing 737-800</think>", 0),
+        ("<answer>Boeing 737-800 not</answer>", 0),
+        ("jumbo", 0),
     ],
-)  # fmt: skip
+)
 def test_classification(rollout, text, expected):
     assert score(rollout, "classification", "Boeing 737-800", text) == expected
 
@@ -125,12 +132,20 @@ def test_classification_choices_aliases_and_gold(rollout):
 @pytest.mark.parametrize(
     ("text", "positions", "adjacency", "exact"),
     [
-        ("<answer>2 1 4 3</answer>", 1, 1, 1), ("<answer>[[2, 1], [4, 3]]</answer>", 1, 1, 1), ("<answer>2143</answer>", 1, 1, 1),
-        ("<answer>2 1 3 4</answer>", 0.5, 0.25, 0), ("<answer>1 2 3 4</answer>", 0, 0.5, 0), ("<answer>2 2 2 2</answer>", 0, 0, 0),
-        ("<answer>2 1 4</answer>", 0, 0, 0), ("<answer>2 1 4 3 5</answer>", 0, 0, 0), ("<answer>2 1 4 3 then 1 2 3 4</answer>", 0, 0, 0),
-        ("<think>2 1 4 3</think>", 0, 0, 0), ("left to right", 0, 0, 0), ("", 0, 0, 0),
+        ("<answer>2 1 4 3</answer>", 1, 1, 1),
+        ("<answer>[[2, 1], [4, 3]]</answer>", 1, 1, 1),
+        ("<answer>2143</answer>", 1, 1, 1),
+        ("<answer>2 1 3 4</answer>", 0.5, 0.25, 0),
+        ("<answer>1 2 3 4</answer>", 0, 0.5, 0),
+        ("<answer>2 2 2 2</answer>", 0, 0, 0),
+        ("<answer>2 1 4</answer>", 0, 0, 0),
+        ("<answer>2 1 4 3 5</answer>", 0, 0, 0),
+        ("<answer>2 1 4 3 then 1 2 3 4</answer>", 0, 0, 0),
+        ("<think>2 1 4 3</think>", 0, 0, 0),
+        ("left to right", 0, 0, 0),
+        ("", 0, 0, 0),
     ],
-)  # fmt: skip
+)
 def test_jigsaw(rollout, text, positions, adjacency, exact):
     for mode, expected in (("positions", positions), ("adjacency", adjacency), ("exact", exact)):
         for gold in ("2 1 4 3", [2, 1, 4, 3], [[2, 1], [4, 3]]):

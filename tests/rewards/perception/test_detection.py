@@ -1,0 +1,209 @@
+"""Many boxes: by hand, against pycocotools and scipy, and under attack."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vlrl_rewards.boxes import Box
+from vlrl_rewards.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
+from vlrl_rewards.graded import Scene
+from vlrl_rewards.matching import average_precision, by_confidence, hungarian
+
+GOLD = [{"bbox": [0, 0, 10, 10], "label": "cat"}, {"bbox": [20, 20, 40, 40], "label": "dog"}]
+BOTH = '{"bbox_2d": [0,0,10,10], "label": "cat"}, {"bbox_2d": [20,20,40,40], "label": "dog"}'
+HALF = '{"bbox_2d": [0,0,10,10], "label": "cat"}, {"bbox_2d": [20,20,40,30], "label": "dog"}'
+FAR = ", ".join(f'{{"bbox_2d": [{900 + i},900,{905 + i},905], "label": "cat", "confidence": 0}}' for i in range(18))
+REWARDS = [Detection(), Detection(matching="confidence"), Detection(denominator="f1"), DetectionMap(), DetectionWeighted(), DetectionConfidence()]
+
+
+def answer(text):
+    return f"<answer>[{text}]</answer>"
+
+
+@pytest.mark.parametrize(
+    ("text", "detection", "f1", "ap", "weighted"),
+    [
+        (BOTH, 1, 1, 1, 1),
+        (HALF, 0.75, 0.75, (1 + 0.1) / 2, 0.7 * 0.75 + 0.3),
+        ('{"bbox_2d": [0,0,10,10], "label": "CAT."}', 0.5, 2 / 3, 0.5, 0.7 * 0.5 + 0.3 * 0.75),  # one missed
+        (BOTH.replace("dog", "cow"), 0.5, 0.5, 1 / 3, 0.7 * 0.5 + 0.3),  # a wrong, invented label
+        (BOTH + ", " + FAR, 0.1, 2 / 11, 0.1, 0.7 + 0.3 * (1 - 0.45)),  # spam
+    ],
+)
+def test_by_hand(text, detection, f1, ap, weighted):
+    rewards = (Detection(), detection), (Detection(denominator="f1"), f1), (DetectionMap(), ap), (DetectionWeighted(), weighted)
+    for reward, expected in rewards:
+        assert reward.judge(GOLD, answer(text)).score == pytest.approx(expected, abs=1e-9), reward
+
+
+@pytest.mark.parametrize("reward", REWARDS, ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "response",
+    [
+        "",
+        "<answer></answer>",
+        "a cat",
+        "None",
+        "<answer>[]</answer>",
+        f"<think>{BOTH}</think>",
+        answer(FAR),
+        answer('{"bbox_2d": [0,0,9999,9999], "label": "cat"}'),
+        "<answer>[[[</answer>",
+        answer("{'Position': [10,10,0,0], 'Confidence': 0}"),
+        "<answer>cat dog</answer>",
+        "no fences at all, and no boxes",
+    ],
+)
+def test_nothing_right_earns_nothing(reward, response):
+    grade = reward.judge(GOLD, response)
+    assert grade.score == 0 and not grade.correct
+
+
+@pytest.mark.parametrize("reward", REWARDS, ids=lambda r: r.name)
+def test_absence(reward):
+    assert reward.judge([], "<answer>None</answer>").score == 1
+    assert reward.judge([], "<answer>[]</answer>").correct
+    assert reward.judge([], answer(BOTH)).score == 0
+    assert reward.judge([], "").score == reward.judge([], "I am not sure").score == 0  # unlike od_reward, which gives 1 when no fence is there
+
+
+def test_a_box_without_label_is_wrong_not_an_error():
+    assert DetectionWeighted().judge(GOLD, answer("[0,0,10,10], [20,20,40,40]")).score == pytest.approx(0.3)
+
+
+def test_confidence():
+    said = "{'Position': [0,0,10,10], 'Confidence': 0.8, 'label': 'cat'}, {'Position': [50,50,60,60], 'Confidence': 0.3, 'label': 'dog'}"
+    assert DetectionConfidence().judge(GOLD, answer(said)).score == pytest.approx((0.8 + 0.7 + 0) / 3)
+    assert DetectionConfidence().judge(GOLD, answer(said.replace("0.8", "-7").replace("0.3", "99"))).score == 0
+
+
+def test_salience():
+    scene = Scene(meta={"weights": [3, 1]})
+    only_cat = answer('{"bbox_2d": [0,0,10,10], "label": "cat"}')
+    assert Detection(salience="weights").judge(GOLD, only_cat, scene).score == pytest.approx(0.75)
+    assert Detection(salience="weights").judge(GOLD, answer(BOTH + ", " + FAR), scene).score == pytest.approx(4 / (4 + 18 * 2))
+    with pytest.raises(ValueError, match="2 positive weights"):
+        Detection(salience="weights").judge(GOLD, only_cat, Scene(meta={"weights": [3]}))
+
+
+def test_options_and_gold_are_checked():
+    for bad in ({"position": 0.9}, {"iou_threshold": 2.0}):
+        with pytest.raises(ValueError, match="must"):
+            DetectionWeighted(**bad)
+    with pytest.raises(ValueError, match="labels"):
+        Detection(labels="yes").judge([[0, 0, 1, 1]], "")
+    with pytest.raises(ValueError, match="no area"):
+        Detection().judge([[0, 0, 0, 1]], "")
+
+
+def test_invented_classes_cost():
+    extra = BOTH + ', {"bbox_2d": [0,0,10,10], "label": "unicorn"}'
+    assert DetectionMap(length_penalty=False, extra="ignore").judge(GOLD, answer(extra)).score == pytest.approx(1)  # the released behaviour
+    assert DetectionMap(length_penalty=False).judge(GOLD, answer(extra)).score == pytest.approx(2 / 3)
+
+
+# --- references -------------------------------------------------------------------------------------------------------------------------
+
+
+def scenes(seed, cases):
+    rng = np.random.default_rng(seed)
+    for _ in range(cases):
+        gold, said = [], []
+        for _ in range(rng.integers(1, 6)):
+            low, size = rng.uniform(0, 50, 2), rng.uniform(5, 40, 2)
+            gold.append(Box((*low, *(low + size)), str(rng.integers(3))))
+            for _ in range(rng.integers(0, 3)):
+                noise = rng.normal(0, 3, 4)
+                box = np.array(gold[-1].xyxy) + noise
+                if box[2] > box[0] and box[3] > box[1]:
+                    said.append(Box(tuple(box), gold[-1].label if rng.random() < 0.8 else str(rng.integers(3)), float(np.round(rng.random(), 1))))
+        yield said, gold
+
+
+def coco_ap(said, gold):
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    def note(box, number):
+        x1, y1, x2, y2 = box.xyxy
+        return {
+            "id": number,
+            "image_id": 1,
+            "category_id": int(box.label) + 1,
+            "bbox": [x1, y1, x2 - x1, y2 - y1],
+            "area": (x2 - x1) * (y2 - y1),
+            "iscrowd": 0,
+        }
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO()
+        truth.dataset = {
+            "images": [{"id": 1}],
+            "categories": [{"id": i + 1} for i in range(3)],
+            "annotations": [note(b, i + 1) for i, b in enumerate(gold)],
+        }
+        truth.createIndex()
+        if not said:
+            return 0.0, 0.0
+        found = truth.loadRes([{**note(b, i + 1), "score": b.score} for i, b in enumerate(said)])
+        run = COCOeval(truth, found, "bbox")
+        run.params.areaRng, run.params.areaRngLbl = [[0, 1e10]], ["all"]
+        run.evaluate()
+        run.accumulate()
+    precision = run.eval["precision"][:, :, :, 0, -1]
+    return float(precision[precision > -1].mean()), float(precision[0][precision[0] > -1].mean())
+
+
+def test_agrees_with_pycocotools():
+    from vlrl_rewards.matching import ranked
+
+    for said, gold in scenes(0, 1000):
+        order = ranked(said, "answer")
+        ours = average_precision(order, gold, extra="ignore"), average_precision(order, gold, (0.5,), extra="ignore")
+        assert ours == pytest.approx(coco_ap(said, gold), abs=1e-9)
+
+
+def test_hungarian_is_the_best_of_all_assignments():
+    rng = np.random.default_rng(2)
+    for _ in range(1000):
+        score = rng.random((rng.integers(1, 5), rng.integers(1, 5))) * (rng.random() < 0.9)
+        small = score if score.shape[0] <= score.shape[1] else score.T
+        best = max(sum(small[i, j] for i, j in enumerate(p)) for p in itertools.permutations(range(small.shape[1]), small.shape[0]))
+        assert sum(score[i, j] for i, j in hungarian(score)) == pytest.approx(best)
+
+
+def test_the_surest_box_chooses_first():
+    score = np.array([[0.9, 0.8], [0.85, 0.1]])
+    assert by_confidence(score, [0.2, 0.9]) == [(1, 0), (0, 1)]
+    assert by_confidence(score, [0.9, 0.2], minimum=0.5) == [(0, 0)]
+    assert hungarian(score) == [(0, 1), (1, 0)]
+    assert hungarian(np.zeros((0, 3))) == by_confidence(np.zeros((2, 0)), [1, 1]) == []
+
+
+coordinates = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(1, 30), st.integers(1, 30))
+boxes = st.lists(coordinates.map(lambda c: [c[0], c[1], c[0] + c[2], c[1] + c[3]]), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(boxes, boxes, st.randoms(use_true_random=False))
+def test_bounds_perfection_and_order(gold, said, random):
+    for reward in (Detection(), Detection(denominator="f1"), DetectionWeighted(), DetectionMap()):
+        score = reward.judge(gold, f"<answer>{said}</answer>").score
+        assert 0 <= score <= 1 + 1e-12
+        assert reward.judge(gold, f"<answer>{gold}</answer>").score == pytest.approx(1)
+        shuffled = random.sample(gold, len(gold))
+        assert reward.judge(shuffled, f"<answer>{said}</answer>").score == pytest.approx(score, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(boxes, st.integers(1, 20))
+def test_more_false_alarms_never_help(gold, extra):
+    far = [[1000 + 20 * i, 1000, 1010 + 20 * i, 1010] for i in range(extra)]
+    for reward in (Detection(), Detection(denominator="f1"), DetectionWeighted(), DetectionMap()):
+        assert reward.judge(gold, f"<answer>{gold + far}</answer>").score < reward.judge(gold, f"<answer>{gold}</answer>").score
