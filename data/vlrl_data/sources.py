@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 class Recorded(Source):
     """What all datasets of records share.
 
-    `format`: a record family, or auto. `fields` renames columns ({theirs: ours}). `media_root`: folders that relative media paths start from (default: the
-    folder of the file). `task`, `rewards`, `system` and `question` (where a record has none) are set for all rows. `check`: how closely rows
-    are looked at before training: rows, headers (media are opened), decode (media are decoded), none (the first 2,000), auto (by number of rows).
-    `max_bad`: the share of unusable rows that stops the run. They go to `quarantine` (default: quarantine.jsonl in the run's folder).
-    `row_pixels`: pixels of a row's pictures together; rows above it are resized or dropped (`over_budget`). `limit`: the first so many records.
+    `format`: a record family, or auto. `fields` renames columns ({theirs: ours}). `media_root`: folders that relative media paths start
+    from (default: the folder of the file). `task`, `rewards`, `system` and `question` (where a record has none) are set for all rows.
+    `check_level`: how closely rows are looked at before training: rows, headers (media are opened), decode (media are decoded), none (the
+    first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows that stops the run; they go to `quarantine` (default:
+    quarantine.jsonl in the run's folder). `row_pixels`: pixels of a row's pictures together; rows above it are resized or dropped
+    (`over_budget`). `limit`: the first so many records. `workers`: processes that decode media for the check (0: one per core).
     """
 
     format: str = "auto"
