@@ -31,6 +31,7 @@ __all__ = [
     "Request",
     "Rollout",
     "Row",
+    "RowError",
     "Sampling",
     "Space",
     "TokenBatch",
@@ -38,6 +39,10 @@ __all__ = [
 ]
 
 Message = Mapping[str, Any]  # {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"} | {"type": "video"}]}
+
+
+class RowError(ValueError):
+    """A record that makes no usable row: no answer, a wrong type, a medium that is missing."""
 
 
 @dataclass(frozen=True)
