@@ -1,0 +1,35 @@
+"""The value of the uniform random policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from vlrl.registry import register
+from vlrl.stages import Surrogate
+from vlrl.types import LossInputs, PerToken
+
+
+@register("rover")
+@dataclass(frozen=True)
+class Rover(Surrogate):
+    """L = (Q_t - sg(r + V_{t+1}))^2,  Q_t = rho log(pi / pi_old)(a_t),  V_{t+1} = rho mean_v log(pi / pi_old)(v | s_{t+1}), 0 after the last token.
+
+    r is the advantage: use grpo with scale "none" (reward minus group mean). No clipping and no KL: the policy is the softmax of Q.
+    Paper: He et al. 2025, arXiv:2509.24981, eq. 6-8.  Edge: on the old policy the gradient is -2 rho r grad log pi.
+    """
+
+    rho: float = 1.0
+    needs = ("vocab_mean", "old_vocab_mean")
+    zero_without_advantage = False
+
+    def __post_init__(self) -> None:
+        if self.rho <= 0:
+            raise ValueError(f"rho={self.rho} must be above 0")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        q_BT = self.rho * x.log_ratio_BT
+        value_BT = self.rho * ((x["vocab_mean"] - x["old_vocab_mean"]) * x.mask_BT).detach()
+        following_BT = torch.cat([value_BT[:, 1:], torch.zeros_like(value_BT[:, :1])], -1)
+        return PerToken((q_BT - x.advantage_BT - following_BT).square(), {"q": q_BT.detach(), "ratio": x.log_ratio_BT.exp().detach()})
