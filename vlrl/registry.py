@@ -25,9 +25,9 @@ class ConfigError(ValueError):
 
 
 def stage_of(cls: type) -> type:
-    """The abstract stage that a plug-in class belongs to (the base that declares `kind`)."""
+    """The abstract stage that a plug-in class belongs to (the base that says where its plug-ins are at home)."""
     for base in cls.__mro__:
-        if "kind" in vars(base):
+        if "home" in vars(base) and base.__name__ != "Stage":
             return base
     raise TypeError(f"{cls.__name__} is not a plug-in: derive it from a class of vlrl.stages")
 
