@@ -42,7 +42,8 @@ class KTAE(Credit):
     """A_{i,t} = A_i + key(token),  key = 2 sigmoid((F + IG) x / 2) - 1,  per group and token id.
 
     F = exp(-2 p) for Fisher's exact p of (present, absent) x (right, wrong), 0 if p = 1; IG the information gain in bits;
-    x = asin sqrt(share of right with it) - asin sqrt(share of wrong) + tf_r / (tf_w + e) - tf_w / (tf_r + e), tf the BM25-saturated frequency (k1 2, b 0.5).
+    x = asin sqrt(share of right with it) - asin sqrt(share of wrong) + tf_r / (tf_w + e) - tf_w / (tf_r + e), tf the BM25-saturated frequency (k1
+    2, b 0.5).
     Paper: Sun et al. 2025, arXiv:2505.16826, eq. 4-9, as in the released code; the end-of-sequence token (there a fixed id) has key 0.
     Edge: a group that is all right or all wrong keeps its advantages. Right means a reward above `threshold`.
     """

@@ -18,7 +18,8 @@ from vlrl.types import Prompt, TokenBatch
 class PromptConfidence(Field):
     """c(q) = exp(mean_t log pi(q_t | q_<t)) over the prompt's text tokens, the same number at every token of its completions.
 
-    Paper: Li et al. 2026 (ProGRPO), arXiv:2602.05281, sec. 4 (prompt perplexity).  Media placeholders are not scored. One forward per prompt, at temperature 1.
+    Paper: Li et al. 2026 (ProGRPO), arXiv:2602.05281, sec. 4 (prompt perplexity).  Media placeholders are not scored. One forward per prompt, at
+    temperature 1.
     Edge: a prompt of fewer than two text tokens has c = 1.  Shapes: (B, T), no gradient.
     """
 

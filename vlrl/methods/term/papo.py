@@ -19,8 +19,10 @@ class Perception(Term):
     """L = -KL(pi(. | picture) || pi(. | blackened picture)), estimated by k3 on the sampled tokens (nats): maximised.
 
     `limit` bounds the estimate from above (0: no), `share` below 1 keeps only a rollout's most picture-dependent tokens.
-    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, eq. 2 (gamma 0.01-0.02); log-ratios are held in +-20 and the estimate in +-10 as in the released code.
-    The paper's double entropy loss is term `entropy` with a negative `coef` (0.03): of its two parts only the unmasked one has a gradient, there as here.
+    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, eq. 2 (gamma 0.01-0.02); log-ratios are held in +-20 and the estimate in +-10 as in the
+    released code.
+    The paper's double entropy loss is term `entropy` with a negative `coef` (0.03): of its two parts only the unmasked one has a gradient, there
+    as here.
     """
 
     coef: float = 0.01
