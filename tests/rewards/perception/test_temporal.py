@@ -1,0 +1,146 @@
+"""Moments and orders."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vlrl_rewards.graded import Scene
+from vlrl_rewards.ordering import METRICS, Order, kendall_tau
+from vlrl_rewards.temporal import TemporalIou, Timestamp, coverage, read_spans, temporal_iou
+
+JUNK = ["", "<answer></answer>", "<answer>never</answer>", "<think>2 - 6</think>", "<answer>[[[</answer>", "<answer>None</answer>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<answer>2 - 6</answer>", 1),
+        ("<answer>2.0s to 6.0s</answer>", 1),
+        ("<answer>[2, 6]</answer>", 1),
+        ("<answer>0:02-0:06</answer>", 1),
+        ("<answer>from 2 seconds to 6 seconds</answer>", 1),
+        ("It is from 4 to 8.", 1 / 3),
+        ("<answer>2 - 4</answer>", 0.5),
+        ("<answer>6 - 2</answer>", 0),
+        ("<answer>0 - 100000</answer>", 4e-5),
+        ("<answer>2 - 6, 3 - 9</answer>", 0),
+        ("<answer>7 - 9</answer>", 0),
+        ("<answer>2</answer>", 0),
+    ],
+)
+def test_temporal_iou(text, expected):
+    assert TemporalIou().judge([2, 6], text).score == pytest.approx(expected)
+    assert TemporalIou(threshold=0.5).judge("2-6", text).score == float(expected >= 0.5)
+
+
+@pytest.mark.parametrize("text", JUNK)
+def test_junk(text):
+    assert TemporalIou().judge([2, 6], text).score == Order().judge([2, 1, 3], text).score == Timestamp().judge(3, text).score == 0
+
+
+def test_several_spans_and_timestamps():
+    gold = [[0, 10], [20, 30]]
+    assert TemporalIou().judge(gold, "<answer>0-10, 20-30</answer>").score == 1
+    assert TemporalIou().judge(gold, "<answer>0-10</answer>").score == 0.5
+    assert TemporalIou().judge(gold, "<answer>0-10, 20-30, 40-50, 60-70</answer>").score == 0.5
+    scene = Scene(meta={"duration": 20})
+    assert TemporalIou(timestamps=True).judge([2, 6], "<answer>2 - 4</answer>", scene).score == pytest.approx(0.5 * 0.9)
+    with pytest.raises(ValueError, match="duration"):
+        TemporalIou(timestamps=True).judge([2, 6], "")
+    for broken in ([6, 2], "soon", None, [1], [[1, 2], [4, 3]]):
+        with pytest.raises(ValueError, match="span"):
+            TemporalIou().judge(broken, "")
+    assert read_spans("1:00:05 to 1:00:10.5") == [((3605.0, 3610.5), 0)]
+    assert coverage([1, 5, 9], [(0, 2), (8, 9)]) == pytest.approx(2 / 3) and coverage([], [(0, 1)]) == 0
+
+
+def test_timestamp():
+    assert Timestamp().judge(3, "<answer>3.5 s</answer>").score == 1
+    assert Timestamp().judge(3, "<answer>4.5</answer>").score == 0
+    assert Timestamp(mode="decay", tolerance=2).judge(3, "<answer>0:05</answer>").score == pytest.approx(np.exp(-1))
+    assert Timestamp().judge([2, 6], "<answer>4</answer>").score == 1
+    assert Timestamp().judge([2, 6], "<answer>6.5</answer>").score == Timestamp().judge([2, 6], "<answer>1 2 3 4 5 6</answer>").score == 0
+    with pytest.raises(ValueError, match="tolerance"):
+        Timestamp(tolerance=0)
+
+
+def test_temporal_iou_agrees_with_boxes():
+    from vlrl_rewards.geometry import overlap
+
+    rng = np.random.default_rng(0)
+    for a, b, c, d in rng.uniform(0, 50, (1000, 4)):
+        first, second = (min(a, b), max(a, b)), (min(c, d), max(c, d))
+        expected = overlap((first[0], 0, first[1], 1), (second[0], 0, second[1], 1))
+        assert temporal_iou(first, second) == pytest.approx(expected, abs=1e-12)
+        assert temporal_iou(second, first) == pytest.approx(expected, abs=1e-12)
+
+
+# --- order ------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "exact", "kendall", "positive", "footrule", "positions"),
+    [
+        ("<answer>3 1 2</answer>", 1, 1, 1, 1, 1),
+        ("<answer>[3, 1, 2]</answer>", 1, 1, 1, 1, 1),
+        ("<answer>312</answer>", 1, 1, 1, 1, 1),
+        ("<answer>3 -> 1 -> 2</answer>", 1, 1, 1, 1, 1),
+        ("<answer>3 2 1</answer>", 0, 2 / 3, 1 / 3, 0.5, 1 / 3),
+        ("<answer>2 1 3</answer>", 0, 0, 0, 0, 1 / 3),
+        ("<answer>3 3 3</answer>", 0, 0, 0, 0, 0),
+        ("<answer>3 1</answer>", 0, 0, 0, 0, 0),
+        ("<answer>3 1 2 3 1 2</answer>", 0, 0, 0, 0, 0),
+        ("<answer>1 2 3, 1 3 2, 3 1 2</answer>", 0, 0, 0, 0, 0),
+    ],
+)
+def test_order(text, exact, kendall, positive, footrule, positions):
+    for metric, expected in (
+        ("exact", exact),
+        ("kendall", kendall),
+        ("kendall_positive", positive),
+        ("footrule", footrule),
+        ("positions", positions),
+    ):
+        for gold in ([3, 1, 2], "3 1 2", "3, 1, 2"):
+            assert Order(metric=metric).judge(gold, text).score == pytest.approx(expected)
+
+
+def test_named_items():
+    gold = ["red cup", "a book", "lamp"]
+    for text in ("red cup, book, lamp", "1. Red cup\n2. The book\n3. lamp", '["red cup", "a book", "lamp"]', "red_cup > book > lamp"):
+        assert Order().judge(gold, f"<answer>{text}</answer>").score == 1
+    assert Order(metric="adjacency").judge(["a", "b", "c", "d"], "<answer>a b d c</answer>").score == pytest.approx(1 / 3)
+    assert Order(metric="lcs").judge(["a", "b", "c", "d"], "<answer>b c d a</answer>").score == 0.75
+    for broken in ([], ["a", "a"], "", 5, [" "]):
+        with pytest.raises(ValueError, match="order"):
+            Order().judge(broken, "")
+
+
+def test_kendall_agrees_with_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(1)
+    for _ in range(1000):
+        n = int(rng.integers(2, 9))
+        order, gold = rng.permutation(n), rng.permutation(n)
+        assert kendall_tau(list(order), list(gold)) == pytest.approx(stats.kendalltau(np.argsort(order), np.argsort(gold)).statistic, abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["kendall", "footrule", "positions", "adjacency"])
+def test_centred_takes_away_exactly_what_chance_earns(metric):
+    for n in (3, 4, 5):
+        gold = list(range(n))
+        mean = np.mean([METRICS[metric](p, gold) for p in itertools.permutations(gold)])
+        assert Order(metric=metric).chance(n) == pytest.approx(mean, abs=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.permutations(list("abcdef")), st.permutations(list("abcdef")), st.sampled_from(sorted(METRICS)))
+def test_bounds(order, gold, metric):
+    score = METRICS[metric](order, gold)
+    assert 0 <= score <= 1
+    assert METRICS[metric](gold, gold) == 1
+    assert Order(metric=metric, centred=True).judge(list(gold), f"<answer>{' '.join(order)}</answer>").score <= 1
