@@ -65,9 +65,9 @@ def clustered_standard_error(scores: Sequence[float], clusters: Sequence[Hashabl
 def mean_interval(scores: Sequence[float], clusters: Sequence[Hashable] | None = None, level: float = 0.95) -> Interval:
     """The mean of scores in [0, 1] with a Wilson interval for the effective number of independent rows, n_eff = p(1-p)/SE^2, SE clustered.
 
-    Independent right-or-wrong rows give Wilson's interval itself; all scores 0 or 1 give that of as many rows as there are clusters. With clusters, the critical value is
-    Student's with (clusters - 1) degrees of freedom. Source: Franco et al. 2019, J. Surv. Stat. Methodol. 7:334 (Wilson with effective size).
-    Raises ValueError without scores.
+    Independent right-or-wrong rows give Wilson's interval itself; all scores 0 or 1 give that of as many rows as there are clusters. With
+    clusters, the critical value is Student's with (clusters - 1) degrees of freedom. Raises ValueError without scores.
+    Source: Franco et al. 2019, J. Surv. Stat. Methodol. 7:334 (Wilson's interval with an effective size).
     """
     if not len(scores):
         raise ValueError("an interval needs at least one score")

@@ -1,0 +1,93 @@
+"""The journal of a run: one JSON line per sample, appended as soon as it is there, so that a run can be killed at any point and go on.
+
+Every process writes files of its own; reading merges them. A line that was cut off by a kill is ignored. A sample that is there twice (two processes
+drew it) counts once: streams are seeded by what is drawn, so both are the same; the one without an error wins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+Key = tuple[str, str, str, int]  # suite, variant, id, sample
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One sample. `error` says why there is no response (it then counts as wrong). `input` is the provenance of what the model saw."""
+
+    suite: str
+    id: str
+    sample: int
+    response: str
+    variant: str = "plain"
+    finish: str = "stop"
+    tokens: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    confidence: float | None = None
+    input: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return (self.suite, self.variant, self.id, self.sample)
+
+
+class Journal:
+    """Append-only, in `folder`/journal. Safe for any number of processes and threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "journal"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.path = self.folder / f"{time.time_ns():020d}-{os.uname().nodename}-{os.getpid()}.jsonl"
+        self._lock = threading.Lock()
+        self._stream: Any = None
+
+    def add(self, entry: Entry) -> None:
+        """Append and flush to the operating system, so that a killed process loses nothing that it added."""
+        line = json.dumps(asdict(entry), ensure_ascii=False, separators=(",", ":"))
+        with self._lock:
+            if self._stream is None:
+                self._stream = self.path.open("a", encoding="utf-8")
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Flush to the disk."""
+        with self._lock:
+            if self._stream is not None:
+                os.fsync(self._stream.fileno())
+                self._stream.close()
+                self._stream = None
+
+    def entries(self) -> dict[Key, Entry]:
+        """All samples of all processes, each once."""
+        return read(self.folder)
+
+
+def read(folder: Path) -> dict[Key, Entry]:
+    """The samples in a journal folder; entries with an error give way to entries without."""
+    out: dict[Key, Entry] = {}
+    for entry in _lines(folder):
+        known = out.get(entry.key)
+        if known is None or (known.error and not entry.error):
+            out[entry.key] = entry
+    return out
+
+
+def _lines(folder: Path) -> Iterator[Entry]:
+    names = set(Entry.__dataclass_fields__)
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_bytes().split(b"\n"):
+            try:
+                value = json.loads(line)
+            except ValueError:  # empty, or cut off by a kill: the sample is drawn again
+                continue
+            if isinstance(value, dict) and {"suite", "id", "sample", "response"} <= set(value):
+                yield Entry(**{key: item for key, item in value.items() if key in names})

@@ -1,0 +1,124 @@
+"""Pictures and videos of evaluation rows, decoded when they are first needed and known by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from vlrl.types import Clip, Media, MediaError
+
+
+@dataclass(frozen=True, eq=False)
+class Picture(Media):
+    """A picture from encoded bytes, a file, or one in memory."""
+
+    data: bytes | Path | Image.Image
+    where: str = ""
+    kind: Literal["image", "video"] = field(default="image", init=False)
+
+    @cached_property
+    def key(self) -> str:
+        if isinstance(self.data, Image.Image):
+            return hashlib.sha256(repr((self.data.mode, self.data.size)).encode() + self.data.tobytes()).hexdigest()[:40]
+        return hashlib.sha256(self.data.read_bytes() if isinstance(self.data, Path) else self.data).hexdigest()[:40]
+
+    def load(self) -> Image.Image:
+        """RGB. Raises MediaError naming where it came from."""
+        if isinstance(self.data, Image.Image):
+            return self.data.convert("RGB")
+        try:
+            return Image.open(io.BytesIO(self.data) if isinstance(self.data, bytes) else self.data).convert("RGB")
+        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+            raise MediaError(f"{self.where or self.data}: not a picture that can be read ({error})") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Video(Media):
+    """`frames` frames of a video file, uniformly from the first to the last (0: all), optionally in an order of its own."""
+
+    path: Path
+    frames: int = 0
+    kind: Literal["image", "video"] = field(default="video", init=False)
+
+    @cached_property
+    def key(self) -> str:
+        digest = hashlib.sha256(repr(self.frames).encode())
+        with self.path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+        return digest.hexdigest()[:40]
+
+    def load(self) -> Clip:
+        """Decode. Raises MediaError naming the file."""
+        try:
+            return _decode(self.path, self.frames)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise MediaError(f"{self.path}: not a video that can be read ({error})") from None
+
+
+def frame_places(total: int, wanted: int) -> list[int]:
+    """np.linspace(0, total - 1, wanted) cut to integers, as the harnesses sample; all frames if fewer are there or `wanted` is 0."""
+    return list(range(total)) if wanted <= 0 or total <= wanted else np.linspace(0, total - 1, wanted, dtype=int).tolist()
+
+
+def _decode(path: Path, wanted: int) -> Clip:
+    import av
+
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        rate = float(stream.average_rate or 1)
+        total = stream.frames or sum(1 for _ in container.decode(stream))
+        if not stream.frames:
+            container.seek(0)
+        places = frame_places(total, wanted)
+        keep, last = set(places), max(places, default=0)
+        frames = {}
+        for number, frame in enumerate(container.decode(stream)):
+            if number in keep:
+                frames[number] = frame.to_ndarray(format="rgb24")
+            if number >= last:
+                break
+    if not frames:
+        raise ValueError("it holds no frames")
+    chosen = [frames[place] for place in places if place in frames]
+    return Clip(np.stack(chosen), rate * len(chosen) / max(1, total))
+
+
+def as_media(value: Any, folder: Path | None, kind: Literal["image", "video"], frames: int = 0) -> list[Media]:
+    """A row's media value as media: a picture, encoded bytes, {"bytes", "path"}, a path under `folder`, or a list of these; None gives none.
+
+    Raises MediaError for a path that leaves the folder or does not exist.
+    """
+    if value is None or value == "":
+        return []
+    if isinstance(value, (list, tuple)):
+        return [medium for item in value for medium in as_media(item, folder, kind, frames)]
+    if isinstance(value, Image.Image) or (isinstance(value, bytes) and kind == "image"):
+        return [Picture(value)]
+    if isinstance(value, Mapping):
+        if value.get("bytes") is not None and kind == "image":
+            return [Picture(bytes(value["bytes"]), str(value.get("path") or ""))]
+        value = value.get("path")
+    if not isinstance(value, (str, Path)):
+        raise MediaError(f"a {kind} must be bytes, a path or a picture, got {type(value).__name__}")
+    path = _inside(value, folder)
+    return [Picture(path, str(path)) if kind == "image" else Video(path, frames)]
+
+
+def _inside(value: str | Path, folder: Path | None) -> Path:
+    root = (folder or Path()).resolve()
+    path = (root / value).resolve()
+    if not path.is_relative_to(root):
+        raise MediaError(f"{value}: leaves the data folder {root}; media must lie under it")
+    if not path.is_file():
+        raise MediaError(f"{path}: no such file; put the suite's media under {root}, or give their folder with --media")
+    return path

@@ -1,0 +1,120 @@
+"""The model and the engine of an evaluation, from what a user calls them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vlrl import config
+from vlrl.registry import ConfigError, build, names, suggest
+from vlrl.stages import Engine
+
+log = logging.getLogger("vlrl")
+
+
+@dataclass
+class Served:
+    """What an engine's `setup` may read of a run, without a training run."""
+
+    policy: Any
+    engine: Any
+    seed: int = 0
+    step: int = 0
+    phase: str = "eval"
+    accelerator: Any = None
+    config: Any = None
+    recorder: Any = None
+    description: dict[str, Any] = field(default_factory=dict)
+
+    def warn(self, message: str) -> None:
+        log.warning(message)
+
+    def close(self) -> None:
+        """Free what the engine holds."""
+        self.engine.close()
+
+
+def policy_spec(model: str) -> dict[str, Any]:
+    """The `policy` mapping of a model given as a config (name or file), a folder of a run or of a checkpoint, a model folder, or a hub id.
+
+    Raises ConfigError where none of these fits.
+    """
+    path = Path(model).expanduser()
+    if (path / "config.yaml").is_file() and not (path / "config.json").is_file():
+        return _of_run(path)
+    if (path / "config.json").is_file():
+        return {"name": _family(json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type", ""), model), "model": str(path)}
+    for name in (model, f"models/{model}", f"models/{model.replace('-', '_').replace('.', '_').lower()}"):
+        try:
+            tree = config.load([name]).tree
+        except ConfigError:
+            continue
+        if "policy" in tree:
+            return dict(tree["policy"])
+    if path.exists() or "/" not in model:
+        known = {file.stem for folder in config.folders() for file in (folder / "models").glob("*.yaml")}
+        raise ConfigError(f"--model {model}: no config, no model folder and no hub id of that name.{suggest(model, known)}")
+    return _of_hub(model)
+
+
+def _of_run(folder: Path) -> dict[str, Any]:
+    """A training run: its policy with the weights of its newest checkpoint."""
+    tree = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    checkpoints = sorted(folder.glob("checkpoints/step-*/**/config.json"), key=lambda file: file.parts)
+    if not checkpoints:
+        raise ConfigError(f"--model {folder}: this run has no checkpoint with a model in it; train it first, or give a model folder")
+    newest = checkpoints[-1].parent
+    log.info("evaluating %s", newest)
+    return {**tree["policy"], "tiny": None, "model": str(newest)}
+
+
+def _of_hub(model: str) -> dict[str, Any]:
+    from transformers import AutoConfig
+
+    try:
+        kind = AutoConfig.from_pretrained(model).model_type
+    except OSError as error:
+        raise ConfigError(f"--model {model}: cannot be read from the hub ({str(error).splitlines()[0][:160]})") from None
+    return {"name": _family(kind, model), "model": model}
+
+
+def _family(model_type: str, model: str) -> str:
+    """The family that runs a model type. Raises ConfigError where there is none."""
+    from vlrl.policy import Family
+
+    known = names(Family)
+    if model_type in known:
+        return model_type
+    if model_type.endswith("_text") or not any(part in model_type for part in ("vl", "vision", "llava", "intern", "mllama", "idefics")):
+        return "text"
+    raise ConfigError(f"--model {model}: no family for model type {model_type!r}.{suggest(model_type, known)}")
+
+
+def engine_spec(engine: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`name` with fields given as key=value words."""
+    return {"name": engine, **options}
+
+
+def open_model(model: str, engine: Mapping[str, Any], seed: int = 0, dtype: str = "", device: str = "") -> Served:
+    """Load the policy (unless the engine needs none) and set up the engine. Raises ConfigError."""
+    built = build(Engine, dict(engine), "engine")
+    description = {"model": model, "engine": dict(engine), "seed": seed}
+    policy = None
+    if getattr(built, "needs_policy", True):
+        import torch
+
+        from vlrl.policy import Family, Policy
+
+        spec = policy_spec(model) | ({"dtype": dtype} if dtype else {})
+        policy = Policy(build(Family, spec, "policy"), device=device or ("cuda" if torch.cuda.is_available() else "cpu"), seed=seed)
+        description["policy"] = spec
+    served = Served(policy, built, seed, description=description)
+    built.check(served)
+    built.setup(served)
+    return served
