@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import numpy as np
 from PIL import Image
@@ -78,7 +78,7 @@ def _text(value: str, place: Place) -> str | bytes:
             raise MediaError(f"a data URI without base64 content: {value[:40]!r}")
         return _from_base64(body)
     if value.startswith("file://"):
-        return unquote(urlsplit(value).path)
+        return place.find(unquote(value.removeprefix("file://")))
     if re.match(r"https?://", value, re.IGNORECASE):
         return value
     if len(value) > 255 and BASE64.fullmatch(value):

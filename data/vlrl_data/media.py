@@ -10,14 +10,15 @@ import hashlib
 import io
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vlrl.types import Clip, Media, MediaError
 
@@ -65,8 +66,9 @@ def file_key(path: str) -> str:
         raise MediaError(f"{path}: {error.strerror or error}") from None
 
 
-def open_image(source: str | bytes, limits: Limits = LIMITS, whole: bool = True) -> Image.Image:
-    """Decode a file (a path, or its bytes) to 8-bit RGB, upright. `whole` false reads the header only. Raises MediaError."""
+@contextmanager
+def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
+    """The picture, its header read and within the limits. Whatever goes wrong inside becomes a MediaError."""
     place = f"picture of {len(source)} bytes" if isinstance(source, bytes) else source
     try:
         size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
@@ -78,13 +80,26 @@ def open_image(source: str | bytes, limits: Limits = LIMITS, whole: bool = True)
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit follows
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
                 _check_size(image, limits, place)
-                return _upright_rgb(image, limits) if whole else image
+                yield image
     except UnidentifiedImageError:
         raise MediaError(f"{place}: not a picture that can be read ({', '.join(FORMATS)})") from None
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, Image.DecompressionBombError) as error:
         if isinstance(error, MediaError):
             raise
-        raise MediaError(f"{place}: {error.strerror if isinstance(error, FileNotFoundError) else error}") from None
+        raise MediaError(f"{place}: {error.strerror or error if isinstance(error, OSError) else error}") from None
+
+
+def open_image(source: str | bytes, limits: Limits = LIMITS) -> Image.Image:
+    """Decode a file (a path, or its bytes) to 8-bit RGB, upright. Raises MediaError."""
+    with _opened(source, limits) as image:
+        return _upright_rgb(image, limits)
+
+
+def image_size(source: str | bytes, limits: Limits = LIMITS) -> tuple[int, int]:
+    """Width and height as `open_image` would give them, from the header alone. Raises MediaError."""
+    with _opened(source, limits) as image:
+        turned = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+        return image.size[::-1] if turned else image.size  # type: ignore[return-value]
 
 
 def _check_size(image: Image.Image, limits: Limits, place: str) -> None:
@@ -169,7 +184,7 @@ class Picture(_ByKey, Media):
 
     def check(self) -> None:
         """Reads the header: exists, is a picture, within the limits."""
-        open_image(self.source, self.limits, whole=False)
+        image_size(self.source, self.limits)
 
 
 @dataclass(frozen=True, eq=False)

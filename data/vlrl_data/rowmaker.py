@@ -17,7 +17,7 @@ from vlrl_data import anymedia
 from vlrl_data.answers import scaled
 from vlrl_data.anymedia import Place
 from vlrl_data.families import Family, is_box, is_boxes
-from vlrl_data.media import Picture, PilImage, _ByKey, digest, open_image
+from vlrl_data.media import Picture, PilImage, _ByKey, digest, image_size
 from vlrl_data.records import BadRecord
 
 MARKERS = ("<image>", "<video>")
@@ -35,7 +35,6 @@ class Options:
     answers: Literal["required", "optional"] = "required"
     row_pixels: int = 0
     over_budget: Literal["resize", "drop"] = "resize"
-    suffix: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +66,7 @@ class Shrunk(_ByKey, Media):
 def size_of(medium: Media) -> tuple[int, int]:
     """Width and height of a picture; files are read no further than their header."""
     if isinstance(medium, Picture):
-        header = open_image(medium.source, medium.limits, whole=False)
-        return header.size if header.getexif().get(0x0112, 1) < 5 else header.size[::-1]
+        return image_size(medium.source, medium.limits)
     loaded = medium.image if isinstance(medium, PilImage) else medium.load()
     assert isinstance(loaded, Image.Image), loaded
     return loaded.size
@@ -103,7 +101,7 @@ class RowMaker:
             raise RowError(f"not a {self.family.name} record: {error}") from None
 
     def _row(self, draft: dict[str, Any], record: Mapping[str, Any], index: int) -> Row:
-        options, units = self.options, draft.pop("units", "original")
+        options, units, own_id = self.options, draft.pop("units", "original"), draft.pop("id", None)
         draft.pop("needs_puzzle", None)
         extra = {name: value for name, value in record.items() if name not in self.family.known}
         if extra and self.family.name == "vlrl":
@@ -113,7 +111,7 @@ class RowMaker:
         videos = tuple(anymedia.video(value, self.place) for value in draft.pop("videos", ()))
         meta = dict(draft.pop("meta", {})) | {name: value for name, value in extra.items() if _is_plain(value)}
         row = Row(
-            id=str(draft.pop("id", None) or f"{self.stem}-{index}") + options.suffix,
+            id=f"{self.stem}-{index}" if own_id is None else str(own_id),
             question=_text(draft.pop("question", "") or options.question, "question"),
             images=images,
             videos=videos,

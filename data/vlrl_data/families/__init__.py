@@ -107,7 +107,7 @@ def is_boxes(value: Any) -> bool:
 def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
     """Chat messages without the closing answer: a lone user turn becomes the question, anything longer stays a conversation."""
     turns, images, videos = [], [], []
-    for turn in messages:
+    for turn in messages[:-1] if messages and messages[-1]["role"] == "assistant" else messages:
         content = turn["content"]
         if not isinstance(content, str):
             texts = []
@@ -121,8 +121,6 @@ def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
                     texts.append(str(item.get("text", "")))
             content = "".join(texts)
         turns.append({"role": turn["role"], "content": content})
-    if turns and turns[-1]["role"] == "assistant":
-        turns.pop()
     system = turns.pop(0)["content"] if turns and turns[0]["role"] == "system" else ""
     media = {"images": [i for i in images if i is not None], "videos": [v for v in videos if v is not None]}
     if len(turns) == 1 and turns[0]["role"] == "user":
