@@ -127,7 +127,7 @@ def boxes_in(text: str) -> list[tuple[int, int, int, int]]:
     found: list[tuple[int, int, int, int]] = []
     for mark in marks:
         at = mark.end()
-        if found and mark.start() < found[-1][1]:
+        if (found and mark.start() < found[-1][1]) or text[max(0, mark.start() - 12) : mark.start()].rstrip().endswith("phantom{"):
             continue
         if text[at] == "{":
             if at in closing:

@@ -1,7 +1,6 @@
 """Thinking is never read, the last commitment counts, guesses are no answer."""
 
 import pytest
-
 from vlrl_rewards.parsing import answer_tags, boxes_in, committed, last_answer, strip_thinking, visible
 
 

@@ -1,0 +1,83 @@
+"""The process behind `math_pool`: imports math-verify once, then forks a child for each question and kills it when its time is up.
+
+A line of JSON in ({"gold", "said", "seconds"}), a line out ({"equal": true|false|null, "why"}). Nothing is unpickled, no signal is used.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+MEMORY = 2 << 30
+_WARM = (r"\frac{x^2+1}{\sqrt{2}}", r"\int_0^1 x\,dx", r"\begin{pmatrix}1 & 2\\3 & 4\end{pmatrix}", r"(1,2]\cup[3,\infty)")
+
+
+def _compare(gold: str, said: str) -> bool | None:
+    """None: one side could not be read."""
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    config = [LatexExtractionConfig(boxed_match_priority=-1)]
+    sides = [parse(f"${text}$", extraction_config=config, parsing_timeout=None, fallback_mode="no_fallback") for text in (gold, said)]
+    if not all(sides):
+        return None
+    return bool(verify(sides[0], sides[1], float_rounding=12, strict=True, timeout_seconds=None))
+
+
+def _answer(request: dict[str, object]) -> bytes:
+    try:
+        equal = _compare(str(request["gold"]), str(request["said"]))
+        why = "math-verify" if equal is not None else "math-verify reads no mathematics in it"
+    except (ValueError, TypeError, ArithmeticError, AttributeError, NotImplementedError, RecursionError, MemoryError, KeyError, IndexError) as error:
+        equal, why = None, f"math-verify: {type(error).__name__}"
+    return json.dumps({"equal": equal, "why": why}).encode() + b"\n"
+
+
+def _child(request: dict[str, object], out: int, seconds: float) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    os.write(out, _answer(request))
+
+
+def _serve(request: dict[str, object]) -> bytes:
+    seconds = float(str(request["seconds"]))
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        try:
+            _child(request, write, seconds)
+        finally:
+            os._exit(0)
+    os.close(write)
+    deadline, reply = time.monotonic() + seconds, b""
+    while not reply.endswith(b"\n"):
+        ready, _, _ = select.select([read], [], [], max(0.0, deadline - time.monotonic()))
+        chunk = os.read(read, 4096) if ready else b""
+        if not chunk:
+            why = "the worker ran out of memory or time" if ready else "out of time"
+            reply = json.dumps({"equal": None, "why": why}).encode() + b"\n"
+        reply += chunk
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(read)
+    return reply
+
+
+def main() -> None:
+    """Serve standard input until it ends."""
+    logging.disable(logging.CRITICAL)
+    for text in _WARM:
+        _compare(text, text)
+    stdout = sys.stdout.buffer
+    stdout.write(b"ready\n")
+    stdout.flush()
+    for line in sys.stdin.buffer:
+        stdout.write(_serve(json.loads(line)))
+        stdout.flush()

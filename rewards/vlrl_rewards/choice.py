@@ -1,0 +1,292 @@
+"""kind="mcq" and kind="yes_no": one option of several, in every form people write it; naming several is never right."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+
+from vlrl_rewards.hedges import refuses, taken_back
+from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.parsing import Answer, clean, committed
+from vlrl_rewards.verdict import Verdict, right, wrong
+
+LETTERS = string.ascii_uppercase
+_LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])[)\].:、]\s*(?=\S)|^\s*\(([A-Za-z])\)\s*")
+_MENTION = re.compile(
+    r"(?<![A-Za-z0-9'\\_-])(?P<open>[(\[{<\"'*`$]*)(?P<letter>[A-Za-z])(?P<close>[)\]}>.:,;!?\"'*`$、]*)(?=\s|$|[/,&|+-]|[^\x00-\x7f])",
+)
+_BEFORE = re.compile(
+    r"(?:\b(?:options?|choices?|answers?|letters?|select(?:ed|ing)?|choos(?:e|ing)|chose|pick(?:ed|ing)?|go(?:ing)?\s+with|is|be|are|and|or|to|both)|[:=,/&])\s*[(\[*\"']*$",
+    re.IGNORECASE,
+)
+_NAMES = re.compile(r"\b(?:options?|choices?|answers?|letters?)\s*[:=]?\s*[(\[*\"']*$", re.IGNORECASE)
+_NEGATED = re.compile(
+    r"(?:\b(?:not|never|nor|neither|except|excluding|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|instead\s+of|rather\s+than|than)|n't)\s+(?:be\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"^\s*(?:is|are|was|looks|seems|would\s+be|can(?:'t|not)|does(?:n't|\s+not)|isn't|aren't)\s*(?:n't|not|wrong|incorrect|false|too|also\s+wrong|clearly\s+wrong|out|be\b|work|fit|match)",
+    re.IGNORECASE,
+)
+_REASON = re.compile(
+    r"\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|\s-\s|\.\s).*", re.IGNORECASE | re.DOTALL
+)
+_FOLLOWS_ARTICLE = re.compile(
+    r"^\s+(?!is\b|are\b|because\b|since\b|and\b|or\b|as\b|would\b|seems\b|must\b|but\b|not\b|which\b|with\b|here\b|over\b|rather\b|instead\b|\W)[a-zA-Z0-9]"
+)
+_EVERYTHING = re.compile(
+    r"\b(?:all|any|every|each|both|either|neither|none|some|one)\s+of\s+(?:the(?:m|se|\s+above|\s+options?|\s+choices?)?|these|them|above)\b|\b(?:both|either)\b",
+    re.IGNORECASE,
+)
+_CONCLUSION = re.compile(
+    r"\b(?:answer|option|choice|correct|right|best|choose|pick|select|go\s+with|so|therefore|thus|hence|must\s+be|conclude)\b|^\W*[A-Z]\W*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def label_of(text: str) -> tuple[str, str]:
+    """("B", "Paris") of "B. Paris" or "(b) Paris"; ("", text) without a label."""
+    found = _LABEL.match(text)
+    return ((found[1] or found[2]).upper(), text[found.end() :].strip()) if found else ("", text.strip())
+
+
+def plain(text: str) -> str:
+    """Folded words: case, punctuation at the ends of words, LaTeX text commands and articles do not count."""
+    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}", r" \1 ", clean(text)).replace("$", " ")
+    words = [re.sub(r"^[^\w%+\\-]+|[^\w%°+]+$", "", word) for word in text.casefold().replace("_", " ").split()]
+    return " ".join(word for word in words if word and word not in ("a", "an", "the"))
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a question; `texts` may be empty (letters only)."""
+
+    texts: tuple[str, ...]
+    count: int
+
+    @classmethod
+    def of(cls, choices: tuple[str, ...]) -> Options:
+        labels = [label_of(choice) for choice in choices]
+        ordered = bool(choices) and all(label == LETTERS[i] for i, (label, _) in enumerate(labels))
+        texts = tuple(rest if ordered else choice.strip() for choice, (_, rest) in zip(choices, labels, strict=True))
+        bare = bool(choices) and all(choice.strip(" ().") == LETTERS[i] for i, choice in enumerate(choices))
+        return cls(() if bare else texts, len(choices) or 10)
+
+    def gold(self, gold: object) -> frozenset[str]:
+        """The right letters. Raises ValueError if gold names no option."""
+        if isinstance(gold, (list, tuple, set, frozenset)):
+            return frozenset().union(*(self.gold(item) for item in gold))
+        if isinstance(gold, int) and not isinstance(gold, bool) and str(gold) not in self.texts and 0 <= gold < self.count:
+            return frozenset(LETTERS[gold])
+        text = clean(str(gold if gold is not None else ""))
+        inner = committed(text)
+        text = inner.text.strip() if inner is not None and not inner.problem else text
+        exact = [i for i, option in enumerate(self.texts) if plain(option) == plain(text) != ""]
+        if len(exact) == 1:
+            return frozenset(LETTERS[exact[0]])
+        bare = text.strip(" ().[]{}*")
+        if re.fullmatch(r"[A-Za-z](?:\s*(?:,|;|&|and|\s)?\s*[A-Z])*", bare) and (len(bare) == 1 or bare.upper() == bare or "and" in bare):
+            found = frozenset(char for char in bare.replace("and", " ").upper() if char.isalpha())
+        else:
+            label, _ = label_of(text)
+            found = frozenset(label) if label else frozenset()
+        if not found or (self.texts and max(found) >= LETTERS[self.count]):
+            raise ValueError(f"gold: {gold!r} is none of the options {list(self.texts) or 'A-J'}")
+        return found
+
+
+def mentions(text: str, count: int) -> list[str]:
+    """Letters that `text` names as options and does not deny, in order."""
+    text = clean(text).replace("’", "'")
+    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|boxed)\s*\{([^{}]*)\}", r"\1", text).replace("\\", "")
+    alone = re.fullmatch(r"\W*([A-Za-z])\W*", text)
+    if alone:
+        return [alone[1].upper()]
+    found = []
+    for match in _MENTION.finditer(text):
+        letter, before, after = match["letter"], text[: match.start("letter")], text[match.end() :]
+        if match["close"].startswith(".") and re.match(r"[A-Za-z]\.", after):
+            continue
+        wrapped = bool(match["close"]) and match["close"][0] in ')]}.:"*' and (match["open"] or match.start() == 0 or letter.isupper())
+        named = bool(_NAMES.search(before[-40:]))
+        if letter.islower() and not (named or (match["close"][:1] == ")" and (match["open"] or match.start() == 0))):
+            continue
+        if letter in "AI" and not wrapped and not named:
+            article = _FOLLOWS_ARTICLE.match(after)
+            if letter == "I" or (article and not _BEFORE.search(before[-20:])) or (article and re.match(r"\s+[a-z]{3,}", after)):
+                continue
+        if LETTERS.index(letter.upper()) >= max(count, 10):
+            continue
+        if not (_NEGATED.search(before[-40:]) or _DENIED.match(after)):
+            found.append(letter.upper())
+    glued = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
+    return list(glued[1]) if glued and len(set(glued[1])) == len(glued[1]) and list(glued[1]) == sorted(glued[1]) else found
+
+
+def _undenied(said: str, options: Options) -> str:
+    """`said` without "not Paris"."""
+    said = f" {said} "
+    for option in sorted(map(plain, options.texts), key=len, reverse=True):
+        for denial in ("not", "isn't", "wasn't", "rather than", "instead of", "unlike"):
+            said = said.replace(f" {denial} {option} ", " ")
+    return said
+
+
+def by_text(text: str, options: Options, whole: bool) -> list[str]:
+    """Letters of the options whose words are all of `text`, or (unless `whole`) stand in it; an option inside a longer named one does not count."""
+    said = plain(text) if whole else _undenied(plain(text), options)
+    folded = [plain(option) for option in options.texts]
+    same = [LETTERS[i] for i, option in enumerate(folded) if option and option == said]
+    if same or whole:
+        return same
+    found = [(i, f" {option} ") for i, option in enumerate(folded) if option and len(option) > 1 and f" {option} " in f" {said} "]
+    return [LETTERS[i] for i, option in found if not any(option in other and option != other for _, other in found)]
+
+
+def chosen(text: str, options: Options) -> frozenset[str]:
+    """The options that an answer names: letters, or else their words; empty if none."""
+    text = text.strip()
+    whole = by_text(text, options, whole=True)
+    if len(whole) == 1:
+        return frozenset(whole)
+    if _EVERYTHING.search(text):
+        return frozenset(by_text(text, options, whole=False))
+    label, rest = label_of(clean(text))
+    if label and rest and len(mentions(rest, options.count)) == 0:
+        named = by_text(rest, options, whole=True)
+        return frozenset(label) | frozenset(named)
+    head = _REASON.sub("", text)
+    letters = frozenset(mentions(head, options.count)) or frozenset(mentions(text, options.count))
+    words = frozenset(by_text(head, options, whole=False)) if options.texts else frozenset()
+    if letters and words and not letters & words and len(words) == 1:
+        return letters | words
+    return letters or words or _by_value(text, options)
+
+
+def _by_value(text: str, options: Options) -> frozenset[str]:
+    """Options of the same mathematical value ("1/2" for "0.5")."""
+    from vlrl_rewards.mathematics import _judge
+
+    if not options.texts or len(text) > 200 or not any(char.isdigit() for char in text):
+        return frozenset()
+    answer = Answer(text, 0, len(text), "option")
+    return frozenset(
+        LETTERS[i] for i, option in enumerate(options.texts) if any(c.isdigit() for c in option) and len(option) < 100 and _judge(option, answer)[0]
+    )
+
+
+def find_choice(case: Case, options: Options) -> tuple[Answer | None, frozenset[str], str]:
+    """(where, letters, why there are none)."""
+    text = case.visible
+    if not text.strip():
+        return None, frozenset(), "nothing outside the thinking" if case.response.strip() else "empty"
+    answer = committed(case.response, lambda said: bool(chosen(said, options)))
+    if answer is None:
+        answer = committed(case.response)
+    if answer is not None:
+        if answer.problem:
+            return None, frozenset(), answer.problem
+        if taken_back(text[answer.end :]):
+            return answer, frozenset(), "the answer is taken back or another is offered"
+        return answer, chosen(answer.text, options), "names no option"
+    return _concluding(text, options)
+
+
+def _concluding(text: str, options: Options) -> tuple[Answer | None, frozenset[str], str]:
+    start = len(text) - len(text.lstrip())
+    whole = Answer(text.strip(), start, len(text.rstrip()), "text")
+    if len(whole.text) <= 200:
+        letters = chosen(whole.text, options)
+        if len(letters) <= 1:
+            return whole, letters, "names no option"
+    parts = [part for part in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", text) if part[0].strip()]
+    if len(parts) > 1 and max(len(part[0].split()) for part in parts[:-1]) < 3:
+        return whole, chosen(whole.text[:500], options), "a list of options"
+    for part in reversed(parts[-2:]):
+        letters = frozenset(mentions(part[0], options.count)) or chosen(part[0], options)
+        if letters and _CONCLUSION.search(part[0]):
+            return Answer(part[0].strip(), part.start(), part.end(), "sentence"), letters, ""
+        if letters:
+            break
+    everywhere = frozenset(mentions(text, options.count))
+    return (whole, everywhere, "") if len(everywhere) == 1 else (None, frozenset(), "no committed answer")
+
+
+@verifier("mcq", "choice")
+def mcq(case: Case) -> Verdict:
+    """Multiple choice: exactly the right option (or set of options), by letter or by its words.
+
+    gold: a letter ("B", "(b)", "B. Paris"), an option's words, an index from 0, or several of these. Raises ValueError if it is no option.
+    """
+    options = Options.of(case.choices)
+    gold = options.gold(case.gold)
+    answer, letters, why = find_choice(case, options)
+    if answer is None:
+        return wrong(why)
+    details = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>letters"}
+    if refuses(_context(case.visible, answer)):
+        return wrong("a refusal", **details)
+    if not letters:
+        return wrong(why, **details)
+    names = "".join(sorted(letters))
+    if letters == gold:
+        return right(f"option {names}", **details)
+    return wrong(f"names {len(letters)} options: {names}" if len(letters) > len(gold) else f"option {names}, not {''.join(sorted(gold))}", **details)
+
+
+def _context(text: str, answer: Answer) -> str:
+    return text[max(0, answer.start - 300) : answer.end + 200] if len(text) > 600 else text
+
+
+_YES = "yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
+_NO = "no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
+_FIRST = re.compile(
+    rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|clue\b|comment\b))", re.IGNORECASE
+)
+_SAYS = re.compile(rf"\b(?:is|was|=|be)\s*:?\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
+
+
+def yes_or_no(text: str) -> bool | None:
+    """True for yes, False for no, None for neither or both."""
+    text = clean(text)
+    both = re.search(rf"\b(?:{_YES})\W{{1,3}}(?:(?:and|or)\W)?(?:{_NO})\b|\b(?:{_NO})\W{{1,3}}(?:(?:and|or)\W)?(?:{_YES})\b", text, re.IGNORECASE)
+    if both:
+        return None
+    first, says = _FIRST.match(text), _SAYS.search(text)
+    values = {bool(first["yes"])} if first else set()
+    if says:
+        values.add(bool(says["yes"]) != bool(says["not"]))
+    return values.pop() if len(values) == 1 else None
+
+
+@verifier("yes_no", "boolean")
+def yes_no(case: Case) -> Verdict:
+    """Yes or no (true or false): the committed answer, else the response's first word; saying both, or neither, is wrong."""
+    gold = case.gold if isinstance(case.gold, bool) else yes_or_no(str(case.gold))
+    if gold is None:
+        raise ValueError(f"gold: {case.gold!r} is neither yes nor no")
+    text = case.visible
+    answer = committed(case.response, lambda said: yes_or_no(said) is not None) or committed(case.response)
+    if answer is not None and answer.problem:
+        return wrong(answer.problem)
+    if answer is None:
+        answer = Answer(text.strip(), 0, len(text), "text")
+    if not answer.text.strip():
+        return wrong("empty")
+    details = {"extracted": answer.text.strip()[:200], "span": answer.span, "route": f"{answer.route}>yes_no"}
+    said = yes_or_no(answer.text)
+    if refuses(_context(text, answer)) or taken_back(text[answer.end :]):
+        return wrong("a refusal, or taken back", **details)
+    if said is None or _turns(answer.text, said):
+        return wrong("neither yes nor no, or both", **details)
+    return (right if said == gold else wrong)("yes" if said else "no", **details)
+
+
+def _turns(text: str, said: bool) -> bool:
+    """Whether a later sentence opens with the opposite."""
+    later = [
+        _FIRST.match(part)
+        for part in re.split(r"[.!?\n]\s*(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s", text, flags=re.IGNORECASE)[1:]
+    ]
+    return any(match is not None and bool(match["yes"]) != said for match in later)

@@ -1,0 +1,43 @@
+"""Responses that do not answer: refusals, hedges, empty talk."""
+
+from __future__ import annotations
+
+import re
+
+_REFUSAL = re.compile(
+    r"\b(?:i|we)(?:\s+am|'m|\s+are|'re)?\s+(?:really\s+|truly\s+|very\s+)?(?:sorry|afraid)\b"
+    r"|\b(?:i|we)\s+(?:simply\s+|really\s+|just\s+)?(?:can\s?not|can't|could\s?not|couldn't|won't|will\s+not|am\s+(?:not\s+able|unable)\s+to|am\s+not\s+allowed\s+to|"
+    r"are\s+unable\s+to|refuse\s+to|decline\s+to|must\s+decline)\s+(?:to\s+)?(?:answer|help|assist|provide|comply|give|share|respond|say|tell|"
+    r"(?:solve|do|determine|complete|see|view|find)\s+(?:(?:this|the|that|your|any)\s+)?(?:answer|question|problem|task|image|picture|request|puzzle|it|this|that)?\s*(?:[.,;!]|\bbut\b|$))"
+    r"|\b(?:i'm|i\s+am|we\s+are)\s+(?:unable|not\s+able)\s+to\b|\b(?:i|we)\s+(?:do\s+not|don't|did\s+not|didn't)\s+(?:really\s+)?(?:know|have\s+(?:the|an|enough))\b"
+    r"|\bas\s+an?\s+(?:ai|language\s+model)|\b(?:unable|impossible)\s+to\s+(?:answer|determine|say|tell|know)\b"
+    r"|\b(?:cannot|can't|can\s+not|could\s+not)\s+be\s+(?:answered|determined|solved|known)\b|\bno\s+idea\b|\bnot\s+enough\s+information\b|\binsufficient\s+information\b"
+    r"|\bi\s+(?:refuse|decline)\b|无法(?:回答|确定)|我不知道",
+    re.IGNORECASE,
+)
+_HEDGE = re.compile(
+    r"\b(?:either|or\s+(?:maybe|perhaps|possibly|it\s+(?:could|might))|could\s+(?:also\s+)?be|might\s+(?:also\s+)?be|may\s+(?:also\s+)?be|maybe|perhaps|possibly|"
+    r"one\s+of|any\s+of|all\s+of\s+(?:them|the\s+above|these)|both|not\s+sure|unsure|unclear|hard\s+to\s+say|depends|not|never|neither|nor|cannot|isn't|ain't|between|"
+    r"anything|whatever|doesn't\s+matter)\b|\?\s*$",
+    re.IGNORECASE,
+)
+_TAIL_HEDGE = re.compile(
+    r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|but\s+(?:it\s+)?(?:could|might|may|maybe|possibly|perhaps)|maybe\b|possibly\b|perhaps\b|unless\b|"
+    r"(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|is\s+(?:wrong|incorrect|not)\b)",
+    re.IGNORECASE,
+)
+
+
+def refuses(text: str) -> bool:
+    """Whether `text` (thinking already out) declines to answer."""
+    return _REFUSAL.search(text.replace("\u2019", "'")[-4000:]) is not None
+
+
+def hedges(answer: str) -> bool:
+    """Whether an answer leaves open what it says, or says what the answer is not."""
+    return _HEDGE.search(answer.replace("\u2019", "'")) is not None
+
+
+def taken_back(rest: str) -> bool:
+    """Whether the text right after an answer takes it back or offers another ("or 6", "is wrong")."""
+    return _TAIL_HEDGE.match(rest[:200]) is not None

@@ -1,0 +1,184 @@
+"""The atoms of the mathematics parser: brackets, roots, fractions, functions, names, matrices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from vlrl_rewards.mathtokens import NotMath
+from vlrl_rewards.mathtree import CLOSING, CONSTANTS, FUNCTIONS, GREEK, Node, Parser, argument, exponent, power, starts_atom
+
+_ENGLISH = frozenset(
+    [
+        "not",
+        "no",
+        "so",
+        "the",
+        "is",
+        "are",
+        "was",
+        "it",
+        "its",
+        "he",
+        "she",
+        "we",
+        "you",
+        "i'm",
+        "of",
+        "by",
+        "to",
+        "in",
+        "on",
+        "at",
+        "if",
+        "as",
+        "be",
+        "an",
+        "any",
+        "all",
+        "but",
+        "yes",
+        "nor",
+        "per",
+        "has",
+        "had",
+        "can",
+        "may",
+        "let",
+        "get",
+        "its",
+    ]
+)
+
+
+def bracket(p: Parser, opening: str) -> Node:
+    """`(a)` is a; `(a, b)`, `[a, b)`, `\\{a\\}` are sequences that keep their brackets."""
+    if p.accept(*CLOSING[opening]):
+        return ("const", "empty") if "{" in opening else ("seq", opening, ")")
+    items = p.items()
+    closing = p.expect(*CLOSING[opening])
+    if len(items) == 1 and opening in ("(", "[", "{") and closing == CLOSING[opening][0]:
+        return items[0]
+    return ("seq", opening.strip("\\"), closing.strip("\\"), *items)
+
+
+def fraction(p: Parser, _: str) -> Node:
+    return ("div", argument(p), argument(p))
+
+
+def binomial(p: Parser, _: str) -> Node:
+    return ("fn", "binom", argument(p), argument(p))
+
+
+def root(p: Parser, _: str) -> Node:
+    index: Node = ("num", Fraction(2), 0)
+    if p.accept("["):
+        index = p.sum()
+        p.expect("]")
+    return ("fn", "root", argument(p), index)
+
+
+def absolute(p: Parser, _: str) -> Node:
+    node = p.sum()
+    p.expect("|")
+    return ("fn", "abs", node)
+
+
+def rounded(p: Parser, token: str) -> Node:
+    node = p.sum()
+    p.expect({r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}[token])
+    return ("fn", {r"\lfloor": "floor", r"\lceil": "ceil"}[token], node)
+
+
+def number_set(p: Parser, _: str) -> Node:
+    p.expect("{")
+    name = p.take()[1]
+    p.expect("}")
+    infinity = ("const", "inf")
+    return ("seq", "(", ")", ("neg", infinity), infinity) if name == "R" else ("sym", f"set {name}")
+
+
+def matrix(p: Parser, token: str) -> Node:
+    r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`; `cases` and the like are not read here."""
+    if ("matrix" not in token and "array" not in token) or token.startswith(r"\end"):
+        raise NotMath(token)
+    rows: list[tuple[Node, ...]] = []
+    row: list[Node] = [p.relation()]
+    while not p.peek()[1].startswith(r"\end"):
+        if p.accept("&"):
+            row.append(p.relation())
+        elif p.accept(r"\cr"):
+            rows.append(tuple(row))
+            row = []
+            if not p.peek()[1].startswith(r"\end"):
+                row = [p.relation()]
+        else:
+            raise NotMath("a broken matrix")
+    p.take()
+    rows += [tuple(row)] if row else []
+    return ("matrix", *rows)
+
+
+def function(p: Parser, name: str) -> Node:
+    """`sin x`, `\\sin^2(2x)`, `log_2 8`, `gcd(4, 6)`, `sqrt 2`."""
+    raised, base = None, None
+    while p.peek()[1] in ("^", "_"):
+        mark = p.take()[1]
+        value = exponent(p)
+        raised, base = (value, base) if mark == "^" else (raised, value)
+    if p.peek()[1] in ("(", "["):
+        closing = CLOSING[p.take()[1]][0]
+        arguments = p.items()
+        p.expect(closing)
+    elif p.peek()[1] == "{":
+        arguments = [argument(p)]
+    else:
+        node = power(p)
+        while name != "sqrt" and starts_atom(p) and not _is_function(p):
+            node = ("mul", node, power(p))
+        arguments = [node]
+    if raised == ("neg", ("num", Fraction(1), 0)) and name in ("sin", "cos", "tan"):
+        name, raised = "arc" + name, None
+    node = ("fn", "root", arguments[0], ("num", Fraction(2), 0)) if name == "sqrt" else ("fn", name, *arguments)
+    if base is not None:
+        node = ("fn", "logbase", arguments[0], base)
+    return ("pow", node, raised) if raised is not None else node
+
+
+def _is_function(p: Parser) -> bool:
+    return p.peek()[1].lstrip("\\") in FUNCTIONS
+
+
+def named(p: Parser, token: str, command: bool = False) -> Node:
+    """A word or a command: function, constant, Greek letter, or a product of letters."""
+    low = token if command else token.lower()
+    if low in FUNCTIONS:
+        return function(p, {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}.get(low, low))
+    if token in CONSTANTS or (not command and len(low) > 1 and low in CONSTANTS):
+        return ("const", CONSTANTS[token if token in CONSTANTS else low])
+    if token in GREEK:
+        return ("sym", token)
+    if command:
+        raise NotMath(f"the command \\{token}")
+    if len(token) == 1:
+        return ("sym", token)
+    glued = re.fullmatch(r"(sqrt|pi)([a-z])", low)
+    letters_only = len(token) <= 3 and (len(p.tokens) > 1 or len(token) == 2)
+    if glued or not letters_only or low in _ENGLISH:
+        raise NotMath(f"the word {token!r}")
+    node: Node = letter(token[0])
+    for char in token[1:]:
+        node = ("mul", node, letter(char))
+    return node
+
+
+def letter(char: str) -> Node:
+    """One letter of a product."""
+    return ("const", char) if char in "ei" else ("sym", char)
+
+
+ATOMS: dict[str, Callable[[Parser, str], Node]] = {
+    "(": bracket, "[": bracket, "{": bracket, r"\{": bracket, r"\langle": bracket, r"\frac": fraction, r"\binom": binomial, r"\sqrt": root,
+    "|": absolute, r"\lfloor": rounded, r"\lceil": rounded, r"\mathbb": number_set, "env": matrix,
+}  # fmt: skip

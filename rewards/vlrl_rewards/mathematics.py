@@ -1,0 +1,253 @@
+r"""kind="math" and kind="numeric": the right number, expression, list, set, interval or equation, however it is written.
+
+Our own parser and exact arithmetic decide nearly everything in-process (bounded, nothing is evaluated as code); what it cannot read goes to math-verify
+in a killable worker process. Numbers are compared exactly: a decimal may stand for a value that cannot be written out (1/3, sqrt 2) only with six
+significant digits or more. Tolerances are options, relative to the gold.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from vlrl_rewards.hedges import hedges, refuses, taken_back
+from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.mathcompare import equal, literal
+from vlrl_rewards.mathread import Reading, read
+from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
+from vlrl_rewards.mathtree import Node
+from vlrl_rewards.mathvalue import NoValue, TooBig, exact, numeric, symbols
+from vlrl_rewards.parsing import Answer, clean, committed, visible
+from vlrl_rewards.units import Unit, conflict
+from vlrl_rewards.verdict import Verdict, right, wrong
+
+_SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z\\$*(\d-])|\n+|；")
+_CONCLUDES = re.compile(r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?)\b|[=:≈]", re.IGNORECASE)
+_NUMBERISH = re.compile(r"\d|\\(?:frac|sqrt|pi|infty|emptyset|varnothing)|[½⅓¼⅔¾π∞∅]")
+_LITERAL = re.compile(r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}])(?!\s*[-+*/^=×÷]\s*[\w(\\])")
+NOTHING = "no committed answer"
+_OPTION = re.compile(r"^\(?[A-J][).:]\s+(?=\S)")
+
+
+@lru_cache(maxsize=4096)
+def _read_gold(gold: str) -> Reading | None:
+    inner = committed(gold) if re.search(r"\\boxed|<answer>|####", gold) else None
+    return read(inner.text if inner and not inner.problem else gold)
+
+
+def plausible(text: str) -> bool:
+    """Whether a phrase ("the answer is ...") can hold a mathematical answer."""
+    return bool(_NUMBERISH.search(text)) or read(text) is not None
+
+
+def find_answer(case: Case) -> tuple[Answer | None, str]:
+    """The committed answer, or the one that a short or concluding sentence states; else (None, why)."""
+    text = case.visible
+    if not text.strip():
+        return None, "nothing outside the thinking" if case.response.strip() else "empty"
+    answer = committed(case.response, plausible) or committed(case.response)
+    if answer is not None:
+        if answer.problem:
+            return None, answer.problem
+        return (None, "the answer is taken back or another is offered") if taken_back(text[answer.end :].lstrip("}")) else (answer, "")
+    return _concluding(text)
+
+
+def _concluding(text: str) -> tuple[Answer | None, str]:
+    start = len(text) - len(text.lstrip())
+    whole = text.strip()
+    if len(whole) <= 120 and read(whole) is not None:
+        return Answer(whole, start, start + len(whole), "text"), ""
+    at = 0
+    spans = []
+    for part in [*_SENTENCE.finditer(text), None]:
+        end = part.start() if part else len(text)
+        if text[at:end].strip():
+            spans.append((at, end))
+        at = part.end() if part else end
+    for begin, end in reversed(spans[-2:]):
+        sentence = text[begin:end].strip()
+        if len(sentence) <= 300 and _NUMBERISH.search(sentence) and _CONCLUDES.search(sentence):
+            if read(sentence) is not None:
+                return Answer(text[begin:end], begin, end, "sentence"), ""
+            lone = _lone_number(text[begin:end])
+            if lone is not None:
+                return Answer(text[begin + lone[0] : begin + lone[1]], begin + lone[0], begin + lone[1], "number"), ""
+        if _NUMBERISH.search(sentence):
+            break
+    return None, NOTHING
+
+
+def _lone_number(sentence: str) -> tuple[int, int] | None:
+    """Where the number behind the last "=" stands, or the only number of a sentence that leaves nothing open."""
+    found = list(_LITERAL.finditer(sentence))
+    if not found or hedges(sentence):
+        return None
+    return found[-1].span() if len(found) == 1 or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None
+
+
+def _words(text: str) -> str:
+    text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", plain_latex(clean(text)))
+    return " ".join(re.sub(r"[^\w\s+-]", " ", text.casefold()).split())
+
+
+def _texts(gold: str, said: str) -> bool:
+    """Equal as words (for golds such as "no solution" or "\\text{east}")."""
+    return _words(gold) == _words(said) != ""
+
+
+def _scaled(reading: Reading, other: Unit | None) -> Node:
+    """The value in the base unit, where both sides have a known unit."""
+    unit = reading.unit
+    if unit is None or other is None or unit.noun or other.noun or unit.factor == other.factor:
+        return reading.node
+    return ("mul", reading.node, ("num", unit.factor, 0))
+
+
+def _same(gold: Reading, said: Reading) -> tuple[bool, str]:
+    if conflict(gold.unit, said.unit):
+        return False, "conflicting units"
+    g, s = _scaled(gold, said.unit), _scaled(said, gold.unit)
+    variants = [(g, s), *([(gold.listed, said.listed or s)] if gold.listed else []), *([(g, said.listed)] if said.listed else [])]
+    for a, b in variants:
+        try:
+            if a is not None and b is not None and equal(a, b):
+                return True, "equal"
+        except (NoValue, RecursionError):
+            continue
+    return False, "different"
+
+
+def _judge(gold: str, answer: Answer) -> tuple[bool, str, str]:
+    """(equal, reason, route)."""
+    if len(answer.text) > MAX_CHARS:
+        return False, "the answer is too long", "length"
+    wanted = _read_gold(gold)
+    if clean(gold) == clean(answer.text) or (wanted is None and _texts(gold, answer.text)):
+        return True, "same text", "text"
+    said = read(_OPTION.sub("", answer.text)) or read(answer.text)
+    if wanted is not None and said is not None:
+        if wanted.unit is not None and said.unit is None and symbols(said.node):
+            return False, f"{clean(answer.text)[:80]!r} is not {gold[:80]!r}", "tree"
+        try:
+            same, why = _same(wanted, said)
+        except TooBig as error:
+            return False, f"beyond the bounds: {error}", "bound"
+        return same, why if same else f"{why}: {clean(answer.text)[:80]!r} is not {gold[:80]!r}", "tree"
+    return _by_library(gold, answer, wanted is not None)
+
+
+def _by_library(gold: str, answer: Answer, gold_read: bool) -> tuple[bool, str, str]:
+    """Math-verify for what our parser does not read (integrals, sums, ...), on both sides."""
+    sides = [plain_latex(text).strip(" .") for text in (gold, answer.text)]
+    mathematical = all(re.search(r"\\[a-z]+|[\d^_=]", side) for side in sides)
+    wordy = any(re.search(r"(?<![\\a-zA-Z{])[a-zA-Z]{4,}", re.sub(r"\\[a-zA-Z]+", " ", side)) for side in sides)
+    if not mathematical or wordy or len(sides[1]) > 600 or _monstrous(sides[1]):
+        return False, f"{clean(answer.text)[:80]!r} does not read as {gold[:80]!r}", "text"
+    from vlrl_rewards.math_pool import compare
+
+    same, why = compare(sides[0], sides[1])
+    return bool(same), why if same else f"{why}: {clean(answer.text)[:80]!r} against {gold[:80]!r}", "math-verify"
+
+
+def _monstrous(text: str) -> bool:
+    """Towers of powers, factorials of factorials, deep nesting: nothing a gold answer is compared with."""
+    return bool(re.search(r"\d{400}|!\s*!|\^\{?\s*\d{7}", text)) or text.count("^") > 60 or text.count("{") > 200 or text.count("!") > 8
+
+
+@verifier("math")
+def math(case: Case) -> Verdict:
+    """Mathematical equality of the committed answer and the gold answer. Raises ValueError on an empty gold."""
+    gold = _gold_text(case)
+    answer, problem = find_answer(case)
+    if answer is None and problem == NOTHING and len(case.visible) < 2000 and _read_gold(gold) is None and _texts(gold, case.visible):
+        answer = Answer(case.visible, 0, len(case.visible), "text")
+    if answer is None:
+        return wrong(problem)
+    details = {"extracted": answer.text.strip(), "span": answer.span}
+    if _declined(case, answer, gold):
+        return wrong("a refusal", **details)
+    same, reason, route = _judge(gold, answer)
+    return (right if same else wrong)(reason, route=f"{answer.route}>{route}", **details)
+
+
+def _gold_text(case: Case) -> str:
+    gold = case.gold
+    if isinstance(gold, (list, tuple)):
+        gold = ", ".join(str(item) for item in gold)
+    if gold is None or not str(gold).strip():
+        raise ValueError("gold: the gold answer is empty, so no answer can be right")
+    return str(gold).strip()
+
+
+def _declined(case: Case, answer: Answer, gold: str) -> bool:
+    """A refusal near the answer, or in a short response."""
+    text = case.visible
+    near = text[max(0, answer.start - 300) : answer.end + 200] if len(text) > 600 else text
+    return refuses(near) and not refuses(gold)
+
+
+@verifier("numeric")
+def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digits: int = 0, unit: str = "") -> Verdict:
+    """Numeric equality: exact by default (six digits for values that cannot be written out), or within max(abs_tol, rel_tol * |gold|).
+
+    digits: also accept an answer that rounds to the gold at its written precision if it has at least this many significant digits (0: off).
+    unit: the unit of a gold that is written without one. Units convert; different kinds of unit are wrong.
+    """
+    gold_text = _gold_text(case)
+    gold = _read_gold(gold_text + (f" {unit}" if unit else ""))
+    value = None if gold is None else _number(gold.node)
+    if gold is None or value is None:
+        return math(case)
+    answer, problem = find_answer(case)
+    if answer is None:
+        return wrong(problem)
+    details = {"extracted": answer.text.strip(), "span": answer.span}
+    if _declined(case, answer, gold_text):
+        return wrong("a refusal", **details)
+    said = read(answer.text)
+    try:
+        number = None if said is None else _number(_scaled(said, gold.unit))
+        if said is None or number is None:
+            return wrong(f"{clean(answer.text)[:80]!r} is not a number", route=f"{answer.route}>none", **details)
+        same, why = _same(gold, said)
+        target = _number(_scaled(gold, said.unit)) or Fraction(0)
+    except (TooBig, NoValue, RecursionError) as error:
+        return wrong(f"no comparable number: {error}", route=f"{answer.route}>bound", **details)
+    tolerance = max(Fraction(abs_tol), Fraction(rel_tol) * abs(target))
+    if not same and why != "conflicting units" and abs(number - target) <= tolerance and tolerance:
+        same, why = True, f"within {float(tolerance):g}"
+    if not same and digits and why != "conflicting units":
+        same = _rounds(gold.node, number, digits)
+        why = "rounds to the gold" if same else why
+    reason = why if same else f"{why}: {clean(answer.text)[:80]!r} is not {gold_text[:80]!r}"
+    return (right if same else wrong)(reason, route=f"{answer.route}>number", **details)
+
+
+def _number(node: Node) -> Fraction | None:
+    """One real number, as a fraction (50 digits where it is irrational); None for anything else."""
+    if node[0] == "rel" and node[2] == "=" and node[1][0] == "sym":
+        node = node[3]
+    if symbols(node) or node[0] in ("seq", "matrix", "text", "rel", "base", "cup"):
+        return None
+    try:
+        value = exact(node)
+        if value is not None:
+            return value
+        approx = numeric(node, {})
+    except NoValue:
+        return None
+    return Fraction(str(approx.real)) if approx.imag == 0 else None
+
+
+def _rounds(gold: Node, number: Fraction, digits: int) -> bool:
+    short = literal(gold)
+    if short is None or short[1] < digits or short[0] == 0:
+        return False
+    scale = len(str(abs(short[0].numerator) // short[0].denominator).lstrip("0")) if abs(short[0]) >= 1 else 0
+    half = Fraction(1, 2) / Fraction(10) ** (short[1] - scale)
+    return abs(number - short[0]) <= half
+
+
+__all__ = ["find_answer", "math", "numeric_kind", "plausible", "visible"]

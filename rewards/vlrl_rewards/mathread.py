@@ -1,0 +1,121 @@
+"""From an answer's text ("the area is 12 cm$^2$") to a tree and a unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from vlrl_rewards.hedges import hedges
+from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
+from vlrl_rewards.mathtokens import NotMath
+from vlrl_rewards.mathtree import Node, parse
+from vlrl_rewards.units import SCALE, Unit, currency, split_unit
+from vlrl_rewards.words import number_words
+
+_SAYS = re.compile(
+    r"^.*(?:\b(?:is|are|equals?|be|of|gives?|get|to|as|was|at|has|have|contains?)\b(?:\s+(?:equal\s+to|simply|just|exactly))?|[:：]|=(?![^=]*[a-z]{4}))\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_APPROX = re.compile(
+    r"^(?:(?:it|that|this|they)\s+(?:is|are)|it's|approximately|approx\.?|about|around|roughly|exactly|only|just|nearly|a\s+total\s+of|the\s+(?:number|value)|=|≈|\\approx|~)\s*",
+    re.IGNORECASE,
+)
+_REASON = re.compile(
+    r"\s*(?:,?\s+(?:because|since|which|where|so|as|for|when|after|by|if|in\s+total|altogether|units?)\b.*|\s\(.*\))$", re.IGNORECASE | re.DOTALL
+)
+_NAMED = re.compile(
+    r"^(?:[A-Za-z]{2,}[\w\s']{0,40}|\\text\{[^{}]{1,60}\}|\\angle\s*[A-Z]+|[a-zA-Z]\((?:[a-z],?\s?){1,4}\)|[a-z]'+(?:\([a-z]\))?)\s*=\s*(?=\S)"
+)
+_DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A tree, the unit written behind it, and the same with "1,234" read as a list (None if that changes nothing)."""
+
+    node: Node
+    unit: Unit | None
+    text: str
+    listed: Node | None = None
+
+
+def _trim(text: str) -> str:
+    text = text.strip().strip('*`"“”').strip()
+    while text and text[-1] in ".,;:!。" and not re.search(r"(?:\.\.\.|\\[;,:!]|\d\s?!)$", text):
+        text = text[:-1].rstrip()
+    return text
+
+
+def _plain(text: str) -> Reading:
+    """Read `text` as mathematics and nothing else. Raises NotMath."""
+    amount, unit = currency(text)
+    whole = re.fullmatch(r"\s*\$?\s*\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}\s*\.?\s*\$?\s*", amount)
+    amount = whole[1] if whole else amount
+    plain = _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain_latex(_trim(amount))))
+    if len(plain) > MAX_CHARS:
+        raise NotMath("too long")
+    words = number_words(plain)
+    if words is not None:
+        return Reading(("num", Fraction(words), 0), None, plain)
+    head, tail_unit = split_unit(plain)
+    scale = re.fullmatch(r"(.*\d)\s*(hundred|thousand|million|billion|trillion)s?", head, re.IGNORECASE)
+    if tail_unit is not None and tail_unit.noun:
+        first, _, others = tail_unit.noun.partition(" ")
+        if first in SCALE:
+            node = parse(head)
+            return Reading(("mul", node, ("num", Fraction(SCALE[first]), 0)), unit or (Unit(Fraction(1), (), others) if others else None), plain)
+    body = head if scale is None else scale[1]
+    named = _NAMED.match(body)
+    body = body[named.end() :] if named else body
+    if tail_unit is not None:
+        try:
+            return Reading(parse(body), unit or tail_unit, plain, _listed(body))
+        except NotMath:
+            body = plain
+    return Reading(parse(body), unit, plain, _listed(body))
+
+
+def _listed(body: str) -> Node | None:
+    if not re.search(r"\d,\d{3}", body):
+        return None
+    try:
+        return parse(body, grouping=False)
+    except NotMath:
+        return None
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Parts of an answer that may be its mathematics, the likeliest first."""
+    yield text
+    inner = [next(filter(None, m.groups())) for m in _DELIMITED.finditer(text)]
+    if len(inner) == 1:
+        yield inner[0]
+    short = _APPROX.sub("", _trim(text))
+    yield short
+    reason = _REASON.sub("", short)
+    yield reason
+    says = _SAYS.match(reason)
+    if says:
+        said = reason[says.end() :]
+        yield said
+        yield _APPROX.sub("", said)
+
+
+def read(text: str) -> Reading | None:
+    """What an answer says, or None if it says nothing mathematical or leaves it open."""
+    if len(text) > MAX_CHARS:
+        return None
+    hedged = hedges(text)
+    for piece in dict.fromkeys(_pieces(text)):
+        if not piece.strip():
+            continue
+        try:
+            return _plain(piece)
+        except NotMath:
+            if hedged:
+                return None
+        except RecursionError:
+            return None
+    return None

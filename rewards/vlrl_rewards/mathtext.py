@@ -1,0 +1,83 @@
+r"""Written mathematics to one plain LaTeX-like spelling: Unicode, spacing commands, styles, thousands separators. Pure string work, linear."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+MAX_CHARS = 4000
+_VULGAR = {c: unicodedata.normalize("NFKC", c).split("\u2044") for c in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
+_SUPER = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni", strict=True))
+_SUB = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎", "0123456789+-=()", strict=True))
+_SYMBOLS = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "‒": "-", "﹣": "-", "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "∙": r"\cdot ", "⋅": r"\cdot ", "÷": "/",
+    "⁄": "/", "∕": "/", "∞": r"\infty ", "π": r"\pi ", "°": r"^\circ ", "º": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ",
+    "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "⌀": r"\emptyset ", "ø": r"\emptyset ", "∈": r"\in ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
+    "≈": r"\approx ", "≃": r"\approx ", "≅": r"\approx ", "∖": r"\setminus ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
+    "∣": "|", "‖": "|", "′": "'", "，": ",", "；": ";", "：": ":", "（": "(", "）": ")", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ",
+    "λ": r"\lambda ", "μ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "∧": " and ", "∨": " or ", "∘": r"^\circ ", "،": ",",
+}  # fmt: skip
+_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
+_HIDDEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}|\\(?:textcolor|color)\s*\{\s*white\s*\}\s*(?:\{[^{}]*\})?|\\(?:label|tag)\*?\s*\{[^{}]*\}")
+_COLOR = re.compile(r"\\(?:textcolor|color)\s*\{\s*[\w!]{1,30}\s*\}")
+_STYLE = re.compile(
+    r"\\(?:left|right|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|nolimits|boldsymbol|mathbf|mathit|bm|mathsf|boxed|fbox"
+    r"|underline|ensuremath|mathstrut|strut|small|large|bf|it|rm|cal|mathcal|vec|hat|widehat)(?![a-zA-Z])\s?\.?(?=[^.]|$)"
+)
+_SPACES = re.compile(r"\\(?:quad|qquad|enspace|thinspace|,|;|:|>| |!|hspace\*?\{[^{}]*\})|~|\\cr\s*$")
+_RENAME = {
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "nicefrac": "frac", "sfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge", "neq": "ne",
+    "varnothing": "emptyset", "dbinom": "binom", "tbinom": "binom", "ast": "cdot", "lt": "<", "gt": ">", "degree": "^\\circ", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|",
+    "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]", "textdegree": "^\\circ", "arccosine": "arccos", "thickapprox": "approx", "simeq": "approx", "colon": ":", "div": "/",
+    "dots": "ldots", "cdots": "ldots", "dotsc": "ldots", "R": "mathbb{R}", "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ",
+    "varphi": "phi", "operatorname": "mathrm", "mathop": "mathrm", "euro": "", "pounds": "", "backslash": "setminus", "to": "ldots",
+}  # fmt: skip
+_COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
+_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|hbox|emph)\s*\{([^{}]*)\}")
+_GROUPED = re.compile(r"(?<=\d)(?:\{,\}|\\,|,\\!|\\!,|\u2009|\u202f)(?=\d{3}(?!\d))")
+_SPACE_GROUPED = re.compile(r"(?<![\d.,/^_}])\d{1,3}(?: \d{3})+(?![\d,])")
+_DOTTED = re.compile(r"(\d*\.\d{0,12}?)(\d{1,6}?)\2{2,}\d{0,5}(?:\.{3}|…|\\ldots)|(\d*\.\d{0,6}?)(\d{2,6}?)\4(?:\.{3}|…|\\ldots)")
+_COMBINING_BAR = re.compile("((?:\\d[\u0304\u0305])+)")
+
+
+def _scripts(text: str, table: dict[str, str], mark: str) -> str:
+    run = re.compile("[" + "".join(map(re.escape, table)) + "]+")
+    return run.sub(lambda m: mark + "{" + "".join(table[c] for c in m.group()) + "}", text)
+
+
+def _rename(match: re.Match[str]) -> str:
+    new = _RENAME.get(match[1])
+    if new is None:
+        return match[0]
+    return ("\\" + new if new[:1].isalpha() else new) + " "
+
+
+def plain_latex(text: str) -> str:
+    """The canonical spelling of written mathematics; text commands become `\\text{...}`. At most MAX_CHARS are looked at by callers."""
+    text = _INVISIBLE.sub("", text)
+    text = _COMBINING_BAR.sub(lambda m: r"\overline{" + re.sub("[\u0304\u0305]", "", m[1]) + "}", text)
+    text = re.sub(r"(\d*)\s*([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: m[1] + r"\frac{%s}{%s}" % tuple(_VULGAR[m[2]]), text)
+    text = _scripts(_scripts(text, _SUPER, "^"), _SUB, "_")
+    for cube, root in (("∛", r"\sqrt[3]"), ("∜", r"\sqrt[4]"), ("√", r"\sqrt ")):
+        text = text.replace(cube, root)
+    text = _GROUPED.sub("", text)
+    text = "".join(_SYMBOLS.get(char, char) for char in text)
+    text = unicodedata.normalize("NFKC", text)
+    text = "".join(_SYMBOLS.get(char, char) for char in text)
+    text = _HIDDEN.sub(" ", text)
+    text = _COLOR.sub("", text)
+    text = (
+        text.replace("\\(", " ").replace("\\)", " ").replace("\\[", " ").replace("\\]", " ").replace("$$", " ").replace("\\$", " ").replace("$", " ")
+    )
+    text = _GROUPED.sub("", text)
+    text = text.replace("\\\\", r"\cr ")
+    text = _COMMAND.sub(_rename, text)
+    text = _STYLE.sub("", text)
+    text = _TEXT.sub(lambda m: r"\text{" + m[1] + "}", text)
+    text = _SPACES.sub(" ", text)
+    text = text.replace("\\%", "%").replace("\\#", "#").replace("\\&", "&").replace("\\_", "_").replace("**", "^")
+    text = " ".join(text.split())
+    text = re.sub(r"\^\s*\{\s*(?:\^\s*)?\\circ\s*\}", r"^\\circ ", text).replace("^^\\circ", "^\\circ").replace("^ ^\\circ", "^\\circ")
+    text = _SPACE_GROUPED.sub(lambda m: m[0].replace(" ", ""), text)
+    text = _DOTTED.sub(lambda m: (m[1] if m[2] else m[3]) + r"\overline{" + (m[2] or m[4]) + "}", text)
+    return text.strip()
