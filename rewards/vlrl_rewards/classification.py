@@ -13,7 +13,7 @@ from vlrl_rewards.graded import Answer, Grade, Graded, Scene
 from vlrl_rewards.parsing import clean
 
 _EDGE = " \t\n.,;:!?\"'`*()[]{}<>“”‘’"
-_ARTICLE = re.compile(r"(?:an?|the)\s+(?=\S)")
+_ARTICLE = re.compile(r"\A(?:an?|the)\s+(?=\S)")
 _SEPARATOR = re.compile(r"[\s_\-]{1,20}")
 
 

@@ -124,6 +124,7 @@ def test_classification_choices_aliases_and_gold(rollout):
     assert score(rollout, spec, "cat", "<answer>feline</answer>") == 1
     assert score(rollout, spec, "dog", "<answer>feline</answer>") == 0
     assert score(rollout, "classification", ["sofa", "couch"], "<answer>couch</answer>") == 1
+    assert score(rollout, "classification", "banana split", "<answer>banan split</answer>") == 0
     assert score(rollout, "classification", 7, "<answer>7</answer>") == 1
     with pytest.raises(ValueError, match="empty"):
         score(rollout, "classification", " ", "<answer> </answer>x")

@@ -1,0 +1,135 @@
+"""Rewards for several labels, labels in a tree, and labels outside a list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl_rewards.classification import choice_of, gold_labels, normal_label
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.loose import find_values
+
+_SPLIT = re.compile(r"\s{0,9}(?:,|;|\n|\||/|\band\b)\s{0,9}")
+_MARK = re.compile(r"(?:\(?[0-9]{1,3}[.)]|[-*•])\s{1,4}")
+
+
+def read_labels(text: str) -> list[str]:
+    """The labels of a list ("a, b and c", one a line, JSON), normalised, in order, empty ones left out."""
+    values = [f.value for f in find_values(text)]
+    if len(values) == 1 and isinstance(values[0], list) and all(isinstance(v, (str, int, float)) for v in values[0]):
+        parts = [str(v) for v in values[0]]
+    else:
+        parts = [_MARK.sub("", part, count=1) for part in _SPLIT.split(text[:4000])]
+    return [label for label in map(normal_label, parts) if label]
+
+
+@register("multi_label")
+@dataclass(frozen=True, kw_only=True)
+class MultiLabel(Graded):
+    """f1: 2 |P & G| / (|P| + |G|);  jaccard: |P & G| / |P | G|;  exact: 1[P = G];  recall: |P & G| / |G|, 0 if there are more than `most` labels.
+
+    Paper: vlrl original (the usual example-based measures). A label counts once; `aliases` as in `classification`.
+    Edge: no label: 0; gold []: 1 for "none" or "[]", else 0. Naming everything costs precision, except under "recall", which `most` bounds. Range
+    [0, 1].
+    """
+
+    metric: Literal["f1", "jaccard", "exact", "recall"] = "f1"
+    most: int = 20
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def canonical(self, label: str) -> str:
+        """The name that an alias stands for."""
+        return next((normal_label(name) for name, others in self.aliases.items() if label in map(normal_label, others)), label)
+
+    def target(self, gold: Any, scene: Scene) -> set[str]:
+        if isinstance(gold, (list, tuple, set, frozenset)) and not gold:
+            return set()
+        return {self.canonical(label) for label in gold_labels(read_labels(gold) if isinstance(gold, str) else gold)}
+
+    def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
+        said = {self.canonical(choice_of(label, scene.choices, target)) for label in read_labels(answer.text)}
+        if not target or said <= {"none", "nothing"}:
+            nothing = said <= {"none", "nothing"} and not target
+            return Grade(1.0, True, "none, and said so") if nothing else self.refuse("labels where there are none, or none where there are")
+        both = len(said & target)
+        table = {
+            "f1": 2 * both / (len(said) + len(target)),
+            "jaccard": both / len(said | target),
+            "exact": float(said == target),
+            "recall": both / len(target) if len(said) <= self.most else 0.0,
+        }
+        return Grade(table[self.metric], said == target, f"{both} of {len(target)} with {len(said)} labels", ", ".join(sorted(said)))
+
+
+@register("hierarchy")
+@dataclass(frozen=True, kw_only=True)
+class Hierarchy(Graded):
+    """r = 2 depth(common ancestor) / (depth(label) + depth(gold)) ("wu_palmer"), or |A(p) & A(g)| as F1 of the ancestor sets ("f1"), root left out.
+
+    Paper: Wu and Palmer 1994 (similarity); hierarchical F1 of Kiritchenko et al. 2005; as a reward: vlrl original.
+    `parents` maps each label to its parent ("": the root). Edge: a label that is not in the tree: 0; the root: 0. Range [0, 1]; the gold label gives
+    1.
+    A parent of the gold gives part of it ("dog" for "poodle"), a child that is wrong gives less than the right parent would.
+    """
+
+    parents: Mapping[str, str] = field(default_factory=dict)
+    metric: Literal["wu_palmer", "f1"] = "f1"
+
+    def path(self, label: str) -> list[str]:
+        """Labels from `label` up to below the root; raises ValueError on a loop or an unknown parent."""
+        tree = {normal_label(child): normal_label(parent) if parent else "" for child, parent in self.parents.items()}
+        path: list[str] = []
+        while label:
+            if label in path or label not in tree:
+                raise ValueError(
+                    f"parents: {label!r} is {'its own ancestor' if label in path else 'not in the tree'}; map every label to its parent, the top to ''"
+                )
+            path.append(label)
+            label = tree[label]
+        return path
+
+    def target(self, gold: Any, scene: Scene) -> list[str]:
+        return self.path(gold_labels(gold)[0])
+
+    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+        said = choice_of(normal_label(answer.text), scene.choices, {target[0]})
+        if said not in set(map(normal_label, self.parents)):
+            return self.refuse("not a label of the tree", said)
+        mine = self.path(said)
+        common = len(set(mine) & set(target))
+        return Grade(2 * common / (len(mine) + len(target)), mine == target, f"{common} levels shared", said)
+
+
+@register("open_set")
+@dataclass(frozen=True, kw_only=True)
+class OpenSet(Graded):
+    """r = 1[label = gold] for known classes; for an unknown one (gold `unknown`), r = `reject` if the answer says so, else 0; saying "unknown" of a
+    known
+    class earns `abstain`.
+
+    Paper: vlrl original (selective classification). Edge: `abstain` below 1 and not below 0, else blank refusals would pay. Range [0, 1].
+    Words for unknown: "unknown", "none of the above", "not in the list", "other".
+    """
+
+    unknown: str = "unknown"
+    reject: float = 1.0
+    abstain: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.abstain < 1 or not 0 <= self.reject <= 1:
+            raise ValueError(f"abstain, reject: {self.abstain} and {self.reject} must lie in [0, 1), [0, 1]")
+
+    def target(self, gold: Any, scene: Scene) -> list[str]:
+        return gold_labels(gold)
+
+    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+        refusals: Sequence[str] = {normal_label(self.unknown), "unknown", "none of the above", "not in the list", "other"}  # type: ignore[assignment]
+        said = choice_of(normal_label(answer.text), scene.choices, set(target))
+        if target[0] in refusals:
+            return Grade(self.reject * (said in refusals), said in refusals, "unknown class", said)
+        if said in refusals:
+            return Grade(self.abstain, False, "abstained", said)
+        return Grade(float(said in target), said in target, "known class", said)

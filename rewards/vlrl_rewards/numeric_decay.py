@@ -1,0 +1,110 @@
+"""Rewards for measured numbers (distances, sizes, angles): closeness instead of equality."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl_rewards.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.numbers import numbers_in, one_number
+
+
+@register("closeness")
+@dataclass(frozen=True, kw_only=True)
+class Closeness(Graded):
+    """decay: exp(-rate |x - g| / (|g| + eps));  relative: max(0, 1 - |x - g| / |g|);  mra: mean over t of 1[|x - g| / |g| < 1 - t];
+    absolute: exp(-rate |x - g|).
+
+    Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression reward); Thinking in Space, arXiv:2412.14171,
+    eq. 1 (mra).
+    Deviates: M2-Reasoning's constants are not known to us (rate 5 is ours). Units in the text are ignored: ask for one unit in the prompt.
+    Edge: no number, or several different ones: 0. Gold 0: only 0 itself for relative and mra. `correct_within` is the relative error that counts as
+    right
+    in a verdict. Range [0, 1].
+    """
+
+    mode: Literal["decay", "relative", "mra", "absolute"] = "decay"
+    rate: float = 5.0
+    correct_within: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise ValueError(f"rate: {self.rate} must be above 0")
+
+    def target(self, gold: Any, scene: Scene) -> float:
+        return gold_number(gold)
+
+    def grade(self, target: float, answer: Answer, scene: Scene) -> Grade:
+        number = one_number(answer.text, answer.tagged)
+        if number is None or not math.isfinite(number):
+            return self.refuse("the answer does not commit to one number")
+        rules = {
+            "decay": lambda: decay(number, target, self.rate),
+            "relative": lambda: relative_accuracy(number, target),
+            "mra": lambda: mean_relative_accuracy(number, target),
+            "absolute": lambda: math.exp(-min(self.rate * abs(number - target), 700.0)),
+        }
+        correct = abs(number - target) <= self.correct_within * abs(target)
+        return Grade(rules[self.mode](), correct, f"{number:g} for {target:g}", f"{number:g}")
+
+
+@register("angle")
+@dataclass(frozen=True, kw_only=True)
+class Angle(Graded):
+    """exact: 1[d <= tolerance];  linear: max(0, 1 - d / (period / 2));  decay: exp(-d / tolerance), d the distance on the circle of `period` degrees.
+
+    Paper: rotation prediction, arXiv:1803.07728 (task, as a choice of 0, 90, 180, 270); as a reward: vlrl original.
+    `period` 360 for directions, 180 for lines. Edge: no number, several different ones: 0; 370 is 10. Range [0, 1]. Units: degrees.
+    """
+
+    mode: Literal["exact", "linear", "decay"] = "exact"
+    tolerance: float = 1.0
+    period: float = 360.0
+
+    def __post_init__(self) -> None:
+        if self.tolerance <= 0 or self.period <= 0:
+            raise ValueError(f"tolerance, period: must be above 0 degrees, got {self.tolerance} and {self.period}")
+
+    def target(self, gold: Any, scene: Scene) -> float:
+        return gold_number(gold)
+
+    def grade(self, target: float, answer: Answer, scene: Scene) -> Grade:
+        number = one_number(answer.text.replace("°", " degrees"), answer.tagged)
+        if number is None:
+            return self.refuse("the answer does not commit to one angle")
+        away = abs((number - target + self.period / 2) % self.period - self.period / 2)
+        rules = {
+            "exact": float(away <= self.tolerance),
+            "linear": max(0.0, 1 - 2 * away / self.period),
+            "decay": math.exp(-min(away / self.tolerance, 700)),
+        }
+        return Grade(rules[self.mode], away <= self.tolerance, f"{away:g} degrees off", f"{number:g}")
+
+
+@register("counts")
+@dataclass(frozen=True, kw_only=True)
+class Counts(Graded):
+    """r = mean over kinds of max(0, 1 - |n_k - g_k| / g_k), or 1[all right] with `exact`; a kind with g_k = 0 asks for 0.
+
+    Paper: VideoSSR, arXiv:2511.06281 (object counting: three kinds of shapes). Deviates: none known; a kind of gold count 0 is ours.
+    Edge: another number of numbers, or one below 0: 0. Range [0, 1]. Gold: [3, 1, 2] or "3,1,2"; answer: the counts in the asked order.
+    """
+
+    exact: bool = False
+
+    def target(self, gold: Any, scene: Scene) -> list[float]:
+        numbers = [n for n, _ in numbers_in(gold)] if isinstance(gold, str) else [gold_number(g, whole=True) for g in gold or ()]
+        if not numbers or not all(n >= 0 and n == int(n) for n in numbers):
+            raise ValueError(f"answer: {gold!r} is not a list of counts; give [3, 1, 2]")
+        return numbers
+
+    def grade(self, target: list[float], answer: Answer, scene: Scene) -> Grade:
+        numbers = [n for n, _ in numbers_in(answer.text)] if len(answer.text) < 2000 else []
+        if len(numbers) != len(target) or min(numbers) < 0:
+            return self.refuse(f"{len(numbers)} counts instead of {len(target)}")
+        right = numbers == target
+        mean = sum(relative_accuracy(n, g) for n, g in zip(numbers, target, strict=True)) / len(target)
+        return Grade(float(right) if self.exact else mean, right, "counts", " ".join(f"{n:g}" for n in numbers))
