@@ -85,7 +85,7 @@ def admit(run: Run, groups: Sequence[Group], reasons: Counter[str]) -> list[Grou
 
 def assign(groups: Sequence[Group], run: Run) -> None:
     """Advantages (from the groups of all ranks) and their spread over tokens, written into the rollouts."""
-    needs = sorted({*run.advantage.needs, *run.credit.needs})
+    needs = sorted({name for part in (run.advantage, run.credit, *run.callbacks.values()) for name in part.needs})
     if needs and groups:
         add_signals(run, groups, needs)
     everyone, own = all_groups(run.accelerator, groups)

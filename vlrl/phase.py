@@ -50,6 +50,7 @@ class Phase:
     def signal_needs(self) -> list[str]:
         """Extra tensors that are read before the loss: by shapes, gates, replay, advantage and credit."""
         parts = [self.one["advantage"], self.one["credit"], self.one["replay"], *self.maps["shape"].values(), *self.maps["gate"].values()]
+        parts += self.maps["callbacks"].values()
         return sorted({name for part in parts if part is not None for name in part.needs})
 
 

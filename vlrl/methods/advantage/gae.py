@@ -1,0 +1,71 @@
+"""Generalised advantage estimation with a critic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vlrl.methods.advantage.grpo import mean
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Advantage
+from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
+
+
+def gae(rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float) -> list[float]:
+    """A_t = sum_k (gamma lambda)^k delta_{t+k},  delta_t = r_t + gamma V_{t+1} - V_t, with V = 0 after the last token."""
+    result, following, advantage = [0.0] * len(rewards), 0.0, 0.0
+    for t in range(len(rewards) - 1, -1, -1):
+        advantage = rewards[t] + gamma * following - values[t] + gamma * lam * advantage
+        result[t], following = advantage, values[t]
+    return result
+
+
+@register("gae")
+@dataclass(frozen=True)
+class GAE(Advantage):
+    """GAE over tokens, the reward at the last one; written per token, for credit `per_token` to hand out. The rollout's own number is the mean.
+
+    `whiten` subtracts the mean and divides by the std over all tokens of the step. Values are field `value`; targets (A + V) are kept for callback
+    `critic`.
+    Paper: Schulman et al. 2016, arXiv:1506.02438, eq. 16; PPO, arXiv:1707.06347; Open-Reasoner-Zero, arXiv:2503.24290 (gamma = lambda = 1: A = R -
+    V).
+    Edge: unlike a group-relative advantage it has a signal in groups of equal rewards.
+    """
+
+    gamma: float = 1.0
+    lam: float = 1.0
+    whiten: bool = True
+    needs = ("value",)
+
+    def check(self, run: Run) -> None:
+        if run.credit.name != "per_token":
+            raise ConfigError(
+                f"advantage gae writes advantages per token, which credit {run.credit.name!r} would overwrite; use credit: {{name: per_token}}"
+            )
+        if not any(callback.name == "critic" for callback in run.callbacks.values()):
+            raise ConfigError("advantage gae needs a critic that learns; add callbacks: {critic: {name: critic}}")
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        rollouts = [rollout for group in groups for rollout in group]
+        for rollout in rollouts:
+            values = rollout.signals["value"]
+            rewards = [0.0] * (len(rollout) - 1) + [rollout.reward]
+            advantages = gae(rewards, values, self.gamma, self.lam)
+            rollout.info["targets"] = [a + v for a, v in zip(advantages, values)]
+            rollout.info["token_advantages"] = advantages
+        if self.whiten:
+            self.normalise([rollout.info["token_advantages"] for rollout in rollouts])
+        return [[mean(rollout.info["token_advantages"]) for rollout in group] for group in groups]
+
+    def normalise(self, rows: list[list[float]]) -> None:
+        """Mean 0 and variance 1 over all tokens, in place."""
+        flat = [a for row in rows for a in row]
+        centre = mean(flat)
+        spread = math.sqrt(mean([(a - centre) ** 2 for a in flat])) + 1e-8
+        for row in rows:
+            row[:] = [(a - centre) / spread for a in row]
