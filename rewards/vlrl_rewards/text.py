@@ -1,0 +1,182 @@
+"""Kinds for text: equal words, and the graded metrics (f1, rouge1, rouge2, rougeL, bleu, chrf, anls, wer, cer)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vlrl_rewards import textmetrics as metric
+from vlrl_rewards.hedges import hedges, refuses, taken_back
+from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.parsing import Answer, answer_tags, boxes_in, clean, committed
+from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.words import number_words
+
+_SAYS = re.compile(r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*", re.IGNORECASE | re.DOTALL)
+_LEAD = re.compile(r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+believe|probably|in|on|at|by|the|a|an)\s+", re.IGNORECASE)
+
+
+def golds_of(gold: Any) -> list[str]:
+    """One or several accepted texts. Raises ValueError if there is none, or an empty one."""
+    texts = [str(item) for item in gold] if isinstance(gold, (list, tuple, set)) else [str(gold if gold is not None else "")]
+    if not texts or not all(clean(text) for text in texts):
+        raise ValueError(f"gold: {gold!r} is empty, so no answer can be right")
+    return [_unwrapped(text) for text in texts]
+
+
+def _unwrapped(gold: str) -> str:
+    spans = answer_tags(gold) or [(cs, ce) for _, _, cs, ce in boxes_in(gold)]
+    return gold[spans[-1][0] : spans[-1][1]].strip() if spans else gold
+
+
+def folded(text: str) -> str:
+    """Words that must be equal: SQuAD folding; where that leaves nothing ("C++", "-"), the cleaned text; number words as digits."""
+    text = re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text).strip().strip("$*`\"'“”")
+    plain = metric.fold(text) if not re.search(r"[+#*/<>=^%$€£-]", text) else clean(text).casefold().strip(" .,;:!")
+    plain = plain or clean(text).casefold()
+    number = number_words(plain) if plain and plain.replace("-", " ").replace(" ", "").isalpha() else None
+    return str(number) if number is not None else plain
+
+
+def same_text(said: str, golds: Sequence[str]) -> bool:
+    """Whether the words of `said` are those of one of the golds."""
+    mine = folded(said)
+    return bool(mine) and any(mine in (folded(gold), folded(gold.replace("-", " "))) or folded(said.replace("-", " ")) == folded(gold.replace("-", " ")) for gold in golds)
+
+
+def candidates(answer: str) -> list[str]:
+    """The answer, and its tail behind "is" or ":", less what opens it."""
+    head = answer.strip().rstrip(".!")
+    found = [answer, head, _LEAD.sub("", head)]
+    if not hedges(head):
+        says = _SAYS.match(head)
+        tail = head[says.end() :] if says else ""
+        last = re.split(r"\b(?:is|was|are|were)\b", head)[-1].strip() if says else ""
+        found += [tail, last, _LEAD.sub("", tail)]
+    return [text for text in dict.fromkeys(found) if text.strip()]
+
+
+@verifier("text", "exact")
+def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
+    """The committed answer has the words of the gold answer, or of one of several: case, punctuation and articles do not count."""
+    golds = golds_of(case.gold)
+    seen = case.visible
+    if not seen.strip():
+        return wrong("nothing outside the thinking" if case.response.strip() else "empty")
+    answer = committed(case.response)
+    if answer is not None and answer.problem:
+        return wrong(answer.problem)
+    if answer is None:
+        answer = _last_sentence(seen, golds)
+    details = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>words"}
+    if taken_back(seen[answer.end :]) or (refuses(_near(seen, answer)) and not any(refuses(gold) for gold in golds)):
+        return wrong("a refusal, or taken back", **details)
+    for said in candidates(answer.text):
+        if same_text(said, golds) and (not case_sensitive or any(clean(said) == clean(gold) for gold in golds)):
+            return right("the same words", **details)
+    if all(any(char.isdigit() for char in gold) for gold in golds):
+        return _as_number(case, golds, details)
+    return wrong(f"{clean(answer.text)[:80]!r} is not {golds[0][:80]!r}", **details)
+
+
+def _as_number(case: Case, golds: list[str], details: dict[str, Any]) -> Verdict:
+    """A gold that is a number is compared as one."""
+    from vlrl_rewards.mathematics import math
+    from vlrl_rewards.mathread import read
+
+    for gold in golds:
+        reading = read(gold)
+        if reading is not None and reading.node[0] in ("num", "neg", "pct") and math(Case(gold, case.response)).correct:
+            return right("the same number", **details)
+    return wrong(f"{details['extracted'][:80]!r} is not {golds[0][:80]!r}", **details)
+
+
+def _near(seen: str, answer: Answer) -> str:
+    return seen[max(0, answer.start - 300) : answer.end + 200] if len(seen) > 600 else seen
+
+
+def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
+    """The whole response where it is no longer than the gold, else its last sentence."""
+    start, end = len(seen) - len(seen.lstrip()), len(seen.rstrip())
+    if same_text(seen, golds) or len(seen.split()) <= 4:
+        return Answer(seen[start:end], start, end, "text")
+    parts = [m for m in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", seen[:end]) if m[0].strip()]
+    last = parts[-1] if parts else None
+    return Answer(seen[start:end], start, end, "text") if last is None else Answer(last[0], last.start(), last.end(), "sentence")
+
+
+def body(case: Case) -> tuple[str, str]:
+    """(what is scored, what is wrong): the last `<answer>` block where there is one, else all that is visible."""
+    spans = answer_tags(case.visible)
+    if len({clean(case.visible[a:b]) for a, b in spans}) > 1:
+        return "", "several answer blocks"
+    said = case.visible[spans[-1][0] : spans[-1][1]].strip() if spans else case.visible.strip()
+    return said, "" if any(char.isalnum() for char in said) else "empty"
+
+
+def graded(case: Case, measure: Callable[[str, str], float], threshold: float, name: str) -> Verdict:
+    """The best of `measure(said, gold)` over the golds; correct from `threshold` on."""
+    golds = golds_of(case.gold)
+    said, problem = body(case)
+    if problem:
+        return wrong(problem)
+    if refuses(said[:2000]) and not any(refuses(gold) for gold in golds):
+        return wrong("a refusal", extracted=said[:500])
+    score = min(1.0, max(0.0, max(measure(said, gold) for gold in golds)))
+    return Verdict(score >= threshold, score, f"{name} {score:.3f}", extracted=said[:500], route=f"text>{name}")
+
+
+@verifier("f1")
+def f1(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """Token F1."""
+    return graded(case, metric.token_f1, threshold, "F1")
+
+
+@verifier("rouge1")
+def rouge1(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """ROUGE-1 F1."""
+    return graded(case, metric.rouge_n, threshold, "ROUGE-1")
+
+
+@verifier("rouge2")
+def rouge2(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """ROUGE-2 F1."""
+    return graded(case, lambda said, gold: metric.rouge_n(said, gold, 2), threshold, "ROUGE-2")
+
+
+@verifier("rougeL", "rouge")
+def rouge_l(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """ROUGE-L F1."""
+    return graded(case, metric.rouge_l, threshold, "ROUGE-L")
+
+
+@verifier("bleu")
+def bleu(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """Sentence BLEU."""
+    return graded(case, metric.bleu, threshold, "BLEU")
+
+
+@verifier("chrf")
+def chrf(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """chrF2."""
+    return graded(case, metric.chrf, threshold, "chrF")
+
+
+@verifier("anls")
+def anls(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """Average normalised Levenshtein similarity, of the committed answer."""
+    said = case.answer_or_text
+    return graded(Case(case.gold, said), metric.anls, threshold, "ANLS") if said else wrong("no committed answer")
+
+
+@verifier("wer")
+def wer(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """max(0, 1 - word error rate)."""
+    return graded(case, lambda said, gold: 1 - metric.word_error_rate(said, gold), threshold, "1 - WER")
+
+
+@verifier("cer")
+def cer(case: Case, *, threshold: float = 0.5) -> Verdict:
+    """max(0, 1 - character error rate)."""
+    return graded(case, lambda said, gold: 1 - metric.char_error_rate(said, gold), threshold, "1 - CER")

@@ -1,0 +1,136 @@
+"""Distances between a text and its reference, written out: token F1, ROUGE, BLEU, chrF, ANLS, word and character error rates. All in [0, 1], 1 = equal."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from rapidfuzz.distance import LCSseq, Levenshtein
+
+from vlrl_rewards.parsing import clean
+
+MAX_TOKENS = 20_000
+
+
+def fold(text: str) -> str:
+    """SQuAD-style: folded case, no punctuation, no articles, single blanks (Rajpurkar et al., arXiv:1606.05250, sec. 6.1)."""
+    text = re.sub(r"[^\w\s]|_", " ", clean(text).casefold().replace("'", "").replace("’", ""))
+    return " ".join(word for word in text.split() if word not in ("a", "an", "the"))
+
+
+def words_of(text: str) -> list[str]:
+    """Folded words; a text of a script without blanks (Chinese, Japanese, Thai) falls into characters."""
+    words = fold(text).split()
+    out: list[str] = []
+    for word in words:
+        out += list(word) if re.search("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]", word) else [word]
+    return out[:MAX_TOKENS]
+
+
+def f_score(matched: float, said: float, gold: float, beta: float = 1.0) -> float:
+    """(1 + b^2) P R / (b^2 P + R); 0 where nothing matches."""
+    if not matched:
+        return 0.0
+    precision, recall = matched / said, matched / gold
+    return (1 + beta**2) * precision * recall / (beta**2 * precision + recall)
+
+
+def token_f1(said: str, gold: str) -> float:
+    """F1 of word multisets (Rajpurkar et al., arXiv:1606.05250)."""
+    a, b = words_of(said), words_of(gold)
+    return f_score(sum((Counter(a) & Counter(b)).values()), len(a), len(b))
+
+
+def _rouge_tokens(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.casefold())[:MAX_TOKENS]
+
+
+def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(tokens[i:] for i in range(n))))
+
+
+def rouge_n(said: str, gold: str, n: int = 1) -> float:
+    """ROUGE-N F1, without stemming (Lin 2004)."""
+    a, b = _ngrams(_rouge_tokens(said), n), _ngrams(_rouge_tokens(gold), n)
+    return f_score(sum((a & b).values()), sum(a.values()), sum(b.values()))
+
+
+def rouge_l(said: str, gold: str) -> float:
+    """ROUGE-L F1: longest common subsequence of words (Lin 2004)."""
+    a, b = _rouge_tokens(said), _rouge_tokens(gold)
+    return f_score(LCSseq.similarity(a, b), len(a), len(b))
+
+
+def _tokens_13a(text: str) -> list[str]:
+    """The mteval-v13a tokenisation that BLEU scores are reported with (Post, arXiv:1804.08771)."""
+    text = text.replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
+    for entity, char in (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")):
+        text = text.replace(entity, char)
+    text = re.sub(r"([\{-\~\[-\` -\&\(-\+\:-\@\/])", r" \1 ", f" {text} ")
+    text = re.sub(r"([^0-9])([\.,])", r"\1 \2 ", text)
+    text = re.sub(r"([\.,])([^0-9])", r" \1 \2", text)
+    text = re.sub(r"([0-9])(-)", r"\1 \2 ", text)
+    return text.split()[:MAX_TOKENS]
+
+
+def bleu(said: str, gold: str | Sequence[str], order: int = 4) -> float:
+    """Sentence BLEU, exponential smoothing, effective order, 13a tokens (Papineni et al. 2002; settings of Post, arXiv:1804.08771)."""
+    golds = [_tokens_13a(text) for text in ([gold] if isinstance(gold, str) else gold)]
+    tokens = _tokens_13a(said)
+    if not tokens or not golds:
+        return 0.0
+    logs, smooth = [], 1.0
+    for n in range(1, order + 1):
+        counts = _ngrams(tokens, n)
+        total = sum(counts.values())
+        if total == 0:
+            break
+        allowed: Counter[tuple[str, ...]] = Counter()
+        for reference in golds:
+            allowed |= _ngrams(reference, n)
+        matched = sum((counts & allowed).values())
+        if n == 1 and matched == 0:
+            return 0.0
+        if matched == 0:
+            smooth *= 2
+        logs.append(math.log(matched / total if matched else 1 / (smooth * total)))
+    closest = min((abs(len(reference) - len(tokens)), len(reference)) for reference in golds)[1]
+    brevity = 1.0 if len(tokens) >= closest else math.exp(1 - closest / len(tokens))
+    return brevity * math.exp(sum(logs) / len(logs))
+
+
+def chrf(said: str, gold: str, order: int = 6, beta: float = 2.0) -> float:
+    """chrF2: F of character n-gram precision and recall averaged over orders, blanks left out (Popovic 2015)."""
+    a, b = "".join(said.split())[: 5 * MAX_TOKENS], "".join(gold.split())[: 5 * MAX_TOKENS]
+    precision = recall = used = 0.0
+    for n in range(1, order + 1):
+        x, y = _ngrams(a, n), _ngrams(b, n)
+        if not x or not y:
+            continue
+        matched = sum((x & y).values())
+        precision, recall, used = precision + matched / sum(x.values()), recall + matched / sum(y.values()), used + 1
+    if not used or not precision:
+        return 0.0
+    precision, recall = precision / used, recall / used
+    return (1 + beta**2) * precision * recall / (beta**2 * precision + recall)
+
+
+def anls(said: str, gold: str, threshold: float = 0.5) -> float:
+    """1 - normalised edit distance, 0 where that distance reaches the threshold (Biten et al., arXiv:1905.13648, eq. 1)."""
+    a, b = clean(said).casefold(), clean(gold).casefold()
+    distance = Levenshtein.normalized_distance(a, b)
+    return 1.0 - distance if distance < threshold else 0.0
+
+
+def word_error_rate(said: str, gold: str) -> float:
+    """Word edit distance over the words of the reference (may exceed 1); case and punctuation count."""
+    a, b = clean(said).split()[:MAX_TOKENS], clean(gold).split()[:MAX_TOKENS]
+    return Levenshtein.distance(a, b) / max(1, len(b))
+
+
+def char_error_rate(said: str, gold: str) -> float:
+    """Character edit distance over the characters of the reference (may exceed 1)."""
+    a, b = clean(said)[: 5 * MAX_TOKENS], clean(gold)[: 5 * MAX_TOKENS]
+    return Levenshtein.distance(a, b) / max(1, len(b))

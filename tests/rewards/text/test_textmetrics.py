@@ -1,0 +1,77 @@
+"""Text metrics against sacrebleu, rouge-score and jiwer on 1,000 random cases each, and by hand."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlrl_rewards import textmetrics as metric
+from vlrl_rewards import verify
+
+WORDS = ["the", "cat", "sat", "on", "mat", "Dog", "runs,", "fast.", "3.5", "x-ray", "(red)", "it's", "end"]
+
+
+def pairs(n=1000):
+    rng = random.Random(7)
+    for _ in range(n):
+        yield tuple(" ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 14))) for _ in range(2))
+
+
+def test_bleu_and_chrf_agree_with_sacrebleu():
+    from sacrebleu.metrics import BLEU, CHRF
+
+    sentence, characters = BLEU(effective_order=True), CHRF()
+    for said, gold in pairs():
+        assert metric.bleu(said, gold) == pytest.approx(sentence.sentence_score(said, [gold]).score / 100, abs=1e-9)
+        assert metric.chrf(said, gold) == pytest.approx(characters.sentence_score(said, [gold]).score / 100, abs=1e-9)
+
+
+def test_rouge_agrees_with_rouge_score():
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
+    for said, gold in pairs():
+        expected = scorer.score(gold, said)
+        assert metric.rouge_n(said, gold) == pytest.approx(expected["rouge1"].fmeasure)
+        assert metric.rouge_n(said, gold, 2) == pytest.approx(expected["rouge2"].fmeasure)
+        assert metric.rouge_l(said, gold) == pytest.approx(expected["rougeL"].fmeasure)
+
+
+def test_error_rates_agree_with_jiwer():
+    import jiwer
+
+    for said, gold in pairs():
+        assert metric.word_error_rate(said, gold) == pytest.approx(jiwer.wer(gold, said))
+        assert metric.char_error_rate(said, gold) == pytest.approx(jiwer.cer(gold, said))
+
+
+def test_by_hand():
+    assert metric.token_f1("the red cat", "a cat") == pytest.approx(2 * (1 / 2) * 1 / (1 / 2 + 1))
+    assert metric.anls("hell", "hello") == pytest.approx(0.8)
+    assert metric.anls("he", "hello") == 0.0
+    assert metric.word_error_rate("a b", "a b c d") == 0.5
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_bounds_and_identity(a, b):
+    for score in (metric.token_f1, metric.rouge_n, metric.rouge_l, metric.bleu, metric.chrf, metric.anls):
+        assert 0.0 <= score(a, b) <= 1.0 + 1e-12
+    if metric.fold(a):
+        assert metric.token_f1(a, a) == 1.0
+        assert metric.token_f1("", a) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["f1", "rouge1", "rouge2", "rougeL", "bleu", "chrf", "anls", "wer", "cer"])
+def test_kinds_right_wrong_garbage_empty_adversarial(kind):
+    gold = "a small red house stands near the river"
+    assert verify(gold, f"<think>hm</think><answer>{gold}</answer>", kind).score == pytest.approx(1.0)
+    assert verify(gold, f"<answer>{gold}</answer>", kind).correct
+    assert not verify(gold, "completely different words follow here", kind).correct
+    for bad in ("", "...", "<answer></answer>", f"<think>{gold}</think>", f"<think>{gold}", "I'm sorry, I cannot answer this question."):
+        verdict = verify(gold, bad, kind)
+        assert verdict.score == 0.0 and not verdict.correct, bad
+    assert not verify(gold, " ".join([gold, "filler"] * 60), kind, threshold=0.9).correct
+    with pytest.raises(ValueError, match="empty"):
+        verify("", "x", kind)
