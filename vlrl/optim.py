@@ -22,8 +22,14 @@ def make_accelerator(run: Run) -> Accelerator:
     from accelerate import Accelerator, InitProcessGroupKwargs
 
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
-    handlers = [] if alone or torch.cuda.is_available() else [InitProcessGroupKwargs(backend="gloo")]
-    return Accelerator(kwargs_handlers=handlers, log_with=list(run.settings.watch.trackers) or None, project_dir=str(run.output))
+    on_cpu = not torch.cuda.is_available()
+    handlers = [InitProcessGroupKwargs(backend="gloo")] if on_cpu and not alone else []
+    deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
+    tools = {"log_with": list(run.settings.watch.trackers) or None, "project_dir": str(run.output)}
+    accelerator = Accelerator(cpu=on_cpu and not deepspeed, kwargs_handlers=handlers, **tools)
+    if not alone and accelerator.distributed_type.value == "NO":
+        raise ConfigError(f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch with configs/accelerate/*.yaml")
+    return accelerator
 
 
 def sharded(accelerator: Accelerator) -> bool:
