@@ -54,6 +54,6 @@ class Aggregate(Stage):
     @abstractmethod
     def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]: ...
 
-    def strata(self, rows: Sequence[Fields]) -> list[str]:
-        """The stratum of each row, for the bootstrap: groups that enter the overall figure with a weight of their own."""
-        return [""] * len(rows)
+    def paths(self, rows: Sequence[Fields]) -> list[tuple[str, ...]] | None:
+        """Where the overall figure is a mean of means: the groups of each row, outermost first. None: it is something else."""
+        return None

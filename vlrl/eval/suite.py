@@ -80,6 +80,11 @@ class Suite:
         default = self.profiles.get("official") or next(iter(self.profiles.values()))
         return {name: _profile(f"{self.name}.profiles.{name}", name, spec, default) for name, spec in self.profiles.items()}
 
+    @property
+    def usual(self) -> list[str]:
+        """The profiles that a run is scored by when none is named."""
+        return [name for name in PROFILES if name in self.built] or list(self.built)
+
     def profile(self, name: str) -> Profile:
         """By name: "official", "lmms_eval@75571cfe" (the snapshot must be ours), "official:extraction" (a scorer's stage). Raises ConfigError."""
         plain, _, stage = name.partition(":")

@@ -53,6 +53,9 @@ class Mean(Aggregate):
                 out[f"{path.rpartition('.')[2]}/{value}"] = mean(scores)
         return out
 
+    def paths(self, rows: Sequence[Fields]) -> list[tuple[str, ...]]:
+        return [()] * len(rows)
+
 
 @register("nested_mean")
 @dataclass(frozen=True)
@@ -92,6 +95,3 @@ class NestedMean(Aggregate):
         for i, path in enumerate(paths):
             groups.setdefault(path[depth], []).append(i)
         return mean([self._fold([paths[i] for i in members], [scores[i] for i in members], depth + 1) for members in groups.values()])
-
-    def strata(self, rows: Sequence[Fields]) -> list[str]:
-        return ["/".join(path) for path in self.paths(rows)]

@@ -112,8 +112,12 @@ def bootstrap(
         counts[:, members] = generator.multinomial(taken, np.full(len(members), 1 / len(members)), size=draws)
     values = statistic(counts[:, group])
     value = float(statistic(np.ones((1, len(group))))[0])
+    number = int(group.max()) + 1
+    if np.ptp(values) == 0:  # all draws alike (everything right, say): as many rows as there are clusters, and Wilson's interval of those
+        low, high = wilson(value * number, number, level) if 0 <= value <= 1 else (value, value)
+        return Interval(value, low, high, 0.0, len(group), number, "wilson of clusters")
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(value, float(low), float(high), float(values.std(ddof=1)), len(group), int(group.max()) + 1, "stratified bootstrap")
+    return Interval(value, float(low), float(high), float(values.std(ddof=1)), len(group), number, "stratified bootstrap")
 
 
 def macro_statistic(scores: Sequence[float], paths: Sequence[tuple[Any, ...]]) -> Callable[[np.ndarray], np.ndarray]:
