@@ -23,7 +23,7 @@ from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 from vlrl.types import Clip, Media, MediaError
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"})
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF", "MPO")  # no format that runs or fetches anything (EPS, PDF, ...)
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")  # none that runs or fetches anything (EPS, PDF, ...)
 DECODED = {"count": 0}  # pictures decoded by this process; read by the benchmark
 _TRUNCATED = threading.Lock()
 
@@ -66,6 +66,13 @@ def file_key(path: str) -> str:
         raise MediaError(f"{path}: {error.strerror or error}") from None
 
 
+@lru_cache(maxsize=1)
+def formats() -> tuple[str, ...]:
+    """The formats that are read, as far as this Pillow knows them."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
 @contextmanager
 def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
     """The picture, its header read and within the limits. Whatever goes wrong inside becomes a MediaError."""
@@ -78,11 +85,11 @@ def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
             raise MediaError(f"{place}: {size} bytes, over the limit of {limits.max_bytes} (max_bytes)")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit follows
-            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats()) as image:
                 _check_size(image, limits, place)
                 yield image
     except UnidentifiedImageError:
-        raise MediaError(f"{place}: not a picture that can be read ({', '.join(FORMATS)})") from None
+        raise MediaError(f"{place}: not a picture that can be read ({', '.join(formats())})") from None
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, Image.DecompressionBombError) as error:
         if isinstance(error, MediaError):
             raise
@@ -98,6 +105,8 @@ def open_image(source: str | bytes, limits: Limits = LIMITS) -> Image.Image:
 def image_size(source: str | bytes, limits: Limits = LIMITS) -> tuple[int, int]:
     """Width and height as `open_image` would give them, from the header alone. Raises MediaError."""
     with _opened(source, limits) as image:
+        if image.format == "TIFF":  # whether its header size is upright already depends on Pillow's version
+            return _upright_rgb(image, limits).size
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
         return image.size[::-1] if turned else image.size  # type: ignore[return-value]
 

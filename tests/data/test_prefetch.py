@@ -1,0 +1,38 @@
+"""Media decoded ahead, in worker processes."""
+
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+
+from vlrl.methods.sampler._prefetch import Ahead
+from vlrl.registry import build
+from vlrl.stages import Sampler
+from vlrl.types import MediaError, Row
+from vlrl_data.media import DECODED, Picture
+
+
+def test_workers_decode_and_order_stays(tmp_path):
+    for index in range(6):
+        Image.new("RGB", (4, 4), (index, 0, 0)).save(tmp_path / f"{index}.png")
+    (tmp_path / "5.png").write_bytes(b"broken")
+    parts = {"a": [Row(str(i), "?", images=(Picture(str(tmp_path / f"{i}.png")),)) for i in range(6)]}
+    run = SimpleNamespace(rows=parts, source_weights={}, seed=0, accelerator=None)
+    plain, ahead = build(Sampler, "shuffle"), build(Sampler, {"name": "shuffle", "workers": 1})
+    for sampler in (plain, ahead):
+        sampler.setup(run)
+    before = DECODED["count"]
+    pairs = [(a, b) for _ in range(4) for a, b in zip(plain(3), ahead(3), strict=True)]
+    assert [a.id for a, _ in pairs] == [b.id for _, b in pairs]
+    foreseen = [row for _, row in pairs if isinstance(row.images[0], Ahead)]
+    assert len(foreseen) == 9
+    for row in foreseen:
+        if row.id == "5":
+            with pytest.raises(MediaError, match=r"5\.png"):
+                row.images[0].load()
+        else:
+            assert row.images[0].load().getpixel((0, 0)) == (int(row.id), 0, 0)
+    assert DECODED["count"] == before  # none in this process
+    last = next(row for row in foreseen if row.id != "5")
+    assert last.images[0].load().size == (4, 4) and DECODED["count"] == before + 1
+    ahead._state["prefetch"].close()
