@@ -37,18 +37,27 @@ def sample(folder: Path, groups: int = MAX_GROUPS, steps: int = MAX_STEPS) -> li
     """Cards of at most `groups` groups from at most `steps` steps; within a step the tasks take turns."""
     files = evenly(sorted(folder.glob("step-*.parquet")), min(steps, groups))
     budget = [MAX_PICTURE_BYTES]
-    cards = []
-    for i, file in enumerate(files):
-        share = groups * (i + 1) // len(files) - groups * i // len(files)
-        cards += [_card(rows, budget) for rows in _take_turns(read(file), share)]
-    return cards
+    shares = [groups * (i + 1) // len(files) - groups * i // len(files) for i in range(len(files))]
+    return [_card(rows, budget) for file, share in zip(files, shares) for rows in _groups_of(file, share)]
 
 
-def _take_turns(rows: Iterable[dict[str, Any]], count: int) -> list[list[dict[str, Any]]]:
-    by_task: dict[str, list[list[dict[str, Any]]]] = {}
-    for _, members in itertools.groupby(rows, key=lambda row: (row["group"], row["id"])):
+def _groups_of(file: Path, count: int) -> list[list[dict[str, Any]]]:
+    chosen: list[list[int]] = []
+
+    def first_rows(rows: list[dict[str, Any]]) -> list[int]:
+        chosen[:] = _take_turns(rows, count)
+        return [places[0] for places in chosen]
+
+    rows = read(file, first_rows)  # the pictures of the chosen groups alone
+    return [[rows[place] for place in places] for places in chosen]
+
+
+def _take_turns(rows: Sequence[dict[str, Any]], count: int) -> list[list[int]]:
+    """The row numbers of up to `count` groups, the tasks taking turns."""
+    by_task: dict[str, list[list[int]]] = {}
+    for _, members in itertools.groupby(range(len(rows)), key=lambda place: (rows[place]["group"], rows[place]["id"])):
         group = list(members)
-        by_task.setdefault(group[0]["task"], []).append(group)
+        by_task.setdefault(rows[group[0]]["task"], []).append(group)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*by_task.values()))
     return [group for group in turns if group][:count]
 

@@ -102,8 +102,15 @@ def _table(rows: Sequence[Record]) -> pa.Table:
     return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in schema.items()})
 
 
-def read(path: Path) -> list[Record]:
-    """The rows of a rollout file."""
+def read(path: Path, pictures_of: Callable[[list[Record]], Iterable[int]] | None = None) -> list[Record]:
+    """The rows of a rollout file. `pictures_of` chooses, from rows without media, the positions of those whose media are read too (default: all)."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(path).to_pylist()
+    table = pq.read_table(path)
+    if pictures_of is None:
+        return table.to_pylist()
+    rows = table.drop_columns("media").to_pylist()
+    chosen = list(pictures_of(rows))
+    for place, media in zip(chosen, table["media"].take(chosen).to_pylist()):
+        rows[place]["media"] = media
+    return rows

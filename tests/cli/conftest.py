@@ -1,0 +1,25 @@
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vlrl.cli.doctor import doctor
+from vlrl.cli.list import list_plugins
+from vlrl.cli.new import new
+from vlrl.cli.show import show
+
+APP = typer.Typer()
+for name, command in {"list": list_plugins, "show": show, "new": new, "doctor": doctor}.items():
+    APP.command(name)(command)
+
+
+@pytest.fixture
+def vlrl():
+    """Runs a command in this process: (exit code, what it printed). ConfigErrors come through, as they do to `vlrl.cli.main`."""
+
+    def call(*words):
+        result = CliRunner().invoke(APP, [str(word) for word in words])
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, result.output
+
+    return call

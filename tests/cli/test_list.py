@@ -1,0 +1,72 @@
+import json
+
+import pytest
+
+from vlrl.registry import ConfigError
+from vlrl.stages import STAGES
+
+PLUGIN = '''
+from dataclasses import dataclass
+from vlrl.registry import register
+from vlrl.stages import Reward
+
+@register("{name}")
+@dataclass(frozen=True, kw_only=True)
+class Mine(Reward):
+    """Pays [bold]always[/bold].
+
+    Paper: nobody, arXiv:1234.56789, eq. 1.
+    """
+    amount: float = 0.5
+    sizes: tuple[int, ...] = (1, 2)
+
+    def __call__(self, rollout):
+        return self.amount
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(PLUGIN.format(name="listed_in_a_test"))
+    return file
+
+
+def test_all_kinds(vlrl):
+    code, text = vlrl("list", "--json")
+    rows = {row["kind"]: row for row in json.loads(text)}
+    assert code == 0 and set(rows) == {*STAGES, "family"}
+    assert "grpo" in rows["advantage"]["plugins"] and "qwen2_5_vl" in rows["family"]["plugins"]
+
+
+def test_a_users_plugin_is_listed_with_its_paper_and_fields(vlrl, plugin):
+    rows = {row["name"]: row for row in json.loads(vlrl("list", "reward", "--plugin", plugin, "--json")[1])}
+    mine = rows["listed_in_a_test"]
+    assert (mine["summary"], mine["paper"]) == ("Pays [bold]always[/bold].", "arXiv:1234.56789")
+    assert mine["fields"]["amount"] == {"type": "float", "default": "0.5"} and mine["fields"]["weight"]["default"] == "1.0"
+    assert mine["origin"].endswith("mine.py:6")
+    line = next(line for line in vlrl("list", "reward", "--plugin", plugin)[1].splitlines() if "listed_in_a_test" in line)
+    assert "Pays [bold]always[/bold]." in line and "arXiv:1234.56789" in line
+
+
+def test_one_plugin_in_full(vlrl, plugin):
+    text = vlrl("list", "reward", "listed_in_a_test", "--plugin", plugin)[1]
+    assert "Paper: nobody, arXiv:1234.56789, eq. 1." in text and "sizes: tuple[int, ...] = (1, 2)" in text
+
+
+def test_configs(vlrl):
+    rows = {row["name"] for row in json.loads(vlrl("list", "config", "--json")[1])}
+    assert {"quickstart", "base/rl", "methods/grpo"} <= rows
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rewrad"], "'rewrad'.*Did you mean 'reward'"),
+        (["advantage", "grop"], "'grop'.*Did you mean 'grpo'"),
+        (["reward", "--plugin", "nowhere.py"], "no file 'nowhere.py'"),
+    ],
+)
+def test_mistakes_are_told_with_a_suggestion(vlrl, words, message):
+    with pytest.raises(ConfigError, match=message):
+        vlrl("list", *words)

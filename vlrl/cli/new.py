@@ -1,0 +1,76 @@
+"""`vlrl new`: a working plug-in and a test that tests it, to change into your own."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from vlrl.registry import ConfigError, suggest
+from vlrl.stages import STAGES
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_SPLIT = "# --- test ---\n"
+_TYPES = ("Completion", "Group", "LossInputs", "Prompt", "Request", "Rollout", "Row", "Sampling")
+_MAPS = {  # where a kind stands in a config: a named map, or a slot of one
+    "source": "data: {{train: {{mine: {{name: {0}}}}}}}", "reward": "rewards: {{mine: {{name: {0}}}}}", "weight": "weights: {{mine: {{name: {0}}}}}",
+    "term": "terms: {{mine: {{name: {0}}}}}", "callback": "callbacks: {{mine: {{name: {0}}}}}", "probe": "probes: {{mine: {{name: {0}}}}}",
+    "select": "select: {{mine: {{name: {0}}}}}", "shape": "shape: {{mine: {{name: {0}}}}}", "gate": "gate: {{mine: {{name: {0}}}}}",
+    "field": "fields: {{<the name that a plug-in needs>: {{name: {0}}}}}",
+}  # fmt: skip
+
+
+def new(
+    kind: Annotated[str, typer.Argument(help="A kind of plug-in: reward, advantage, term, ... (`vlrl list` shows all).")],
+    name: Annotated[str, typer.Argument(help="What configs will call it, for instance my_reward.")],
+    folder: Annotated[Path, typer.Option("--folder", "-d", help="Where the two files go.")] = Path(),
+) -> None:
+    """Write NAME.py, a small working plug-in of that kind, and test_NAME.py, and say how to use them."""
+    files = render(kind, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        if (folder / file).exists():
+            raise ConfigError(f"new: {str(folder / file)!r} is there already; choose another name or another --folder")
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    plugin, test = (folder / file for file in files)
+    slot = _MAPS.get(kind, kind + ": {{name: {0}}}").format(name)
+    typer.echo(f"wrote {plugin} and {test}\ntry it:  python -m pytest {test}\nsee it:  vlrl list {kind} --plugin {plugin}")
+    typer.echo(f"use it, in a config:\n  plugins: [{plugin}]\n  {slot}")
+
+
+def render(kind: str, name: str) -> dict[str, str]:
+    """{file name: text} of a plug-in and its test. Raises ConfigError for an unknown kind or a name that Python cannot import."""
+    if kind not in STAGES:
+        raise ConfigError(f"new: no kind of plug-in is called {kind!r}.{suggest(kind, STAGES)}")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ConfigError(f"new: {name!r} cannot be a name; use small letters, digits and _, for instance my_{kind}")
+    words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
+    text = Template((_TEMPLATES / f"{kind}.tmpl").read_text(encoding="utf-8")).substitute(words)
+    plugin, _, test = text.partition(_SPLIT)
+    return {f"{name}.py": plugin, f"test_{name}.py": _test_header(kind, name, test) + "\n\n\n" + test}
+
+
+def _test_header(kind: str, name: str, body: str) -> str:
+    """Imports of what the test uses, and `make`, which builds the plug-in as a config would."""
+
+    def used(word: str) -> bool:
+        return bool(re.search(rf"\b{word}\b", body))
+
+    stage = STAGES[kind].__name__
+    stages = sorted({stage, *(["Denominators"] if used("Denominators") else [])})
+    types = [word for word in _TYPES if used(word)]
+    standard = [*(["import math"] if used("math") else []), "from pathlib import Path"]
+    standard += ["from types import SimpleNamespace"] if used("SimpleNamespace") else []
+    others = [f"import {module}" for module in ("pytest", "torch") if used(module)]
+    own = ["from vlrl.registry import build, load_plugin_file", f"from vlrl.stages import {', '.join(stages)}"]
+    own += [f"from vlrl.types import {', '.join(types)}"] if types else []
+    blocks = ["\n".join(block) for block in (standard, others, own) if block]
+    make = (
+        f'load_plugin_file(Path(__file__).with_name("{name}.py"))\n\n\ndef make(**fields):\n    return build({stage}, {{"name": "{name}", **fields}})'
+    )
+    return "\n\n".join([f'"""{name} does what it says."""', *blocks, make])

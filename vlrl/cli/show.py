@@ -1,0 +1,62 @@
+"""`vlrl show`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from vlrl.registry import ConfigError
+
+
+def show(
+    configs: Annotated[list[str], typer.Argument(help="Configs (files or names, merged left to right) and overrides like steps=20.")],
+    phase: Annotated[str, typer.Option("--phase", help="Show what holds during one phase.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print {tree, origins} as JSON and nothing else.")] = False,
+) -> None:
+    """The config that a run would use, with the place every value came from."""
+    from vlrl.config import load
+
+    config = load([word for word in configs if "=" not in word], [word for word in configs if "=" in word])
+    if phase and phase not in config.phases:
+        raise ConfigError(f"--phase: no phase named {phase!r}; this config has {', '.join(config.phases)}")
+    tree = config.phase(phase) if phase else config.tree
+    origins = {**config.origins, **_of_phase(config.origins, phase)}
+    if as_json:
+        typer.echo(json.dumps({"tree": tree, "origins": origins}, indent=2, ensure_ascii=False))
+        return
+    lines = list(annotated(tree, origins))
+    width = min(max((len(line) for line, _ in lines), default=0), 72)
+    for line, origin in lines:
+        typer.echo(f"{line:<{width}}  # {origin}" if origin else line)
+
+
+def _of_phase(origins: Mapping[str, str], phase: str) -> dict[str, str]:
+    head = f"phases.{phase}."
+    return {path.removeprefix(head): origin for path, origin in origins.items() if phase and path.startswith(head)}
+
+
+def annotated(tree: Mapping[str, Any], origins: Mapping[str, str], where: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """(line of YAML, origin) for every value; mappings have no origin of their own."""
+    for key, value in tree.items():
+        path = f"{where}.{key}".lstrip(".")
+        if isinstance(value, Mapping) and value:
+            yield f"{'  ' * depth}{_plain(key)}:", ""
+            yield from annotated(value, origins, path, depth + 1)
+        else:
+            yield f"{'  ' * depth}{_plain(key)}: {_plain(value)}", origin_of(path, origins)
+
+
+def origin_of(path: str, origins: Mapping[str, str]) -> str:
+    """Where a value came from: its own origin, or that of the nearest value around it (an override may set a whole mapping)."""
+    while path and path not in origins:
+        path = path.rpartition(".")[0]
+    return origins.get(path, "")
+
+
+def _plain(value: Any) -> str:
+    """A scalar or list as YAML on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False).removesuffix("\n...\n").strip()
