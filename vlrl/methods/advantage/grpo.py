@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Advantage
 from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 def mean(values: Sequence[float]) -> float:
@@ -47,6 +50,13 @@ class GRPO(Advantage):
     eps: float = 1e-6
     unbiased: bool = True
     scale: Literal["group", "batch", "none"] = "group"
+
+    def check(self, run: Run) -> None:
+        if run.strategy.samples and run.group_size < 2:
+            raise ConfigError(
+                f"group_size: {run.group_size} with advantage {self.name!r} gives no signal, for it compares the rollouts of a prompt; "
+                "use 2 or more, or an advantage without a group baseline (reinforce)"
+            )
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         pooled = std([r for group in groups for r in group.rewards], self.unbiased)
