@@ -94,7 +94,7 @@ class Pool:
 
 
 _lock = threading.Lock()
-_pools: dict[int, Pool] = {}
+_pools: dict[int, Pool] = {}  # the pool of this process; a forked child must not write to its parent's pipes
 
 
 def pool() -> Pool:
@@ -110,3 +110,8 @@ def pool() -> Pool:
 def compare(gold: str, said: str) -> tuple[bool | None, str]:
     """Ask math-verify whether two LaTeX strings are equal: (True, False or None for "cannot tell", why). At most SECONDS of computing."""
     return pool().compare(gold, said)
+
+
+def warm() -> None:
+    """Start the pool without waiting, so that the first question finds it ready."""
+    pool()

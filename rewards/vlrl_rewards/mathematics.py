@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from vlrl_rewards.hedges import hedges, refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.math_pool import compare, warm
 from vlrl_rewards.mathcompare import equal, literal
 from vlrl_rewards.mathread import Reading, read
 from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
@@ -32,6 +33,8 @@ _OPTION = re.compile(r"^\(?[A-J][).:]\s+(?=\S)")
 
 @lru_cache(maxsize=4096)
 def _read_gold(gold: str) -> Reading | None:
+    if "\\" in gold:  # such golds may need math-verify: let it start while we parse
+        warm()
     inner = committed(gold) if re.search(r"\\boxed|<answer>|####", gold) else None
     return read(inner.text if inner and not inner.problem else gold)
 
@@ -145,8 +148,6 @@ def _by_library(gold: str, answer: Answer, gold_read: bool) -> tuple[bool, str, 
     wordy = any(re.search(r"(?<![\\a-zA-Z{])[a-zA-Z]{4,}", re.sub(r"\\[a-zA-Z]+", " ", side)) for side in sides)
     if not mathematical or wordy or len(sides[1]) > 600 or _monstrous(sides[1]):
         return False, f"{clean(answer.text)[:80]!r} does not read as {gold[:80]!r}", "text"
-    from vlrl_rewards.math_pool import compare
-
     same, why = compare(sides[0], sides[1])
     return bool(same), why if same else f"{why}: {clean(answer.text)[:80]!r} against {gold[:80]!r}", "math-verify"
 

@@ -1,0 +1,1 @@
+"""kind="code": placeholder until the sandbox lands."""

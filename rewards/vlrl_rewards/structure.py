@@ -1,0 +1,204 @@
+"""Kinds for answers with structure: list, json, table, ranking, brier."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vlrl_rewards.hedges import refuses
+from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.parsing import clean
+from vlrl_rewards.text import body, folded
+from vlrl_rewards.textmetrics import f_score
+from vlrl_rewards.verdict import Verdict, wrong
+
+MAX_CHARS = 100_000
+_FENCE = re.compile(r"```(?:json|JSON|csv|markdown|md)?[ \t]*\n(.*?)```", re.DOTALL)
+_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
+
+
+def _said(case: Case) -> tuple[str, str]:
+    """(the committed answer or the visible text, what is wrong)."""
+    if case.answer is not None and case.answer.problem:
+        return "", case.answer.problem
+    said, problem = body(case)
+    if problem:
+        return "", problem
+    if case.answer is not None and case.answer.route in ("box", "boxes", "phrase") and not said.lstrip().startswith(("{", "[", "|", "`")):
+        said = case.answer.text
+    if len(said) > MAX_CHARS:
+        return "", "too long"
+    return said, "a refusal" if refuses(said[:1000]) else ""
+
+
+def items_of(text: str) -> list[str]:
+    """The items of "a, b and c", of "[a; b]", of bullets or lines, folded."""
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]"):
+        loaded = loads(text)
+        if isinstance(loaded, list):
+            return [folded(str(item)) for item in loaded]
+        text = text[1:-1]
+    lines = [_BULLET.sub("", line) for line in text.splitlines() if line.strip()]
+    if len(lines) == 1:
+        lines = re.split(r"\s*[;|]\s*", lines[0]) if re.search(r"[;|]", lines[0]) else re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", lines[0])
+    return [item for item in (folded(line) for line in lines) if item]
+
+
+@verifier("list")
+def list_kind(case: Case, *, ordered: bool = False) -> Verdict:
+    """Score: F1 of the items (as a multiset), or the share of right places if `ordered`. Correct: all of it right, and nothing else."""
+    gold = [folded(str(item)) for item in case.gold] if isinstance(case.gold, (list, tuple, set)) else items_of(str(case.gold or ""))
+    if not gold or not all(gold):
+        raise ValueError(f"gold: {case.gold!r} holds no items")
+    said, problem = _said(case)
+    if problem:
+        return wrong(problem)
+    items = items_of(said)
+    if ordered:
+        score = sum(a == b for a, b in zip(items, gold)) / max(len(items), len(gold))
+    else:
+        score = f_score(sum((Counter(items) & Counter(gold)).values()), len(items), len(gold))
+    return Verdict(score == 1.0, score, f"{len(items)} items, {score:.3f}", extracted=said[:500], route="text>items")
+
+
+def loads(text: str) -> Any:
+    """JSON from `text`: whole, from its last fenced block, or from its only outermost object; None if there is none."""
+    fenced = _FENCE.findall(text)
+    for piece in ([fenced[-1]] if fenced else []) + [text]:
+        piece = piece.strip()
+        if piece.count("[") + piece.count("{") > 2000:
+            return None
+        start = next((i for i, char in enumerate(piece) if char in "{["), None)
+        for candidate in (piece, piece[start:] if start is not None else ""):
+            try:
+                value, end = json.JSONDecoder(parse_constant=lambda _: None).raw_decode(candidate)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, (dict, list)) and not re.search(r"[{\[]", candidate[end:]):
+                return value
+    return None
+
+
+def leaves(value: Any, path: str = "") -> dict[str, str]:
+    """Path to folded value of every leaf; list items count by place."""
+    if isinstance(value, Mapping):
+        return {k: v for key, child in value.items() for k, v in leaves(child, f"{path}.{str(key).casefold().strip()}").items()}
+    if isinstance(value, (list, tuple)):
+        return {k: v for i, child in enumerate(value) for k, v in leaves(child, f"{path}[{i}]").items()}
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return {path: folded(str(value)) or clean(str(value))}
+
+
+@verifier("json", "fields")
+def json_kind(case: Case, *, exact_fields: bool = True) -> Verdict:
+    """Score: F1 of the leaves (path and value) of the JSON answer. Correct: every gold leaf right and, if `exact_fields`, no other."""
+    gold = loads(case.gold) if isinstance(case.gold, str) else case.gold
+    wanted = leaves(gold)
+    if gold is None or not wanted or list(wanted) == [""]:
+        raise ValueError(f"gold: {case.gold!r} is no JSON object or list")
+    said, problem = _said(case)
+    if problem:
+        return wrong(problem)
+    value = loads(said)
+    if value is None:
+        return wrong("no JSON in the answer", extracted=said[:500])
+    mine = leaves(value)
+    matched = sum(mine.get(path) == leaf for path, leaf in wanted.items())
+    score = f_score(matched, len(mine), len(wanted))
+    correct = matched == len(wanted) and (len(mine) == len(wanted) or not exact_fields)
+    return Verdict(correct, score, f"{matched} of {len(wanted)} fields, {len(mine)} given", extracted=said[:500], route="text>json")
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of a markdown, tab- or comma-separated table, folded; the rule under a markdown head is left out."""
+    fenced = _FENCE.findall(text)
+    lines = [line.strip() for line in (fenced[-1] if fenced else text).strip().splitlines() if line.strip()]
+    mark = next((mark for mark in ("|", "\t", ";", ",") if lines and all(mark in line for line in lines)), "|")
+    rows = [[clean(cell) for cell in line.strip("|").split(mark)] for line in lines if mark in line or len(lines) == 1]
+    return [[folded(cell) for cell in row] for row in rows if not all(re.fullmatch(r":?-{2,}:?", cell) for cell in row)]
+
+
+@verifier("table")
+def table(case: Case) -> Verdict:
+    """Score: F1 of cells at their (row, column). Correct: the same table. gold: a list of rows, or a table in text."""
+    gold = rows_of(case.gold) if isinstance(case.gold, str) else [[folded(str(cell)) for cell in row] for row in case.gold or ()]
+    if not gold or not any(gold):
+        raise ValueError(f"gold: {case.gold!r} holds no table")
+    said, problem = _said(case)
+    if problem:
+        return wrong(problem)
+    wanted = {(i, j): cell for i, row in enumerate(gold) for j, cell in enumerate(row)}
+    mine = {(i, j): cell for i, row in enumerate(rows_of(said)) for j, cell in enumerate(row)}
+    score = f_score(sum(mine.get(place) == cell for place, cell in wanted.items()), len(mine), len(wanted))
+    return Verdict(mine == wanted, score, f"{len(mine)} cells, {score:.3f}", extracted=said[:500], route="text>table")
+
+
+def ranked(text: str) -> list[str]:
+    """The items of a ranking ("[2] > [1]", a list, lines), each at its first place only."""
+    text = clean(text.replace("\n", " ; ")) if "\n" in text else clean(text)
+    loaded = loads(text) if text.startswith("[") and text.endswith("]") and ">" not in text else None
+    parts = [str(item) for item in loaded] if isinstance(loaded, list) else re.split(r"\s*(?:>|,|;)\s*", text)
+    return [item for item in dict.fromkeys(_BULLET.sub("", part).strip(" []().\"'").casefold() for part in parts) if item]
+
+
+def ndcg(order: Sequence[str], gains: Mapping[str, float], k: int = 0) -> float:
+    """sum (2^rel - 1) / log2(place + 1), over that of the best order (Burges et al. 2005)."""
+
+    def dcg(values: Sequence[float]) -> float:
+        return sum((2**value - 1) / math.log2(place + 2) for place, value in enumerate(values[:k] if k else values))
+
+    best = dcg(sorted(gains.values(), reverse=True))
+    return dcg([gains.get(item, 0.0) for item in order]) / best if best else 0.0
+
+
+@verifier("ranking")
+def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
+    """nDCG@k or recall@k of the items as the answer ranks them (k = 0: all). gold: {item: relevance}, or the relevant items, best first.
+
+    Correct: the best score there is. An item named again counts at its first place; unknown items take a place.
+    """
+    if metric not in ("ndcg", "recall"):
+        raise ValueError(f"metric: {metric!r} is none of 'ndcg', 'recall'")
+    gold = case.gold
+    if isinstance(gold, str):
+        gold = ranked(gold)
+    pairs = list(gold.items()) if isinstance(gold, Mapping) else [(item, float(len(gold) - i)) for i, item in enumerate(gold or ())]
+    gains = {str(item).strip(" []").casefold(): float(value) for item, value in pairs}
+    relevant = {item for item, value in gains.items() if value > 0}
+    if not relevant:
+        raise ValueError(f"gold: {case.gold!r} names nothing relevant")
+    said, problem = _said(case)
+    if problem:
+        return wrong(problem)
+    order = ranked(said)
+    top = set(order[:k] if k else order[: len(gains)])
+    score = ndcg(order, gains, k) if metric == "ndcg" else len(top & relevant) / min(len(relevant), k or len(relevant))
+    return Verdict(score >= 1.0 - 1e-12, score, f"{metric} {score:.3f}", extracted=said[:500], route="text>ranking")
+
+
+def probability(text: str) -> float | None:
+    """"0.7", "70%" or "p = 0.7" as a probability; None if it is none."""
+    found = re.fullmatch(r"(?:[pP](?:robability)?\s*[=:]\s*)?(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)", clean(text).rstrip(".").strip("$ "))
+    if found is None:
+        return None
+    value = float(found[1]) / (100 if found[2] else 1)
+    return value if 0.0 <= value <= 1.0 else None
+
+
+@verifier("brier")
+def brier(case: Case) -> Verdict:
+    """score = 1 - (p - y)^2 for a stated probability p and an outcome y in {0, 1} (Brier 1950); correct: on the right side of one half."""
+    if case.gold not in (0, 1, "0", "1", "yes", "no", True, False):
+        raise ValueError(f"gold: {case.gold!r} is no outcome; give 0 or 1")
+    happened = case.gold in (1, "1", "yes", True)
+    said = case.answer_or_text
+    p = probability(said)
+    if p is None:
+        return wrong("no probability", extracted=said[:200])
+    return Verdict((p > 0.5) == happened and p != 0.5, 1 - (p - happened) ** 2, f"p = {p:g}", extracted=said[:200], route="text>probability")
