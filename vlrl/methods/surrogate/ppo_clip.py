@@ -13,12 +13,13 @@ from vlrl.types import LossInputs, PerToken
 
 def clipped(ratio_BT: torch.Tensor, advantage_BT: torch.Tensor, low: torch.Tensor | float, high: torch.Tensor | float, dual: float = 0.0) -> PerToken:
     """-min(r A, clip(r, 1 - low, 1 + high) A), for A < 0 at most -dual A; the bounds may be tensors."""
-    bounded_BT = torch.maximum(torch.minimum(ratio_BT, torch.as_tensor(1.0 + high)), torch.as_tensor(1.0 - low))
+    upper, lower = (torch.as_tensor(bound, dtype=ratio_BT.dtype, device=ratio_BT.device) for bound in (1.0 + high, 1.0 - low))
+    bounded_BT = torch.maximum(torch.minimum(ratio_BT, upper), lower)
     loss_BT = -torch.minimum(ratio_BT * advantage_BT, bounded_BT * advantage_BT)
     if dual:
         loss_BT = torch.where(advantage_BT < 0, torch.minimum(loss_BT, -dual * advantage_BT), loss_BT)
-    upper_BT = ((ratio_BT > 1.0 + high) & (advantage_BT > 0)).float()
-    lower_BT = ((ratio_BT < 1.0 - low) & (advantage_BT < 0)).float()
+    upper_BT = ((ratio_BT > upper) & (advantage_BT > 0)).float()
+    lower_BT = ((ratio_BT < lower) & (advantage_BT < 0)).float()
     metrics = {"clip_fraction": upper_BT + lower_BT, "clip_high": upper_BT, "clip_low": lower_BT, "ratio": ratio_BT.detach()}
     return PerToken(loss_BT, metrics)
 

@@ -1,0 +1,173 @@
+"""Credit per token: numbers by hand."""
+
+from math import asin, exp, sqrt, tanh
+from types import SimpleNamespace
+
+import pytest
+import torch
+from make import group, run
+
+from vlrl.methods.credit.capo import CAPO
+from vlrl.methods.credit.kl_in_reward import KLReturn
+from vlrl.methods.credit.ktae import KTAE, fisher, information_gain
+from vlrl.methods.credit.lare import LaRe
+from vlrl.methods.credit.less import LESS
+from vlrl.methods.credit.per_token import PerTokenCredit
+from vlrl.methods.credit.ppl import LateBonus
+from vlrl.methods.credit.pure import MinForm, softmin_rewards
+from vlrl.methods.credit.rl_zvp import ZeroVariance
+from vlrl.methods.credit.spae import SPAE
+from vlrl.methods.shape.kl_in_reward import KLInReward
+from vlrl.registry import ConfigError
+
+
+def with_signals(g, **signals):
+    for name, rows in signals.items():
+        for rollout, row in zip(g, rows):
+            rollout.signals[name] = row
+    return g
+
+
+def test_zero_variance_groups_learn_from_entropy():
+    entropy = [[0.5, 1.0], [0.2, 0.2]]
+    right = with_signals(group(1, 1, lengths=[2, 2]), entropy=entropy)
+    assert ZeroVariance(alpha=0.1)(right, [0, 0]) == [[0.05, 0.1], pytest.approx([0.02, 0.02])]
+    wrong = with_signals(group(0, 0, lengths=[2, 2]), entropy=entropy)
+    assert ZeroVariance(alpha=0.1)(wrong, [0, 0]) == [[-0.05, 0.0], [0.0, 0.0]]
+    mixed = with_signals(group(1, 0, lengths=[2, 2]), entropy=entropy)
+    assert ZeroVariance()(mixed, [1.0, -1.0]) == [[1.0, 1.0], [-1.0, -1.0]]
+
+
+def test_fisher_agrees_with_scipy():
+    from scipy.stats import fisher_exact
+
+    for table in ((3, 0, 0, 3), (2, 1, 1, 2), (4, 1, 0, 3), (0, 2, 5, 1), (3, 3, 0, 0)):
+        a, b, c, d = table
+        assert fisher(*table) == pytest.approx(fisher_exact([[a, b], [c, d]])[1])
+
+
+def test_information_gain():
+    assert information_gain(2, 0, 0, 2) == pytest.approx(1.0) and information_gain(1, 1, 1, 1) == pytest.approx(0.0)
+
+
+def test_ktae_by_hand():
+    # token 7 in both right rollouts only, token 5 everywhere; eight tokens, four a side
+    g = group(1, 1, 0, 0, lengths=[2] * 4, ids=[[7, 5], [7, 5], [6, 5], [6, 5]])
+    values = KTAE()(g, [0.5, 0.5, -0.5, -0.5])
+    p = 1 / 3  # Fisher of [[2, 0], [0, 2]]: two extreme tables of six
+    tf = 3 * 0.5 / (0.5 + 2.0)
+    key = tanh((exp(-2 * p) + 1.0) * (asin(1.0) + tf / 1e-5) / 4)
+    assert values[0] == pytest.approx([0.5 + key, 0.5]) and values[2] == pytest.approx([-0.5 - key, -0.5])
+    assert KTAE().keys([[7, 5], [7, 5]], [[6, 5], [6, 5]])[5] == pytest.approx(0.0)
+
+
+def test_ktae_partial_overlap():
+    keys = KTAE().keys([[7, 8], [7, 9]], [[7, 9], [8, 9]])
+    a = tanh((0.0 + information_gain(2, 1, 0, 1)) * (asin(1) - asin(sqrt(0.5)) + tf_gap(2, 1)) / 4)
+    assert fisher(2, 1, 0, 1) == pytest.approx(1.0) and keys[7] == pytest.approx(a)
+
+
+def tf_gap(right, wrong):
+    r, w = (3 * (n / 4) / (n / 4 + 2) for n in (right, wrong))
+    return r / (w + 1e-5) - w / (r + 1e-5)
+
+
+def test_ktae_leaves_groups_without_contrast_and_special_tokens():
+    assert KTAE()(group(1, 1), [0.2, 0.2]) == [[0.2] * 3] * 2
+    credit = KTAE()
+    credit.setup(run(policy=SimpleNamespace(tokenizer=SimpleNamespace(eos_token_id=7, pad_token_id=None))))
+    g = group(1, 0, lengths=[1, 1], ids=[[7], [6]])
+    assert credit(g, [0.0, 0.0])[0] == [0.0] and credit(g, [0.0, 0.0])[1][0] < -0.5
+
+
+def test_less_amplifies_own_and_neutralises_shared_segments():
+    low = [0.0] * 3
+    g = group(1, 0, lengths=[5, 5], ids=[[1, 2, 3, 9, 4], [1, 2, 3, 8, 5]])
+    with_signals(g, entropy=[[*low, 2.0, 0.0]] * 2)
+    assert LESS(right=1.5, wrong=2.0)(g, [1.0, -1.0]) == [[0.0, 0.0, 0.0, 1.0, 1.5], [0.0, 0.0, 0.0, -1.0, -2.0]]
+
+
+def test_less_without_low_entropy_is_uniform():
+    g = with_signals(group(1, 0), entropy=[[1.0] * 3] * 2)
+    assert LESS()(g, [1.0, -1.0]) == [[1.0] * 3, [-1.0] * 3]
+
+
+def test_late_bonus():
+    (row, zero) = LateBonus(gamma=0.2, steepness=2.0)(group(0, 0, lengths=[3, 2]), [-1.0, 0.0])
+    assert row == pytest.approx([-1 - 0.2 / (1 + exp(1)), -1.1, -1 - 0.2 / (1 + exp(-1))]) and zero == [0.0, 0.0]
+
+
+def steps(g, *rows):
+    for rollout, row in zip(g, rows):
+        rollout.info["steps"] = row
+    return g
+
+
+def test_spae_shares_gains_and_docks_what_comes_after_saturation():
+    g = steps(group(1, 0, lengths=[4, 4]), [(1, 0.4), (2, 0.95)], [(2, -0.5)])
+    a, b = SPAE(xi=0.5, saturated=0.9, after=0.5)(g, [2.0, -2.0])
+    assert a == pytest.approx([2.2, 2 + 0.275, 1.0, 1.0]) and b == pytest.approx([-2.25, -2.25, -2.0, -2.0])
+
+
+def test_spae_needs_its_strategy():
+    with pytest.raises(ConfigError, match="strategy"):
+        SPAE().check(run(strategy=SimpleNamespace(name="independent")))
+
+
+def test_softmin_weights():
+    w = exp(-1.0)
+    assert softmin_rewards([0.0, 1.0], 1.0) == pytest.approx([0.0, w / (1 + w)])
+    assert sum(softmin_rewards([0.3, 0.9, -0.4], 0.01)) == pytest.approx(-0.4)
+
+
+def test_pure_gives_the_return_of_the_worst_step():
+    g = steps(group(1, 0, lengths=[4, 2]), [(2, 0.0), (3, 1.0)], [])
+    a, b = MinForm(temperature=1.0)(g, [0.5, -0.5])
+    second = exp(-1) / (1 + exp(-1))
+    assert a == pytest.approx([0.5, 0.5, 0.5, 0.5]) and b == [-0.5, -0.5]  # one rollout with steps is its own baseline, and min comes last
+    g = steps(group(1, 0, lengths=[2, 2]), [(1, 1.0), (2, 0.0)], [(1, 0.0), (2, 0.0)])
+    a, b = MinForm(temperature=1.0)(g, [0.0, 0.0])
+    assert a == pytest.approx([second / 2, -second / 2]) and b == pytest.approx([-second / 2] * 2)
+
+
+@pytest.mark.parametrize(("vote", "wrong"), [("majority", {1}), ("union", {0, 1}), ("intersection", set())])
+def test_capo_votes(vote, wrong):
+    g = group(0, lengths=[4], info=[{"critiques": [[1], [0, 1], []], "step_ends": [1, 3, 4]}])
+    assert CAPO(vote=vote).wrong_steps(g.rollouts[0]) == wrong
+    row = CAPO(vote=vote, penalty=0.5)(g, [1.0])[0]
+    assert row == [1.0 - 0.5 * (0 in wrong), *[1.0 - 0.5 * (1 in wrong)] * 2, 1.0]
+
+
+def test_capo_without_critiques():
+    assert CAPO()(group(1), [0.3]) == [[0.3] * 3]
+
+
+def test_kl_in_reward_and_return():
+    g = with_signals(group(1.0, lengths=[3]), ref_logp=[[-1.0, -2.0, -3.0]], old_logp=[[-0.5, -2.0, -2.0]])
+    assert KLInReward(beta=0.1)(g) == pytest.approx([1 - 0.1 * 1.5])
+    assert KLReturn(beta=0.1)(g, [2.0])[0] == pytest.approx([1.85, 1.9, 1.9])
+    g.rollouts[0].loss_mask = [True, True, False]
+    assert KLInReward(beta=0.1)(g) == pytest.approx([0.95])
+    k3 = exp(-0.5) - 1 + 0.5
+    assert KLInReward(beta=1.0, kind="k3")(g) == pytest.approx([1 - k3])
+    assert KLInReward(beta=1.0, kind="k2")(g) == pytest.approx([1 - 0.125])
+
+
+def test_per_token_credit_hands_out_what_was_left():
+    g = group(1, 0, lengths=[2, 2])
+    g.rollouts[0].info["token_advantages"] = [0.1, 0.2]
+    assert PerTokenCredit()(g, [5.0, 6.0]) == [[0.1, 0.2], [6.0, 6.0]]
+
+
+def test_lare_moves_credit_to_the_segment_that_explains_the_reward():
+    credit = LaRe(factors=("one", "digits"), segment=1, weight=1.0, ridge=1e-3, decay=1.0)
+    credit.decode["ids"] = lambda ids: "".join(chr(i) for i in ids)
+    g = group(1, 0, lengths=[3, 3], ids=[[97, 55, 97], [97, 97, 97]])
+    assert credit(g, [0.5, -0.5]) == [[0.5] * 3, [-0.5] * 3]  # nothing was learned before
+    first, second = credit(g, [0.5, -0.5])
+    assert first[1] > first[0] == first[2] and sum(first) == pytest.approx(1.5) and second == pytest.approx([-0.5] * 3)
+    again = LaRe(factors=("one", "digits"), segment=1)
+    again.load_state_dict(credit.state_dict())
+    assert torch.allclose(again.moments["xx"], credit.moments["xx"])
+    with pytest.raises(ValueError, match="colour"):
+        LaRe(factors=("colour",))

@@ -1,0 +1,168 @@
+"""Advantages of papers: numbers by hand."""
+
+from math import log, sqrt
+from types import SimpleNamespace
+
+import pytest
+import torch
+from make import group, run
+
+from vlrl.methods.advantage.bnpo import BNPO, beta_density
+from vlrl.methods.advantage.confucius3_math import Hardness
+from vlrl.methods.advantage.dcpo import SmoothAdvantage
+from vlrl.methods.advantage.gae import GAE, gae
+from vlrl.methods.advantage.nsr import SignedReinforce
+from vlrl.methods.advantage.oreal import OREAL
+from vlrl.methods.advantage.ppl import PerplexityShaped
+from vlrl.methods.advantage.progrpo import ProGRPO
+from vlrl.methods.advantage.verl import RankShaped, effective_rank, rank_moments
+from vlrl.methods.callback.critic import value_loss
+from vlrl.methods.shape.kimi_k1_5 import KimiLength
+from vlrl.registry import ConfigError
+
+
+def test_nsr():
+    groups = [group(1, 0), group(0, 0)]
+    assert SignedReinforce()(groups) == [[0.0, -1.0], [-1.0, -1.0]]
+    assert SignedReinforce(positive=1, negative=0)(groups) == [[1.0, 0.0], [0.0, 0.0]]
+    assert SignedReinforce(positive=0.1)(groups) == [[0.1, -1.0], [-1.0, -1.0]]
+
+
+def test_dcpo_first_visit_is_grpo():
+    (a,) = SmoothAdvantage(eps=0.0)([group(1, 0)])
+    assert a == pytest.approx([sqrt(0.5), -sqrt(0.5)])
+
+
+def test_dcpo_takes_the_smaller_of_two_blends():
+    advantage = SmoothAdvantage(eps=0.0)
+    advantage([group(1, 0)])
+    # second visit: all right, A_new = 0; all rewards (1, 0, 1, 1): mean 3/4, unbiased std 1/2; A_tot = 1/2; both blends 1/4
+    (a,) = advantage([group(1, 1)])
+    assert a == pytest.approx([0.25, 0.25])
+    # third visit: (1, 0, 1, 1, 0, 0): mean 1/2, std sqrt(0.3); A_tot = -0.91287; blends A_tot / 3 and 2 A_tot / 3
+    (a,) = advantage([group(0, 0)])
+    assert a == pytest.approx([-0.5 / sqrt(0.3) / 3] * 2)
+    again = SmoothAdvantage()
+    again.load_state_dict(advantage.state_dict())
+    assert again.past == {"q": [6.0, 3.0, 3.0, 3.0]}
+
+
+def test_dcpo_without_any_variance_is_silent():
+    advantage = SmoothAdvantage()
+    for _ in range(3):
+        assert advantage([group(0.1, 0.1)]) == [[0.0, 0.0]]
+
+
+def test_hardness_weighs_hard_prompts_more():
+    a, b = Hardness()([group(1, 0, 0, 0), group(1, 1, 1, 0)])
+    assert a == pytest.approx([1.5 * 1.384, *[-0.5 * 1.384] * 3]) and b[3] == pytest.approx(-1.5 * 1.128)
+    assert Hardness()([group(1, 1)]) == [[0.0, 0.0]]
+
+
+def test_bnpo_by_hand():
+    # p = 1/4 and 3/4: m = 1/2, v = 1/16, k = 3; a = b = 3/2; alpha = beta = 3/2; density 8/pi sqrt(p (1 - p))
+    a, b = BNPO()([group(1, 0, 0, 0), group(1, 1, 1, 0)])
+    weight = 1 / (8 / 3.141592653589793 * sqrt(3 / 16))
+    assert a == pytest.approx([0.75 * weight, *[-0.25 * weight] * 3]) and b[3] == pytest.approx(-0.75 * weight)
+
+
+def test_bnpo_without_spread_is_reinforce_with_baseline():
+    assert BNPO()([group(1, 0), group(0, 1)]) == [[0.5, -0.5], [-0.5, 0.5]]
+    assert BNPO()([group(1, 1)]) == [[0.0, 0.0]]
+
+
+def test_bnpo_density_agrees_with_scipy():
+    from scipy.stats import beta
+
+    for p, a, b in ((0.3, 1.5, 2.5), (0.9, 1.0, 1.0), (0.5, 4.0, 1.2)):
+        assert beta_density(p, a, b) == pytest.approx(beta(a, b).pdf(p))
+
+
+def test_bnpo_decomposes_and_refuses_other_ranges():
+    g = [group(0, 0, raw={"a": [1, 0], "b": [0, 1]}), group(0, 0, raw={"a": [1, 0], "b": [1, 1]})]
+    parts = [BNPO(slots=(slot,))(g) for slot in ("a", "b")]
+    assert BNPO(slots=("a", "b"))(g)[0] == pytest.approx([x + y for x, y in zip(parts[0][0], parts[1][0])])
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        BNPO()([group(2.0, 0.0)])
+
+
+def test_oreal():
+    assert OREAL()([group(1, 1, 0, 0), group(1, 1), group(0)]) == [[1.0, 0.0, pytest.approx(-1 / 3), 0.0], [0.0, 0.0], [0.0]]
+    assert OREAL(one_each=False, negative=1.0)([group(1, 0, 0)]) == [[1.0, -0.5, -0.5]]
+
+
+def test_ppl_scales_by_standardised_perplexity():
+    g = group(1, 0, logp=[[-1.0, -1.0, -1.0], [-3.0, -3.0, -3.0]])
+    (a,) = PerplexityShaped(eps=0.0, alpha=0.5)([g])
+    assert a == pytest.approx([sqrt(0.5) * 1.5, -sqrt(0.5) * 0.5])
+    (same,) = PerplexityShaped(eps=0.0)([group(1, 0, logp=[[-1.0] * 3] * 2)])
+    assert same == pytest.approx([sqrt(0.5), -sqrt(0.5)])
+    (late,) = PerplexityShaped(eps=0.0, alpha=5.0)([g])
+    assert late[1] == 0.0  # the factor stops at zero
+
+
+def test_progrpo_lifts_what_the_policy_is_unsure_of():
+    g = group(1, 1, logp=[[log(0.5), log(0.9), -0.1], [log(0.2), -0.1, -0.1]])
+    for rollout in g:
+        rollout.signals["prompt_confidence"] = [0.4] * 3
+    (a,) = ProGRPO(alpha=0.3)([g])
+    assert a == pytest.approx([0.3 * (0.4 - 0.5), 0.3 * (0.4 - 0.2)])
+    for rollout in g:
+        rollout.reward = 0.0
+    assert ProGRPO()([g]) == [[0.0, 0.0]]
+
+
+def test_effective_rank():
+    assert effective_rank(torch.eye(4)) == pytest.approx(4.0) and effective_rank(torch.ones(3, 5)) == pytest.approx(1.0)
+    er, erv, era = rank_moments(torch.eye(3), 1)
+    assert (er, erv, era) == pytest.approx((3.0, 1.0, 0.0))
+
+
+def test_rank_shaping_is_bounded_by_the_advantage():
+    flat, rich = torch.ones(2, 3).tolist(), torch.eye(3)[:2].tolist()
+    g = group(1, 0, 1, lengths=[2, 2, 2])
+    for rollout, states in zip(g, [flat, rich, rich]):
+        rollout.signals["hidden"] = states
+    base = [sqrt(1 / 3), -2 * sqrt(1 / 3), sqrt(1 / 3)]
+    (a,) = RankShaped(eps=0.0, stride=1)([g])
+    assert a[0] == pytest.approx(base[0])  # the first rollout sets the averages
+    assert base[1] < a[1] <= base[1] / 2 + 1e-9 and base[2] < a[2] <= 1.5 * base[2] + 1e-9
+
+
+def test_gae_by_hand():
+    # deltas with gamma 0.5: 0 + 0.5 * 2 - 1 = 0, 1 - 2 = -1; A_0 = 0 + 0.5 * 0.5 * -1
+    assert gae([0.0, 1.0], [1.0, 2.0], 0.5, 0.5) == pytest.approx([-0.25, -1.0])
+    assert gae([0.0, 0.0, 1.0], [0.2, 0.5, 0.9], 1.0, 1.0) == pytest.approx([0.8, 0.5, 0.1])  # R - V
+
+
+def test_gae_leaves_targets_and_whitens_over_tokens():
+    g = group(1, lengths=[2])
+    g.rollouts[0].signals["value"] = [0.5, 0.0]
+    assert GAE(whiten=False)([g]) == [[0.75]]
+    assert g.rollouts[0].info == {"targets": [1.0, 1.0], "token_advantages": [0.5, 1.0]}
+    GAE()([g])
+    assert g.rollouts[0].info["token_advantages"] == pytest.approx([-1.0, 1.0])
+
+
+def test_gae_refuses_runs_without_its_partners():
+    with pytest.raises(ConfigError, match="per_token"):
+        GAE().check(run(credit=SimpleNamespace(name="uniform"), callbacks={}))
+    with pytest.raises(ConfigError, match="critic"):
+        GAE().check(run(credit=SimpleNamespace(name="per_token"), callbacks={}))
+
+
+def test_value_clipping():
+    value, old, target = (torch.tensor([v]) for v in (1.0, 0.2, 0.0))
+    assert value_loss(value, old, target).item() == 0.5
+    assert value_loss(value, old, target, clip=0.1).item() == pytest.approx(0.5)  # (1 - 0)^2 > (0.3 - 0)^2
+    assert value_loss(torch.tensor([0.0]), torch.tensor([0.5]), target, clip=0.1).item() == pytest.approx(0.08)
+
+
+def test_kimi_length_bonus():
+    g = group(1, 1, 0, 0, lengths=[2, 6, 2, 4])
+    assert KimiLength()(g) == [1.5, 0.5, 0.0, 0.0]
+    assert KimiLength()(group(1, 0)) == [1, 0]
+    late = KimiLength(warmup=5)
+    late.setup(run(phase_step=4))
+    assert late(g) == [1, 1, 0, 0]
+    assert KimiLength()(group(0, 0, lengths=[1, 5])) == [0.0, -0.5]

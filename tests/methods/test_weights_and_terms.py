@@ -1,0 +1,158 @@
+"""Token and prompt weights, entropy terms, divergences."""
+
+from math import exp, log, sqrt
+from types import SimpleNamespace
+
+import pytest
+import torch
+from make import gradient, inputs, run
+
+from vlrl.methods.field.rover import VocabMean
+from vlrl.methods.field.simko import TopKLogp
+from vlrl.methods.field.siren import NucleusEntropy
+from vlrl.methods.reduce.dcpo import OnlyTokenMean
+from vlrl.methods.term.adaptive_entropy import AdaptiveEntropy
+from vlrl.methods.term.correlated_proxies import ChiSquared
+from vlrl.methods.term.dph_rl import FDivergence
+from vlrl.methods.term.papo import Perception
+from vlrl.methods.term.siren import Siren
+from vlrl.methods.term.ter import TargetEntropy
+from vlrl.methods.weight.beyond_the_80 import TopEntropy
+from vlrl.methods.weight.f_grpo import Focal
+from vlrl.methods.weight.oreal import DecisiveTokens
+from vlrl.registry import ConfigError
+from vlrl.stages import Denominators
+
+
+def test_focal_weight():
+    x = inputs([[-1.0]] * 6, reward=[1, 1, 1, 0, 0, 0], group_of=[0, 0, 0, 0, 1, 1])
+    assert Focal(gamma=0.5)(x)[:, 0].tolist() == pytest.approx([0.5] * 4 + [1.0] * 2)
+    solved = inputs([[-1.0]] * 2, reward=[1, 1])
+    assert Focal()(solved).tolist() == [[0.0], [0.0]] and Focal(gamma=0.0)(solved).tolist() == [[1.0], [1.0]]
+
+
+def test_top_entropy_keeps_a_share_of_the_group():
+    x = inputs([[-1.0] * 3, [-1.0] * 3], lengths=[3, 2], entropy=[[0.1, 0.9, 0.2], [0.8, 0.3, 99.0]])
+    assert TopEntropy(share=0.4)(x).tolist() == [[0.0, 2.5, 0.0], [2.5, 0.0, 0.0]]
+    assert TopEntropy(share=0.4, side="bottom")(x).tolist() == [[2.5, 0.0, 2.5], [0.0, 0.0, 0.0]]
+    assert TopEntropy(share=0.4, scope="rollout")(x).tolist() == [[0.0, 2.5, 2.5], [2.5, 0.0, 0.0]]
+    with pytest.raises(ValueError, match="share"):
+        TopEntropy(share=0.0)
+
+
+def test_top_entropy_in_a_batch_ranks_over_groups():
+    x = inputs([[-1.0]] * 4, group_of=[0, 0, 1, 1], entropy=[[0.1], [0.2], [0.3], [0.4]])
+    assert TopEntropy(share=0.5)(x)[:, 0].tolist() == [0, 2, 0, 2] and TopEntropy(share=0.5, scope="batch")(x)[:, 0].tolist() == [0, 0, 2, 2]
+
+
+def test_oreal_weight_follows_the_outcome():
+    x = inputs([[-1.0] * 4, [-1.0] * 4], advantage=[1.0, -0.5], token_score=[[0.1, 0.9, 0.5, 0.5]] * 2)
+    assert DecisiveTokens(warmup=0)(x).tolist() == [[0.0, 4.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0]]
+    waiting = DecisiveTokens(warmup=3)
+    waiting.setup(run(phase_step=2))
+    assert waiting(x).tolist() == [[1.0] * 4] * 2
+    with pytest.raises(ConfigError, match="critic"):
+        waiting.check(run(callbacks={}))
+
+
+def test_perception_is_maximised():
+    x = inputs([[-1.0, -1.0]], blind_logp=[[-2.0, -1.0]])
+    out = Perception()(x)
+    k3 = exp(-1.0) - 1 + 1.0
+    assert out.loss[0].tolist() == pytest.approx([-k3, 0.0])
+    assert gradient(out.loss, x)[0, 0].item() == pytest.approx(-(1 - exp(-1.0)))  # descent raises log pi where the picture helped
+    assert Perception(limit=0.1)(x).loss[0, 0].item() == pytest.approx(-0.1)
+
+
+def test_perception_of_the_most_dependent_tokens():
+    x = inputs([[-1.0] * 5], blind_logp=[[-1.0, -1.1, -3.0, -1.2, -1.3]])
+    assert (Perception(share=0.2)(x).loss != 0).tolist() == [[False, False, True, False, False]]
+
+
+@pytest.mark.parametrize(("entropies", "loss", "sign"), [([0.9, 1.1], 0.45, 1), ([0.1, 0.3], 0.35, -1)])
+def test_target_entropy_pulls_from_both_sides(entropies, loss, sign):
+    x = inputs([[-1.0, -1.0]], entropy=[entropies])
+    x.fields["entropy"].requires_grad_()
+    out = TargetEntropy()(x)
+    assert out.loss.item() == pytest.approx(loss)
+    assert torch.autograd.grad(out.loss.sum(), x.fields["entropy"])[0].tolist() == [[sign * 0.5] * 2]
+
+
+def test_siren_anchors_at_the_first_step():
+    term = Siren(share=0.5)
+    first = inputs([[-1.0, -1.0]], nucleus_entropy=[[0.2, 0.8]])
+    assert term(first).loss.item() == 0.0 and term.metrics() == {"siren/anchor": pytest.approx(0.8)}
+    later = inputs([[-1.0, -1.0]], nucleus_entropy=[[0.5, 0.3]])
+    assert term(later).loss.item() == pytest.approx(0.09)
+    again = Siren(share=0.5)
+    again.load_state_dict(term.state_dict())
+    assert again(later).loss.item() == pytest.approx(0.09)
+    assert Siren(anchor=0.5)(later).loss.item() == 0.0
+
+
+def test_adaptive_entropy_turns_up_below_the_target_and_off_above():
+    term = AdaptiveEntropy(target=0.5, delta=0.1)
+    low, high = (inputs([[-1.0]], entropy=[[h]]) for h in (0.2, 0.9))
+    assert term(low).loss.item() == 0.0
+    assert term.metrics() == {"entropy_coef": pytest.approx(0.1)}
+    assert term(high).loss.item() == pytest.approx(-0.09)
+    assert term.metrics() == {"entropy_coef": 0.0}
+    term(low)
+    assert term.metrics()["entropy_coef"] == pytest.approx(0.1)  # 0.1 - 0.1 + 0.1
+
+
+def test_mean_over_ranks_sums_first():
+    from vlrl.methods.term.siren import mean_over_ranks
+
+    accelerator = SimpleNamespace(num_processes=2, device="cpu", reduce=lambda t, how: t + torch.tensor([2.0, 3.0], dtype=t.dtype))
+    assert mean_over_ranks(run(accelerator=accelerator), 1.0, 1.0) == 0.75 and mean_over_ranks(None, 1.0, 4.0) == 0.25
+
+
+def test_nucleus_entropy():
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    h = -(0.625 * log(0.625) + 0.375 * log(0.375))
+    assert NucleusEntropy(top_p=0.8).from_logits(logits, None).item() == pytest.approx(h, abs=1e-6)
+    assert NucleusEntropy(top_p=0.49).from_logits(logits, None).item() == 0.0
+    full = -sum(p * log(p) for p in (0.5, 0.3, 0.15, 0.05))
+    assert NucleusEntropy(top_p=1.0).from_logits(logits, None).item() == pytest.approx(full, abs=1e-6)
+
+
+def test_fields_of_the_vocabulary():
+    logits = (torch.tensor([[0.5, 0.3, 0.2]]) * 7).log()
+    assert VocabMean().from_logits(logits, None).item() == pytest.approx((log(0.5) + log(0.3) + log(0.2)) / 3, abs=1e-6)
+    assert TopKLogp(k=2).from_logits(logits, None)[0].tolist() == pytest.approx([log(0.5), log(0.3)], abs=1e-6)
+    assert TopKLogp(k=9).from_logits(logits, None).shape == (1, 3)
+
+
+def test_chi_squared():
+    # summed log-ratios log 2 and log 0.5 on-policy: mean ratio 1.25, chi^2 = 0.25
+    x = inputs([[log(2) - 1, 0.0], [log(0.5) - 1, 0.0]], ref_logp=[[-1.0, 0.0], [-1.0, 0.0]], lengths=[2, 2])
+    out = ChiSquared(eps=0.01)(x)
+    assert out.loss.tolist() == pytest.approx([sqrt(0.26) - 0.1] * 2)
+    grad = gradient(out.loss, x)[:, 0].tolist()  # 2 w_i / G * G / (2 sqrt)
+    assert grad == pytest.approx([2 * 2 / (2 * sqrt(0.26)), 2 * 0.5 / (2 * sqrt(0.26))])
+    same = inputs([[-1.0], [-2.0]], ref_logp=[[-1.0], [-2.0]])
+    assert ChiSquared()(same).loss.abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("forward_kl", -log(0.5)), ("js", 0.5 * log(0.5) - 1.5 * log(0.75)), ("alpha", (sqrt(0.5) - 0.25 - 0.5) / -0.25)]
+)
+def test_f_divergences(kind, value):
+    x = inputs([[log(0.5)], [log(0.5)]], old=[[0.0], [0.0]], sampled=[[0.0], [0.0]], reward=[1.0, 1.0])
+    x.batch.rollouts[0].source = "base"
+    out = FDivergence(kind=kind)(x)
+    assert out.loss[:, 0].tolist() == pytest.approx([value, 0.0]) and value > 0
+    same = inputs([[-1.0]], sampled=[[-1.0]])
+    same.batch.rollouts[0].source = "base"
+    assert FDivergence(kind=kind)(same).loss.item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_alpha_divergence_refuses_its_limits():
+    with pytest.raises(ValueError, match="alpha"):
+        FDivergence(kind="alpha", alpha=1.0)
+
+
+def test_only_token_mean_is_not_divided_by_the_batch():
+    x = inputs([[0.0] * 3, [0.0] * 3], lengths=[3, 1])
+    assert OnlyTokenMean().weights(x, Denominators(4, 2, 1)).tolist() == [[1 / 3], [1.0]]
