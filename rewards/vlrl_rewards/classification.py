@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.parsing import clean
 
 _EDGE = " \t\n.,;:!?\"'`*()[]{}<>“”‘’"
@@ -31,6 +31,7 @@ def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
     return labels
 
 
+@judged("label", "classification")
 @register("classification")
 @dataclass(frozen=True, kw_only=True)
 class Classification(Graded):

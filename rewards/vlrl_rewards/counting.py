@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.numbers import one_number
 
 MRA_THRESHOLDS = tuple(0.5 + 0.05 * step for step in range(10))
@@ -43,6 +43,7 @@ def gold_number(gold: Any, whole: bool = False) -> float:
     return number
 
 
+@judged("count", "counting")
 @register("counting")
 @dataclass(frozen=True, kw_only=True)
 class Counting(Graded):

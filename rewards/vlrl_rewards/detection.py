@@ -10,7 +10,7 @@ import numpy as np
 
 from vlrl.registry import register
 from vlrl_rewards.boxes import Box, gold_boxes, read_boxes
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.matching import COCO_THRESHOLDS, Pairs, average_precision, by_confidence, hungarian, label_mask, overlaps, ranked
 
 
@@ -63,6 +63,7 @@ class ManyBoxes(Graded):
         raise NotImplementedError
 
 
+@judged("boxes", "detection")
 @register("detection")
 @dataclass(frozen=True, kw_only=True)
 class Detection(ManyBoxes):
@@ -107,6 +108,7 @@ def salience_of(scene: Scene, name: str, count: int) -> list[float]:
     return weights
 
 
+@judged("boxes_map")
 @register("detection_map")
 @dataclass(frozen=True, kw_only=True)
 class DetectionMap(ManyBoxes):
@@ -130,6 +132,7 @@ class DetectionMap(ManyBoxes):
         return value * min(1.0, len(gold) / len(boxes)) if self.length_penalty else value
 
 
+@judged("boxes_weighted")
 @register("detection_weighted")
 @dataclass(frozen=True, kw_only=True)
 class DetectionWeighted(ManyBoxes):
@@ -162,6 +165,7 @@ class DetectionWeighted(ManyBoxes):
         return self.position * place + self.label * len(right) / len(gold) + self.completeness * (1 - (miss + alarm) / 2)
 
 
+@judged("boxes_confidence")
 @register("detection_confidence")
 @dataclass(frozen=True, kw_only=True)
 class DetectionConfidence(ManyBoxes):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from vlrl.registry import make
 from vlrl.stages import Reward
 from vlrl.types import Rollout, Space
+from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import committed, visible
+from vlrl_rewards.verdict import Verdict
 
 
 class Grade(NamedTuple):
@@ -85,3 +89,32 @@ class Graded(Reward):
     def __call__(self, rollout: Rollout) -> float:
         scene = Scene(rollout.spaces, rollout.row.choices, rollout.row.meta, rollout.text)
         return self.judge(rollout.answer, rollout.text, scene).score
+
+
+G = TypeVar("G", bound=type[Graded])
+
+
+def judged(*kinds: str) -> Callable[[G], G]:
+    """Class decorator: `verify(..., kind=...)` judges by this reward; its fields, `spaces` and `meta` are the kind's options."""
+
+    def add(cls: G) -> G:
+        def judge(item: Case, /, **options: Any) -> Verdict:
+            spaces, meta = options.pop("spaces", ()), options.pop("meta", {})
+            reward: Graded = make(cls, options, cls.name)
+            grade = reward.judge(item.gold, item.response, Scene(spaces, item.choices, meta, item.response))
+            found = committed(item.response, None if reward.phrases else _no_phrase)
+            score = min(1.0, max(0.0, float(grade.score)))
+            route = f"{found.route if found else 'text'}>{cls.name}"
+            return Verdict(bool(grade.correct), score, grade.reason, grade.extracted or None, found.span if found else None, route)
+
+        parameter = inspect.Parameter
+        shared = {f.name for f in fields(Reward)}
+        names = [f.name for f in fields(cls) if f.init and f.name not in shared] + ["spaces", "meta"]
+        options = [parameter(name, parameter.KEYWORD_ONLY, default=None) for name in names]
+        judge.__signature__ = inspect.Signature([parameter("item", parameter.POSITIONAL_ONLY), *options])  # type: ignore[attr-defined]
+        judge.__module__, judge.__qualname__ = cls.__module__, f"judge_{kinds[0]}"
+        judge.__doc__ = f"Judges by the reward {cls.name!r}: {(cls.__doc__ or '').splitlines()[0]}"
+        verifier(*kinds)(judge)
+        return cls
+
+    return add

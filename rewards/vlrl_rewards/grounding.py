@@ -8,7 +8,7 @@ from typing import Any, Literal
 from vlrl.registry import register
 from vlrl_rewards.boxes import Box, gold_boxes, read_boxes, the_one
 from vlrl_rewards.geometry import WORST, overlap
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,7 @@ class OneBox(Graded):
         return Grade(self.score_box(box, target, scene), iou >= self.correct_at, f"IoU {iou:.3f}", str(list(box.xyxy)))
 
 
+@judged("box", "iou")
 @register("iou")
 @dataclass(frozen=True, kw_only=True)
 class Iou(OneBox):

@@ -10,7 +10,7 @@ from typing import Any
 from vlrl.registry import register
 from vlrl_rewards.boxes import Box, gold_boxes, gold_points, parse_points, to_original
 from vlrl_rewards.classification import normal_label
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 from vlrl_rewards.points import distance, inside, is_box
 
@@ -62,6 +62,7 @@ def token_f1(said: str, meant: str) -> float:
     return 2 * common / (sum(mine.values()) + sum(theirs.values())) if common else 0.0
 
 
+@judged("gui_action", "gui")
 @register("gui_action")
 @dataclass(frozen=True, kw_only=True)
 class GuiAction(Graded):

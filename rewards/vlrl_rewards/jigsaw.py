@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 _INTEGERS = re.compile(r"[0-9]+")
 _PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}")
@@ -57,6 +57,7 @@ def grid_of(meta: Mapping[str, Any], count: int, rows: int, columns: int) -> tup
     return rows, columns
 
 
+@judged("jigsaw")
 @register("jigsaw")
 @dataclass(frozen=True, kw_only=True)
 class Jigsaw(Graded):

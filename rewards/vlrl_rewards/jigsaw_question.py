@@ -10,7 +10,7 @@ from vlrl.registry import register
 from vlrl_rewards.boxes import gold_boxes, read_boxes, the_one
 from vlrl_rewards.classification import normal_label
 from vlrl_rewards.geometry import overlap
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.numbers import one_number
 
 RELATIONS = {
@@ -33,6 +33,7 @@ def relation(first: int, second: int, columns: int) -> str:
     return RELATIONS.get((row - row2, column - column2), "apart")
 
 
+@judged("jigsaw_question")
 @register("jigsaw_question")
 @dataclass(frozen=True, kw_only=True)
 class JigsawQuestion(Graded):

@@ -10,7 +10,7 @@ from typing import Any
 from vlrl.registry import register
 from vlrl_rewards.boxes import to_original
 from vlrl_rewards.classification import normal_label
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values, is_number
 
 _SIDES = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
@@ -36,6 +36,7 @@ def oks(predicted: Sequence[tuple[float, float] | None], gold: Sequence[Keypoint
     return total / len(labelled)
 
 
+@judged("keypoints")
 @register("keypoints")
 @dataclass(frozen=True, kw_only=True)
 class Keypoints(Graded):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.classification import choice_of, gold_labels, normal_label
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 
 _SPLIT = re.compile(r"\s{0,9}(?:,|;|\n|\||/|\band\b)\s{0,9}")
@@ -26,6 +26,7 @@ def read_labels(text: str) -> list[str]:
     return [label for label in map(normal_label, parts) if label]
 
 
+@judged("labels", "multi_label")
 @register("multi_label")
 @dataclass(frozen=True, kw_only=True)
 class MultiLabel(Graded):
@@ -64,6 +65,7 @@ class MultiLabel(Graded):
         return Grade(table[self.metric], said == target, f"{both} of {len(target)} with {len(said)} labels", ", ".join(sorted(said)))
 
 
+@judged("hierarchy")
 @register("hierarchy")
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy(Graded):
@@ -84,9 +86,8 @@ class Hierarchy(Graded):
         path: list[str] = []
         while label:
             if label in path or label not in tree:
-                raise ValueError(
-                    f"parents: {label!r} is {'its own ancestor' if label in path else 'not in the tree'}; map every label to its parent, the top to ''"
-                )
+                fault = "its own ancestor" if label in path else "not in the tree"
+                raise ValueError(f"parents: {label!r} is {fault}; map every label to its parent, the top to ''")
             path.append(label)
             label = tree[label]
         return path
@@ -103,6 +104,7 @@ class Hierarchy(Graded):
         return Grade(2 * common / (len(mine) + len(target)), mine == target, f"{common} levels shared", said)
 
 
+@judged("open_set")
 @register("open_set")
 @dataclass(frozen=True, kw_only=True)
 class OpenSet(Graded):

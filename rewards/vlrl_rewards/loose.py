@@ -85,6 +85,7 @@ class _Reader:
             raise RecursionError("nested too deeply")
         items: list[Any] = []
         mapping: dict[str, Any] = {}
+        joinable = False
         while self.at < len(self.tokens):
             kind, text, _, _ = self.tokens[self.at]
             if kind == "mark" and text in "])}":
@@ -92,10 +93,16 @@ class _Reader:
                 return mapping if mapping or (braces and not items) else items
             if kind == "mark" and text in ",:":
                 self.at += 1
+                joinable = False
                 continue
             item = self.value(depth)
+            word, joinable = joinable and kind == "word", kind == "word"
+            if word:  # bare words side by side are one text: (red cat, sits on, mat)
+                items[-1] = f"{items[-1]} {text}"
+                continue
             if self.is_colon() and isinstance(item, (str, int, float)) and braces:
                 self.at += 1
+                joinable = False
                 if not self.ends():
                     mapping[str(item)] = self.value(depth)
             else:

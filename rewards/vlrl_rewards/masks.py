@@ -12,7 +12,7 @@ from pycocotools import mask as coco
 
 from vlrl.registry import register
 from vlrl_rewards.boxes import to_original
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values, is_number
 from vlrl_rewards.shapes import corners_of
 
@@ -89,6 +89,7 @@ def mask_iou(a: Rle, b: Rle) -> float:
     return float(coco.iou([a], [b], [0])[0, 0])
 
 
+@judged("mask")
 @register("mask")
 @dataclass(frozen=True, kw_only=True)
 class MaskReward(Graded):

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.numbers import numbers_in, one_number
 
 
+@judged("closeness")
 @register("closeness")
 @dataclass(frozen=True, kw_only=True)
 class Closeness(Graded):
@@ -51,6 +52,7 @@ class Closeness(Graded):
         return Grade(rules[self.mode](), correct, f"{number:g} for {target:g}", f"{number:g}")
 
 
+@judged("angle", "rotation")
 @register("angle")
 @dataclass(frozen=True, kw_only=True)
 class Angle(Graded):
@@ -84,6 +86,7 @@ class Angle(Graded):
         return Grade(rules[self.mode], away <= self.tolerance, f"{away:g} degrees off", f"{number:g}")
 
 
+@judged("counts")
 @register("counts")
 @dataclass(frozen=True, kw_only=True)
 class Counts(Graded):

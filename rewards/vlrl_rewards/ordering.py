@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.classification import normal_label
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 
 _SPLIT = re.compile(r"\s{0,9}(?:,|;|\n|->|→|⇒|>|\|)\s{0,9}")
@@ -94,6 +94,7 @@ def _candidates(text: str, single: bool) -> list[list[str]]:
     return found
 
 
+@judged("order")
 @register("order")
 @dataclass(frozen=True, kw_only=True)
 class Order(Graded):

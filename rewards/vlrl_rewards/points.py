@@ -12,7 +12,7 @@ import numpy as np
 from vlrl.registry import register
 from vlrl_rewards.boxes import Box, Point, gold_boxes, gold_points, parse_boxes, read_boxes, read_points, the_one
 from vlrl_rewards.geometry import overlap
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.matching import hungarian
 
 
@@ -50,6 +50,7 @@ def _only_pairs(gold: Any) -> bool:
     return isinstance(gold, (list, tuple)) and all(isinstance(g, (list, tuple)) and len(g) == 2 for g in gold)
 
 
+@judged("point", "click")
 @register("point")
 @dataclass(frozen=True, kw_only=True)
 class PointReward(Graded):
@@ -94,6 +95,7 @@ class PointReward(Graded):
         return Grade(score, hit, "on target" if hit else "off target", str(list(point.xy)))
 
 
+@judged("points")
 @register("points")
 @dataclass(frozen=True, kw_only=True)
 class Points(Graded):
@@ -136,6 +138,7 @@ class Points(Graded):
         return 1.0 + 1e-4 / (1 + away) if away <= self.radius else 0.0
 
 
+@judged("gui_grounding")
 @register("gui_grounding")
 @dataclass(frozen=True, kw_only=True)
 class GuiGrounding(Graded):

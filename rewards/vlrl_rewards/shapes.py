@@ -14,7 +14,7 @@ from shapely.validation import explain_validity
 from vlrl.registry import register
 from vlrl.types import Space
 from vlrl_rewards.boxes import to_original
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values, is_number
 
 MAX_CORNERS = 500
@@ -63,6 +63,7 @@ def _moved(corners: Sequence[tuple[float, float]], spaces: Sequence[Space], pict
     return [(x, y) for x, y in (to_original(c, spaces, picture) for c in corners)]
 
 
+@judged("polygon")
 @register("polygon")
 @dataclass(frozen=True, kw_only=True)
 class PolygonReward(Graded):
@@ -99,6 +100,7 @@ class PolygonReward(Graded):
         return Grade(iou if self.threshold is None else float(iou >= self.threshold), iou >= self.correct_at, f"IoU {iou:.3f}")
 
 
+@judged("rotated_box")
 @register("rotated_box")
 @dataclass(frozen=True, kw_only=True)
 class RotatedBox(PolygonReward):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.matching import hungarian
 
 Span = tuple[float, float]
@@ -61,6 +61,7 @@ def gold_spans(gold: Any) -> list[Span]:
     return spans
 
 
+@judged("temporal", "temporal_iou")
 @register("temporal_iou")
 @dataclass(frozen=True, kw_only=True)
 class TemporalIou(Graded):
@@ -110,6 +111,7 @@ def committed_spans(answer: Answer) -> list[Span]:
     return list(dict.fromkeys(span for span, _ in found))[:1000]
 
 
+@judged("timestamp")
 @register("timestamp")
 @dataclass(frozen=True, kw_only=True)
 class Timestamp(Graded):

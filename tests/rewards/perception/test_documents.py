@@ -1,0 +1,192 @@
+"""Scene graphs, transcription, forms and evidence."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vlrl_rewards.documents import Evidence, Fields, Ocr, error_rate
+from vlrl_rewards.graded import Scene
+from vlrl_rewards.scene_graph import SceneGraph, Triples
+
+from vlrl.types import Space
+
+
+def tag(text):
+    return f"<answer>{text if isinstance(text, str) else json.dumps(text)}</answer>"
+
+
+JUNK = ["", "<answer></answer>", "<answer>???</answer>", "<answer>[[[</answer>", "<answer>{}</answer>", "<answer>None</answer>", "I do not know."]
+TRIPLES = [["man", "rides", "horse"], ["horse", "on", "beach"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "f1", "recall"),
+    [
+        (TRIPLES, 1, 1),
+        ("(man, rides, horse), (horse, on, beach)", 1, 1),
+        ([{"subject": "man.1", "predicate": "rides", "object": "horse.2"}], 2 / 3, 0.5),
+        ("(Man, rides, the horse)", 2 / 3, 0.5),
+        (TRIPLES[:1] * 4, 2 / 6, 0.5),
+        ("(horse, rides, man)", 0, 0),
+        ([["a", "b"]], 0, 0),
+        ("(man, looks at, horse)", 0, 0),
+    ],
+)
+def test_triples(text, f1, recall):
+    assert Triples().judge(TRIPLES, tag(text)).score == pytest.approx(f1)
+    assert Triples(metric="recall").judge(TRIPLES, tag(text)).score == pytest.approx(recall)
+
+
+def test_triples_spam_and_nothing():
+    spam = [[a, "on", b] for a in "abcdefgh" for b in "abcdefgh"] + TRIPLES
+    assert Triples(metric="recall").judge(TRIPLES, tag(spam)).score == 0  # the right ones come after the fiftieth
+    assert Triples().judge([], tag("none")).score == 1
+    for text in JUNK:
+        assert Triples().judge(TRIPLES, text).score == 0
+    with pytest.raises(ValueError, match="triples"):
+        Triples().judge("a man", "")
+
+
+GRAPH = {
+    "objects": [{"id": "person.1", "bbox": [0, 0, 50, 100]}, {"id": "dog.2", "bbox": [50, 50, 100, 100]}],
+    "relationships": [{"subject": "person.1", "predicate": "holding", "object": "dog.2"}],
+}
+SIZE = Scene(meta={"size": (100, 100)})
+
+
+def test_scene_graph_by_hand():
+    reward = SceneGraph()
+    assert reward.judge(GRAPH, tag(GRAPH), SIZE).score == pytest.approx(1)
+    assert reward.judge(GRAPH, tag(GRAPH), SIZE).correct
+    renamed = json.dumps(GRAPH).replace("person.1", "person.7")
+    assert reward.judge(GRAPH, tag(renamed), SIZE).score == pytest.approx(1)
+    other = json.dumps(GRAPH).replace("holding", "eating")
+    assert reward.judge(GRAPH, tag(other), SIZE).score == pytest.approx(4 / 9)
+    one = {"objects": GRAPH["objects"][:1], "relationships": []}
+    assert reward.judge(GRAPH, tag(one), SIZE).score == pytest.approx((2 * 0.5 + 2 * 0.5) / 9)
+    spam = {**GRAPH, "objects": GRAPH["objects"] + [{"id": f"tree.{i}", "bbox": [i, 0, i + 1, 1]} for i in range(3, 9)]}
+    assert reward.judge(GRAPH, tag(spam), SIZE).score == pytest.approx((2 * 0.25 + 2 * 0.25 + 5) / 9)
+    scaled = json.dumps(GRAPH).replace("100", "10").replace("50", "5")
+    assert reward.judge(GRAPH, tag(scaled), Scene((Space((100, 100), (10, 10), "seen"),))).score == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *JUNK,
+        tag({"objects": [], "relationships": []}),
+        tag({**GRAPH, "relationships": [{"subject": "cow.1", "predicate": "on", "object": "dog.2"}]}),
+        tag({**GRAPH, "objects": GRAPH["objects"] * 2}),
+        tag(json.dumps(GRAPH) * 2),
+        f"<think>{json.dumps(GRAPH)}</think>",
+        tag({"objects": [{"id": "sky", "bbox": [200, 200, 300, 300]}]}),
+    ],
+)
+def test_scene_graph_refuses(text):
+    assert SceneGraph().judge(GRAPH, text, SIZE).score == 0
+
+
+def test_scene_graph_gold_and_names():
+    assert SceneGraph(similarity="ratio").judge(GRAPH, tag(json.dumps(GRAPH).replace("dog", "dogs")), SIZE).score > 0.9
+    for gold, scene in ((GRAPH, Scene()), ({}, SIZE), ({"objects": [{"id": "a", "bbox": [5, 5, 1, 1]}]}, SIZE)):
+        with pytest.raises(ValueError):
+            SceneGraph().judge(gold, "", scene)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "cer", "wer", "edit", "anls"),
+    [
+        (tag("hello world"), 1, 1, 1, 1),
+        (tag("hello  world\n"), 1, 1, 1, 1),
+        (tag("hello word"), 10 / 11, 0.5, 10 / 11, 10 / 11),
+        (tag("world"), 5 / 11, 0.5, 5 / 11, 0),
+        (tag("xyz"), 0, 0, 0, 0),
+        ("", 0, 0, 0, 0),
+        (tag("hello world " * 50), 0, 0, 11 / 599, 0),
+        ("<think>hello world</think>", 0, 0, 0, 0),
+    ],
+)
+def test_ocr(text, cer, wer, edit, anls):
+    for metric, expected in (("cer", cer), ("wer", wer), ("edit", edit), ("anls", anls), ("exact", float(cer == 1))):
+        assert Ocr(metric=metric).judge("hello world", text).score == pytest.approx(expected), metric
+
+
+def test_ocr_options():
+    assert Ocr(case=False, punctuation=False).judge("Hello, World!", tag("hello world")).score == 1
+    assert Ocr().judge(["first", "second"], tag("second")).score == 1
+    assert Ocr().judge("x", tag("y" * 30_000)).score == 0
+    for broken in ("", None, [], [" "]):
+        with pytest.raises(ValueError, match="empty"):
+            Ocr().judge(broken, "")
+
+
+def test_error_rates_agree_with_jiwer():
+    jiwer = pytest.importorskip("jiwer")
+    rng = random.Random(0)
+    for _ in range(1000):
+        said, meant = (" ".join("".join(rng.choices("abc", k=rng.randint(1, 4))) for _ in range(rng.randint(1, 8))) for _ in range(2))
+        assert error_rate(said, meant, "word") == pytest.approx(jiwer.wer(meant, said), abs=1e-12)
+        assert error_rate(said, meant, "char") == pytest.approx(jiwer.cer(meant, said), abs=1e-12)
+
+
+FORM = {"name": "Ann Lee", "age": 31, "tests": [{"item": "FEV1", "result": "1.61"}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (FORM, 1),
+        ({"name": "ann  lee", "age": "31", "tests": [{"item": "FEV1", "result": 1.610}]}, 1),
+        ({"name": "Ann Lee"}, 0.5 * 1 + 0.5 * 0.25),
+        ({**FORM, "extra": "x", "more": "y", "most": "z", "last": "w"}, 0.5 * 0.5 + 0.5),
+        ({"name": "Bob"}, 0),
+        ("Ann Lee", 0),
+        ('{"name": "Ann Lee"} {"name": "Bob"}', 0),
+    ],
+)
+def test_fields(text, expected):
+    assert Fields().judge(FORM, tag(text)).score == pytest.approx(expected)
+
+
+def test_fields_options():
+    said = {"name": "Ann Leo", "age": 31, "tests": []}
+    assert Fields(f1=True).judge(FORM, tag(said)).score == pytest.approx(2 * 1 / (2 + 4))
+    assert Fields(f1=True, fuzzy=0.8).judge(FORM, tag(said)).score == pytest.approx(2 * 2 / (2 + 4))
+    assert Fields(lists="bag").judge({"a": [1, 2]}, tag({"a": [2, 1]})).score == 1
+    assert Fields().judge({"a": [1, 2]}, tag({"a": [2, 1]})).score == 0
+    assert Fields(alpha=1).judge(FORM, tag({"age": 31})).score == 1 and Fields(alpha=0).judge(FORM, tag({"age": 31})).score == 0.25
+    for text in JUNK:
+        assert Fields().judge(FORM, text).score == 0
+    with pytest.raises(ValueError, match="alpha"):
+        Fields(alpha=2)
+    with pytest.raises(ValueError, match="fields"):
+        Fields().judge({}, "")
+
+
+def test_evidence():
+    gold = {"answer": "42 kg", "bbox": [0, 0, 10, 10]}
+    full = {"rephrase_question": "?", "bbox_2d": [0, 0, 10, 5], "final_answer": "42 KG"}
+    assert Evidence().judge(gold, tag(full)).score == pytest.approx(0.75)
+    wrong = {**full, "final_answer": "41 kg"}
+    assert Evidence().judge(gold, tag(wrong)).score == pytest.approx(0.25) and Evidence(needs_answer=True).judge(gold, tag(wrong)).score == 0
+    assert Evidence().judge(gold, tag({**full, "bbox_2d": [[0, 0, 10, 10], [1, 1, 2, 2]]})).score == 0.5
+    for text in JUNK:
+        assert Evidence().judge(gold, text).score == 0
+    with pytest.raises(ValueError, match="bbox"):
+        Evidence().judge({"answer": "x"}, "")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="ab c", min_size=1, max_size=20), st.text(alphabet="ab c", max_size=20), st.sampled_from(["wer", "cer", "edit", "anls"]))
+def test_reading_bounds(gold, said, metric):
+    if not gold.strip():
+        return
+    assert 0 <= Ocr(metric=metric).judge(gold, tag(said)).score <= 1
+    assert Ocr(metric=metric).judge(gold, tag(gold)).score == 1
