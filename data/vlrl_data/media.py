@@ -193,7 +193,8 @@ class Picture(_ByKey, Media):
 
     def check(self) -> None:
         """Reads the header: exists, is a picture, within the limits."""
-        image_size(self.source, self.limits)
+        with _opened(self.source, self.limits):
+            pass
 
 
 @dataclass(frozen=True, eq=False)

@@ -111,11 +111,11 @@ class RowMaker:
         videos = tuple(anymedia.video(value, self.place) for value in draft.pop("videos", ()))
         meta = dict(draft.pop("meta", {})) | {name: value for name, value in extra.items() if _is_plain(value)}
         row = Row(
-            id=f"{self.stem}-{index}" if own_id is None else str(own_id),
+            id=self._id(own_id, index),
             question=_text(draft.pop("question", "") or options.question, "question"),
             images=images,
             videos=videos,
-            task=options.task or str(draft.pop("task", "default")),
+            task=options.task or _task(str(draft.pop("task", "default")), record),
             rewards=options.rewards or tuple(draft.pop("rewards", ())),
             system=_text(draft.pop("system", ""), "system") or options.system,
             meta=meta,
@@ -123,6 +123,12 @@ class RowMaker:
         )
         self._refuse(row)
         return self._within_budget(self._in_pixels(row, units))
+
+    def _id(self, own: Any, index: int) -> str:
+        """The record's own id; a bare number says too little where several files meet."""
+        if own is None:
+            return f"{self.stem}-{index}"
+        return f"{self.stem}-{own}" if str(own).isdigit() and self.family.name != "vlrl" else str(own)
 
     def _refuse(self, row: Row) -> None:
         if row.answer is None and self.options.answers == "required":
@@ -163,6 +169,11 @@ def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise RowError(f"its {name} is {type(value).__name__}, not text")
     return value
+
+
+def _task(found: str, record: Mapping[str, Any]) -> str:
+    own = record.get("task")
+    return own if found == "default" and isinstance(own, str) and own else found
 
 
 def _is_plain(value: Any) -> bool:

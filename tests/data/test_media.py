@@ -8,12 +8,12 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
-
-from vlrl.types import MediaError
 from vlrl_data import anymedia
 from vlrl_data.anymedia import Place, Remote
 from vlrl_data.media import Limits, Made, Picture, PilImage, image_size, open_image, rgb
 from vlrl_data.video import Video
+
+from vlrl.types import MediaError
 
 RED = (255, 0, 0)
 

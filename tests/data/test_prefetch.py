@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 from PIL import Image
+from vlrl_data.media import DECODED, Picture
 
 from vlrl.methods.sampler._prefetch import Ahead
 from vlrl.registry import build
 from vlrl.stages import Sampler
 from vlrl.types import MediaError, Row
-from vlrl_data.media import DECODED, Picture
 
 
 def test_workers_decode_and_order_stays(tmp_path):

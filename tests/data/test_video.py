@@ -1,15 +1,17 @@
 """Decoding: which frames, from every backend and container, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
-
-from vlrl.registry import ConfigError
-from vlrl.types import MediaError
 from vlrl_data import anymedia
 from vlrl_data._backends import BACKENDS
 from vlrl_data.anymedia import Place
 from vlrl_data.video import Frames, MadeVideo, Video, decode, encode, frame_files
+
+from vlrl.registry import ConfigError
+from vlrl.types import MediaError
 
 
 def ramp(count=20, size=(32, 64)):
@@ -45,7 +47,7 @@ def usable(backend):
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_backends_agree(movie, backend, as_bytes):
     usable(backend)
-    source = open(movie, "rb").read() if as_bytes else movie
+    source = Path(movie).read_bytes() if as_bytes else movie
     try:
         clip = decode(source, Frames(fps=2.0, backend=backend))
     except MediaError as error:
@@ -109,7 +111,7 @@ def test_frame_folder(tmp_path, movie):
 
 
 def test_broken_videos(tmp_path, movie):
-    data = open(movie, "rb").read()
+    data = Path(movie).read_bytes()
     for name, content in (("empty", b""), ("text", b"hello"), ("cut", data[: len(data) // 2])):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(MediaError, match=name):
@@ -133,7 +135,7 @@ def test_sound_only(tmp_path):
 
 
 def test_key_depends_on_what_is_seen(movie):
-    data = open(movie, "rb").read()
+    data = Path(movie).read_bytes()
     assert Video(movie) == Video(data)
     assert len({Video(movie).key, Video(movie, Frames(fps=1.0)).key, Video(movie, span=(0.0, 1.0)).key}) == 3
 
@@ -150,5 +152,5 @@ def test_made_video():
 
 @pytest.mark.parametrize("options", [{"backend": "ffmpeg"}, {"fps": -1.0}, {"min_frames": 9, "max_frames": 3}])
 def test_bad_options(options):
-    with pytest.raises(ConfigError, match="backend|fps"):
+    with pytest.raises(ConfigError, match=r"backend|fps"):
         Frames(**options)

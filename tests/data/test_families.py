@@ -1,0 +1,205 @@
+"""Every record family, from its fixture, unchanged; and to our format and back."""
+
+import json
+from pathlib import Path
+
+import pytest
+from vlrl_data.answers import literal, parsed, untagged
+from vlrl_data.convert import pack, record_of, write
+from vlrl_data.families import by_name, recognise
+
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Source
+from vlrl.types import Row
+
+FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"
+SIZE = (84, 56)
+BOX = [10, 8, 40, 30]
+
+
+def read(name, kind="files", **options):
+    source = build(Source, {"name": kind, "path": str(FIXTURES / name), "max_bad": 0.0, **options})
+    return source, source()
+
+
+# file: (family, [(id, question, answer, sizes of pictures, frames of videos, task)])
+EXPECTED = {
+    "vlm_r1_rec.jsonl": ("llava", [("vlm_r1_rec-1", "<image>Please provide the bounding box of the red square.", BOX, [SIZE], [], "grounding")]),
+    "vlm_r1_ovd.jsonl": (
+        "llava",
+        [
+            (
+                "vlm_r1_ovd-0",
+                "<image>Detect all green squares.",
+                [{"bbox_2d": BOX, "label": "green"}, {"bbox_2d": [50, 20, 80, 50], "label": "green"}],
+                [SIZE],
+                [],
+                "od_ap",
+            ),
+            ("vlm_r1_ovd-1", "<image>Detect all red squares.", "None", [SIZE], [], "od_ap"),
+        ],
+    ),
+    "llava.jsonl": (
+        "llava",
+        [
+            ("two", "<image><image>How many squares in both?", "3", [SIZE, SIZE], [], "default"),
+            ("text", "How many wheels has a car?", 4, [], [], "default"),
+        ],
+    ),
+    "visual_rft_lisa.json": ("lisa", [("lisa_0", "<image> Where is it?", [10.0, 7.95, 39.98, 29.96], [SIZE], [], "grounding")]),
+    "video_r1.json": (
+        "video_r1",
+        [("video_r1-1", "Which way?", "B", [], [4], "multiple_choice"), ("video_r1-2", "How many?", "2", [SIZE], [], "numerical")],
+    ),
+    "video_r1_cot.json": ("video_r1", [("video_r1-1", "Which way?", "B", [], [4], "multiple_choice")]),
+    "visual_rft.json": ("visual_rft", [("visual_rft-0", "Detect all red squares.", [{"Position": BOX, "Confidence": 1}], [SIZE], [], "detection")]),
+    "visual_arft.json": ("arft", [("visual_arft-0", "Which colour?", "red", [SIZE], [], "default")]),
+    "r1_v.parquet": ("r1_v", [("r1_v-0", "How many?", "1", [SIZE], [], "default")]),
+    "easyr1.jsonl": (
+        "easyr1",
+        [
+            ("easyr1-0", "<image><image>Same colour?", "no", [SIZE, SIZE], [], "default"),
+            ("easyr1-1", "<video>Which way?", "right", [], [4], "default"),
+        ],
+    ),
+    "verl.parquet": ("verl", [("colours-train-0", "<image>Which colour?", "blue", [SIZE], [], "colour")]),
+    "trl.jsonl": ("trl", [("trl-0", "Which colour?", "blue", [SIZE], [], "default")]),
+    "mm_eureka.jsonl": ("mm_eureka", [("mm_eureka-0", "<image>How many?", "1", [SIZE], [], "default")]),
+    "ms_swift.jsonl": (
+        "ms_swift",
+        [("ms_swift-0", "<image>Find red square.", BOX, [SIZE], [], "default"), ("ms_swift-1", "", "right", [], [4], "default")],
+    ),
+    "vlrl.jsonl": ("vlrl", [("a", "Which colour?", "red", [SIZE], [], "colour"), ("b", "<video>Which way?", "right", [], [4], "default")]),
+    "qa.csv": ("qa", [("qa-1", "Which colour?", "blue", [SIZE], [], "default"), ("qa-2", "What is 2+2?", "4", [], [], "default")]),
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VLRL_CACHE", str(tmp_path / "cache"))
+
+
+def seen(row: Row):
+    return (row.id, row.question, row.answer, [m.load().size for m in row.images], [len(m.load()) for m in row.videos], row.task)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_fixture(name):
+    family, expected = EXPECTED[name]
+    source, rows = read(name)
+    chosen, why = source.chosen(rows.parts[0].records)
+    assert chosen.name == family and why
+    assert [seen(row) for row in rows] == expected
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("writer", [write, pack])
+def test_round_trip(name, writer, tmp_path):
+    _, rows = read(name)
+    target = tmp_path / "ours.jsonl"
+    assert writer(rows, target) == len(rows)
+    again = build(Source, {"name": "files", "path": str(target), "max_bad": 0.0})()
+    assert len(again) == len(rows)
+    for before, after in zip(rows, again):
+        assert record_of(before) | {"images": 0, "videos": 0} == record_of(after) | {"images": 0, "videos": 0}
+        assert [m.key for m in before.media] == [m.key for m in after.media]
+
+
+def test_each_file_is_recognised_by_itself():
+    rows = build(Source, {"name": "files", "path": str(FIXTURES / "*.jsonl"), "max_bad": 0.0})()
+    assert len(rows) == sum(len(expected) for name, (_, expected) in EXPECTED.items() if name.endswith("jsonl"))
+
+
+def test_details():
+    _, rows = read("video_r1_cot.json")
+    assert rows[0].target == "<think>It moves right.</think>\n<answer>B</answer>" and rows[0].choices == ("left", "right")
+    _, rows = read("ms_swift.jsonl")
+    assert rows[0].target == "[10, 8, 40, 30]" and rows[1].system == "Be brief."
+    assert [m["role"] for m in rows[1].messages] == ["user", "assistant", "user"]
+    _, rows = read("vlrl.jsonl")
+    assert rows[0].choices == ("red", "blue") and rows[1].videos[0].span == (0.5, 1.5)
+
+
+def test_containers():
+    _, rows = read("webdataset.tar", "webdataset")
+    assert [(r.id, r.question, r.answer, len(r.images)) for r in rows] == [("s0", "Which colour?", "red", 1), ("s1", "What is it?", "1", 0)]
+    _, rows = read("classes", "folder")
+    assert [(r.id, r.answer, r.task) for r in rows] == [("blue/0.png", "blue", "classification"), ("red/0.png", "red", "classification")]
+    _, rows = read("hf_saved", "hub")
+    assert [seen(row) for row in rows] == [("hf_saved-0", "Which colour?", "green", [SIZE], [], "default")]
+
+
+def test_image_folder_with_metadata(tmp_path):
+    (tmp_path / "a.png").write_bytes((FIXTURES / "media" / "red.png").read_bytes())
+    (tmp_path / "metadata.csv").write_text("file_name,question,answer\na.png,Which?,red\n")
+    rows = build(Source, {"name": "folder", "path": str(tmp_path)})()
+    assert seen(rows[0])[1:4] == ("Which?", "red", [SIZE])
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "a.png", "question": "What?", "answer": "r"}\n')
+    assert seen(build(Source, {"name": "folder", "path": str(tmp_path)})()[0])[1:4] == ("What?", "r", [SIZE])
+
+
+def test_overrides_and_renaming(tmp_path):
+    (tmp_path / "x.jsonl").write_text(json.dumps({"ask": "Q", "tell": "A", "level": 3}) + "\n")
+    options = {"fields": {"ask": "question", "tell": "answer"}, "task": "t", "rewards": ["exact"], "system": "S"}
+    row = build(Source, {"name": "files", "path": str(tmp_path / "x.jsonl"), **options})()[0]
+    assert (row.question, row.answer, row.task, row.rewards, row.system, row.meta) == ("Q", "A", "t", ("exact",), "S", {"level": 3})
+
+
+def test_several_files_with_roots(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.png").write_bytes((FIXTURES / "media" / ("red.png" if name == "a" else "green.png")).read_bytes())
+        record = {"image": "x.png", "problem": "?", "solution": name}
+        (tmp_path / f"{name}.json").write_text(json.dumps([record]))
+    root = [str(tmp_path / "a"), str(tmp_path / "b")]
+    rows = build(Source, {"name": "files", "path": f"{tmp_path}/a.json:{tmp_path}/b.json", "media_root": root})()
+    assert [(row.id, row.answer) for row in rows] == [("a-0", "a"), ("b-0", "b")]
+
+
+@pytest.mark.parametrize("record", [{}, {"foo": 1}, {"question": "x"} | {"anwser": 1}, {"conversations": []}, {"conversations": [{"role": 1}]}])
+def test_unknown_family_is_told(record):
+    with pytest.raises(ConfigError, match="no record family"):
+        recognise(record)
+
+
+def test_unknown_names():
+    with pytest.raises(ConfigError, match="Did you mean 'video_r1'"):
+        by_name("video_r2")
+    with pytest.raises(ConfigError, match="no record family 'x'"):
+        build(Source, {"name": "files", "path": "x", "format": "x"})
+    with pytest.raises(ConfigError, match="nothing at"):
+        build(Source, {"name": "files", "path": "no/such.jsonl"})()
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("<answer> 3 </answer>", "3"),
+        ("<think>[1,2,3,4]</think><answer>no</answer>", "no"),
+        ("[1, 2.5, 3, 4]", [1, 2.5, 3, 4]),
+        ("<answer>[1,2,3,4]</answer>", [1, 2, 3, 4]),
+        ('```json\n[{"bbox_2d": [1, 2, 3, 4]}]\n```', [{"bbox_2d": [1, 2, 3, 4]}]),
+        ("[{'Position': [1, 2, 3, 4]}]", [{"Position": [1, 2, 3, 4]}]),
+        ("[[1,2,3,4],[5,6,7,8]]", [[1, 2, 3, 4], [5, 6, 7, 8]]),
+        ("[1, 2]", "[1, 2]"),
+        ("[{oh no", "[{oh no"),
+        ("__import__('os')", "__import__('os')"),
+        ("", None),
+        ("  ", None),
+        ("<answer></answer>", None),
+        (4, 4),
+        (0, 0),
+        (0.5, 0.5),
+        (None, None),
+        ({}, None),
+        ([], []),
+    ],
+)
+def test_answers(raw, expected):
+    assert parsed(raw) == expected
+
+
+def test_literal_runs_no_code():
+    with pytest.raises(ValueError, match=r"malformed|neither"):
+        literal("__import__('os').getcwd()")
+    assert untagged("<answer>1</answer> or <answer>2</answer>") == "2"

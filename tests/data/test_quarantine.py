@@ -1,0 +1,192 @@
+"""Bad data: everything found before training, each with its reason, the good rows used exactly once."""
+
+import json
+import random
+import re
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+from vlrl_data.quarantine import kind_of
+
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Sampler, Source
+from vlrl.types import RowError
+
+
+def good(i):
+    return json.dumps({"id": f"g{i}", "problem": f"<image>What is {i}?", "answer": str(i), "images": [f"p{i % 10}.png"]})
+
+
+def record(i, **changes):
+    return json.dumps(json.loads(good(i)) | {"id": f"b{i}"} | changes)
+
+
+BREAKS = [
+    lambda i: (good(i)[:-7], "broken JSON"),
+    lambda i: ('"just text', "broken JSON"),
+    lambda i: ("[1, 2]", "must be a mapping"),
+    lambda i: (record(i, answer=None), "no answer"),
+    lambda i: (record(i, answer="<answer> </answer>"), "no answer"),
+    lambda i: (record(i, answer=float("nan")), "answer is nan"),
+    lambda i: (record(i, images=["missing.png"]), "No such file"),
+    lambda i: (record(i, images=["empty.png"]), "the file is empty"),
+    lambda i: (record(i, images=["cut.png"]), "truncated|broken"),
+    lambda i: (record(i, images=["text.png"]), "not a picture"),
+    lambda i: (record(i, images=["bomb.png"]), "over the limit"),
+    lambda i: (record(i, images=[17]), "is not a picture"),
+    lambda i: (record(i, images=["p1.png", "p2.png"]), "1 <image> markers for 2 images"),
+    lambda i: (record(i, images=[]), "1 <image> markers for 0"),
+    lambda i: (record(i, problem=17), "its question is int"),
+    lambda i: (record(i, problem=""), "no question"),
+    lambda i: (record(i, id="g3"), "duplicate id 'g3', first at"),
+    lambda i: (json.dumps({"id": f"b{i}", "answer": "x"}), "the field 'problem' is missing"),
+    lambda i: (record(i, videos=["no.mp4"]), "no such file"),
+    lambda i: (record(i, videos=["text.mp4"]), "cannot decode"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """1,000 good rows over 10 pictures, and 200 bad ones of 20 kinds among them."""
+    root = tmp_path_factory.mktemp("mixed")
+    for i in range(10):
+        Image.effect_noise((40, 40), 60).convert("RGB").save(root / f"p{i}.png")
+    whole = (root / "p0.png").read_bytes()
+    for name, content in {"empty.png": b"", "cut.png": whole[:900], "text.png": b"hi", "text.mp4": b"hi"}.items():
+        (root / name).write_bytes(content)
+    Image.new("L", (400, 400)).save(root / "bomb.png")
+    lines = [(good(i), "") for i in range(1000)]
+    rng = random.Random(0)
+    for i in range(200):
+        lines.insert(rng.randrange(10, len(lines)), BREAKS[i % 20](1000 + i))
+    lines.insert(500, ("   ", "blank"))  # no record, yet a line
+    (root / "rows.jsonl").write_text("\n".join(text for text, _ in lines))
+    return root, lines
+
+
+def source(root, **options):
+    spec = {"name": "files", "path": str(root / "rows.jsonl"), "format": "easyr1", "limits": {"max_pixels": 10_000}, "max_bad": 0.2}
+    return build(Source, spec | options)
+
+
+def test_everything_bad_is_found_with_its_reason(folder, tmp_path, caplog):
+    root, lines = folder
+    files = source(root, quarantine=str(tmp_path / "quarantine.jsonl"), check_level="decode")
+    rows = files()
+    assert len(rows) == 1000
+    told = [json.loads(line) for line in (tmp_path / "quarantine.jsonl").read_text().splitlines()]
+    expected = {number: reason for number, (_, reason) in enumerate(lines, 1) if reason not in ("", "blank")}
+    found = {int(entry["place"].rpartition(":")[2]): entry["reason"] for entry in told}
+    assert set(found) == set(expected) and len(found) == 200
+    for number, reason in expected.items():
+        assert re.search(reason, found[number]), (number, reason, found[number])
+    assert files.metrics() == {"data/quarantined": 200.0}
+    assert "200 of 1200 rows are quarantined" in caplog.text
+    files()
+    assert len((tmp_path / "quarantine.jsonl").read_text().splitlines()) == 200  # reading again does not repeat them
+
+
+def test_used_exactly_once_per_epoch_also_after_a_restart(folder):
+    root, _ = folder
+
+    def sampler():
+        made = build(Sampler, "shuffle")
+        made.setup(SimpleNamespace(rows={"a": source(root, check_level="decode")()}, source_weights={}, seed=1, accelerator=None))
+        return made
+
+    first, second = sampler(), sampler()
+    ids = [row.id for row in first(437)]
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    ids += [row.id for row in second(563)]
+    assert Counter(ids) == Counter({f"g{i}": 1 for i in range(1000)})
+
+
+def test_share_limit_stops(folder, tmp_path):
+    root, _ = folder
+    with pytest.raises(ConfigError, match=r"200 of 1200 rows cannot be used, a share of 0.167 over max_bad=0.1"):
+        source(root, max_bad=0.1, check_level="decode", quarantine=str(tmp_path / "q.jsonl"))()
+    assert len((tmp_path / "q.jsonl").read_text().splitlines()) == 200
+
+
+@pytest.mark.parametrize(("level", "bad"), [("rows", 130), ("headers", 180), ("decode", 200)])
+def test_levels(folder, level, bad):
+    root, _ = folder
+    assert len(source(root, check_level=level)().quarantine.rows) == bad
+
+
+def test_unchecked_rows_are_refused_when_asked_for(folder, tmp_path, monkeypatch):
+    root, _ = folder
+    monkeypatch.setattr("vlrl_data.dataset.FIRST", 20)
+    rows = source(root, check_level="none", quarantine=str(tmp_path / "q.jsonl"))()
+    before = len(rows.quarantine.rows)
+    refused = [index for index in range(len(rows)) if not usable(rows, index)]
+    assert len(rows) + before == 1200 and len(refused) + before >= 110  # duplicates are not seen without looking at all
+    assert len((tmp_path / "q.jsonl").read_text().splitlines()) == before + len(refused)
+
+
+def usable(rows, index):
+    try:
+        return bool(rows[index].id)
+    except RowError:
+        return False
+
+
+def test_sources_share_a_quarantine_file(folder, tmp_path):
+    root, _ = folder
+    (tmp_path / "one.jsonl").write_text(good(0).replace("p0.png", str(root / "p0.png")) + "\n{")
+    for path in (root / "rows.jsonl", tmp_path / "one.jsonl", tmp_path / "one.jsonl"):
+        source(root, path=str(path), max_bad=0.5, quarantine=str(tmp_path / "q.jsonl"), check_level="decode")()
+    per_source = Counter(json.loads(line)["source"].rpartition("/")[2] for line in (tmp_path / "q.jsonl").open())
+    assert per_source == {"rows.jsonl": 200, "one.jsonl": 1}
+
+
+def test_unknown_column_of_ours(tmp_path):
+    rows = [{"id": "a", "question": "q", "answer": "x"}, {"id": "b", "question": "q", "answer": "x", "targte": "y"}]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = build(Source, {"name": "files", "path": str(tmp_path / "x.jsonl"), "max_bad": 1.0})()
+    assert [row.id for row in found] == ["a"]
+    assert "unknown column 'targte'. Did you mean 'target'?" in found.quarantine.rows[0].reason
+
+
+def test_answers_may_be_optional(tmp_path):
+    (tmp_path / "x.jsonl").write_text(json.dumps({"id": "a", "question": "q"}))
+    assert len(build(Source, {"name": "files", "path": str(tmp_path / "x.jsonl"), "answers": "optional"})()) == 1
+    with pytest.raises(ConfigError, match="no answer"):
+        build(Source, {"name": "files", "path": str(tmp_path / "x.jsonl")})()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"), [("x.json", "{", "broken JSON"), ("x.json", "3", "expected a list"), ("x.jsonl", "", "is empty")]
+)
+def test_files_that_cannot_be_read(tmp_path, name, content, reason):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=reason):
+        build(Source, {"name": "files", "path": str(tmp_path / name)})()
+
+
+@pytest.mark.parametrize(("name", "content"), [("x.parquet", b"PAR1xxxx"), ("x.csv", b"a,b\n1\n"), ("x.tar", b"hello")])
+def test_containers_that_cannot_be_read(tmp_path, name, content, monkeypatch):
+    monkeypatch.setenv("VLRL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=name):
+        build(Source, {"name": "webdataset" if name == "x.tar" else "files", "path": str(tmp_path / name)})()
+
+
+def test_budget(tmp_path):
+    Image.new("RGB", (100, 50)).save(tmp_path / "a.png")
+    rows = [
+        {"id": "q", "question": "?", "answer": "x", "images": ["a.png", "a.png"]},
+        {"id": "b", "question": "?", "answer": [1, 2, 3, 4], "images": ["a.png"]},
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    spec = {"name": "files", "path": str(tmp_path / "x.jsonl"), "row_pixels": 2500, "max_bad": 1.0}
+    found = build(Source, spec)()
+    assert [row.id for row in found] == ["q"] and sum(m.load().width * m.load().height for m in found[0].images) <= 2500
+    assert "cannot be resized because its answer is in pixels" in found.quarantine.rows[0].reason
+    assert [bad.index for bad in build(Source, spec | {"over_budget": "drop"})().quarantine.rows] == [0, 1]
+
+
+def test_kinds_leave_out_what_differs():
+    assert kind_of("/a/b.png: 30 x 40 pixels, 'x'") == kind_of("/c.png: 3 x 4 pixels, 'why'")
