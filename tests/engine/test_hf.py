@@ -15,7 +15,7 @@ def mixed_prompts(tools):
         lambda i: (),
         lambda i: (pictures[i // 4 % 4],),
         lambda i: (pictures[i // 4 % 4], pictures[(i // 4 + 1) % 4]),
-        lambda i: (tools.Noise(i // 4 % 2, (56, 56), frames=4),),
+        lambda i: (tools.Noise(i // 4 % 2, (112, 112), frames=4),),
     ]
     return [tools.prompt(f"Question {i // 2} " + "and so on " * (i % 3), *kinds[i % 4](i)) for i in range(32)]
 

@@ -1,0 +1,126 @@
+"""The real vLLM (CPU build) with a tiny Qwen2.5-VL, started once: log-probs, sync, sampling options."""
+
+import pytest
+import torch
+
+from vlrl.engine.hf import HF
+from vlrl.engine.versions import check_installed, check_versions
+from vlrl.registry import ConfigError
+
+needs_vllm = pytest.mark.vllm
+
+
+@pytest.fixture(scope="module")
+def both(request):
+    """(engine hf, engine vllm, policy) of one model."""
+    pytest.importorskip("vllm")
+    from conftest import make_policy
+
+    from vlrl.engine.vllm import VLLM
+
+    torch.set_num_threads(1)
+    policy = make_policy("qwen2_5_vl", hidden=128, layers=2)  # heads of 32: the least that vLLM's CPU attention takes
+    engine = VLLM(max_model_len=2048, options={"max_num_seqs": 32}).attach(policy)
+    yield HF().attach(policy), engine, policy
+    engine.close()
+
+
+def prompts(tools):
+    a, b, c = (tools.Noise(i, (56 + 28 * i, 56)) for i in range(3))
+    video = tools.Noise(7, (112, 112), frames=4)
+    return [tools.prompt("What is it?"), tools.prompt("Look", a), tools.prompt("Compare", b, c), tools.prompt("Watch", video)]
+
+
+def assert_greedy_agrees(both, tools):
+    requests = [tools.request(p, temperature=0.0, max_tokens=8, tag=i) for i, p in enumerate(prompts(tools))]
+    ours, theirs = ({c.request.tag: c for c in engine.generate(requests)} for engine in both[:2])
+    for i, c in ours.items():
+        assert c.ids == theirs[i].ids
+        torch.testing.assert_close(torch.tensor(c.logp), torch.tensor(theirs[i].logp), atol=1e-3, rtol=0)
+    return {i: c.ids for i, c in theirs.items()}
+
+
+@needs_vllm
+def test_agrees_before_and_after_a_sync(both, tools):
+    _, engine, policy = both
+    before = assert_greedy_agrees(both, tools)
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=g))
+    policy.version += 1
+    stale = {c.request.tag: c for c in engine.generate([tools.request(prompts(tools)[1], temperature=0.0, max_tokens=8, tag=1)])}
+    assert stale[1].ids == before[1] and stale[1].version == policy.version - 1
+    engine.sync(policy)
+    after = assert_greedy_agrees(both, tools)
+    assert after != before and engine.version == policy.version
+
+
+@needs_vllm
+def test_log_probs_are_of_the_distribution_sampled_from(both, tools):
+    hf, engine, _ = both
+    prompt = prompts(tools)[1]
+    for settings in ({"temperature": 0.7}, {"temperature": ((0, 1.3), (3, 0.5))}, {"bad_ids": tuple(range(100))}):
+        for c in engine.generate([tools.request(prompt, n=3, seed=5, max_tokens=6, **settings)]):
+            sampling = c.request.sampling
+            banned = set(sampling.bad_ids) | set(hf.lm.forbidden)
+            assert not banned & set(c.ids)
+            for position, logp in enumerate(c.logp):
+                (again,) = hf.generate([tools.request(prompt, max_tokens=position + 1, prefix_ids=c.ids[:position], top_logprobs=600, **settings)])
+                assert again.top_logprobs[-1][c.ids[position]] == pytest.approx(logp, abs=1e-3)
+
+
+@needs_vllm
+def test_options(both, tools):
+    hf, engine, _ = both
+    prompt = prompts(tools)[1]
+    (free,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=16)])
+    (prefixed,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=16, prefix_ids=free.ids[:4])])
+    assert prefixed.ids == free.ids and len(prefixed.logp) == len(free.ids)
+    assert engine.score(prompt, free.ids) == pytest.approx(hf.score(prompt, free.ids), abs=1e-3)
+    stop = free.text[3:6]
+    (stopped,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=16, stop=(stop,))])
+    assert stopped.finish == "stop" and stopped.ids == free.ids[: len(stopped.ids)] and stop in stopped.text
+    (full,) = engine.generate([tools.request(prompt, max_tokens=4, prefix_ids=free.ids[:4])])
+    assert (full.ids, full.finish) == (free.ids[:4], "length")
+    chosen = list(engine.generate([tools.request(prompt, n=4, max_tokens=20, guided={"choice": ["red", "deep blue"]})]))
+    assert {c.text for c in chosen} <= {"red", "deep blue"} and all(c.finish == "stop" for c in chosen)
+
+    def only(ids, logits_V):
+        out_V = torch.full_like(logits_V, float("-inf"))
+        out_V[40 + len(ids)] = 0.0
+        return out_V
+
+    (counted,) = engine.generate([tools.request(prompt, max_tokens=3, processors=(only,))])
+    assert counted.ids == [40, 41, 42]
+
+
+@needs_vllm
+def test_seeds_decide_samples_and_early_exit_leaves_nothing_behind(both, tools):
+    _, engine, _ = both
+    requests = [tools.request(prompts(tools)[0], n=4, seed=9, max_tokens=8), tools.request(prompts(tools)[1], n=2, seed=1, max_tokens=8)]
+    first = {(c.request.seed, c.index): c.ids for c in engine.generate(requests)}
+    second = {(c.request.seed, c.index): c.ids for c in engine.generate(requests[::-1])}
+    assert first == second and len(first) == 6 and len({tuple(i) for i in first.values()}) > 3
+    stream = engine.generate([*requests, tools.request(prompts(tools)[2], max_tokens=60)])
+    next(stream)
+    stream.close()
+    assert not engine.core.has_unfinished_requests()
+    assert engine.metrics()["engine/completions"] > 0 and engine.metrics()["engine/completions"] == 0
+
+
+@pytest.mark.parametrize(
+    ("vllm", "transformers", "fine"), [("0.32.0", "5.19.0", True), ("0.31.0", "5.19.0", False), ("0.32.1", "4.57.0", False), (None, "5.19.0", False)]
+)
+def test_version_matrix(vllm, transformers, fine):
+    if fine:
+        assert check_versions(vllm, transformers).how == "tested"
+    else:
+        with pytest.raises(ConfigError, match=r"pip install 'vllm==0\.32\.\*'"):
+            check_versions(vllm, transformers)
+
+
+@needs_vllm
+def test_this_environment_is_in_the_matrix():
+    pytest.importorskip("vllm")
+    assert check_installed().how == "tested"

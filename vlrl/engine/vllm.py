@@ -1,0 +1,240 @@
+"""vLLM in this process: colocated with the trainer, its weights loaded from the trainer's memory after every step."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from vlrl.engine.hf import LM
+from vlrl.engine.sync import merged, named_weights
+from vlrl.engine.versions import check_installed
+from vlrl.engine.vllm_prompts import FORBIDDEN, common_parameters, extra_args, finished_prefix, vllm_prompt
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Engine
+from vlrl.types import Completion, Prompt, Request
+
+
+@register("vllm")
+@dataclass(frozen=True)
+class VLLM(Engine):
+    """Samples with vLLM inside the training process; one batched weight load per sync.
+
+    Kwon et al. 2023, arXiv:2309.06180 (paged attention). `dtype` "" is the policy's. `memory` is the share of the GPU's memory (on CPU
+    `cpu_kv_gb` GiB of keys and values); `sleep` frees it while the trainer works (CUDA only). `lora` hands an adapter over as an adapter (language
+    model only); without it adapters are merged into the weights that are sent. `options` go to `vllm.LLM` as they are. Log-probs are vLLM's
+    "processed" ones: of the distribution sampled from. Edge: a greedy token's is at temperature 1; those of a given prefix too. Sample i of a
+    request draws from vLLM's stream seed + i: other numbers than engine 'hf', equally independent of the batch. All of `n` come together.
+    """
+
+    memory: float = 0.4
+    cpu_kv_gb: int = 1
+    dtype: str = ""
+    max_model_len: int | None = None
+    tensor_parallel: int = 1
+    eager: bool = True
+    sleep: bool = False
+    lora: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
+    state: dict[str, Any] = field(init=False, default_factory=lambda: {"version": 0, "asleep": False, "read": Counter()}, repr=False, compare=False)
+
+    def check(self, run: Any) -> None:
+        check_installed()
+        if self.sleep and not torch.cuda.is_available():
+            raise ConfigError("engine.sleep: vLLM's sleep mode needs a CUDA device; set it to false")
+
+    @property
+    def version(self) -> int:
+        return self.state["version"]
+
+    @property
+    def lm(self) -> LM:
+        return self.state["lm"]
+
+    @property
+    def core(self) -> Any:
+        """vLLM's LLMEngine."""
+        return self.state["llm"].llm_engine
+
+    def setup(self, run: Any) -> None:
+        self.attach(run.policy)
+
+    def attach(self, policy: Any) -> VLLM:
+        """Start vLLM with this policy's architecture and weights."""
+        check_installed()
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(self.cpu_kv_gb))
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer needs the same cores
+        from vllm import LLM
+
+        self.state.update(lm=LM(policy), policy=policy, owns_group=not torch.distributed.is_initialized())
+        folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
+        self.state["folder"] = folder
+        with merged(policy.model):
+            policy.save(folder.name)
+        self.state["llm"] = LLM(folder.name, **self._arguments(policy))
+        self.state["version"] = policy.version
+        self._sleep()
+        return self
+
+    def _arguments(self, policy: Any) -> dict[str, Any]:
+        from vlrl.engine._vllm_logits import Forbid, PerRequest
+
+        device = {"gpu_memory_utilization": self.memory} if torch.cuda.is_available() else {}
+        length = {"max_model_len": self.max_model_len} if self.max_model_len else {}
+        adapter = {"enable_lora": True, "max_lora_rank": _rank(policy)} if self.lora else {}
+        return {
+            "dtype": self.dtype or policy.family.dtype, "enforce_eager": self.eager, "tensor_parallel_size": self.tensor_parallel,
+            "logprobs_mode": "processed_logprobs", "logits_processors": [Forbid, PerRequest], "enable_prefix_caching": True,
+            "additional_config": {FORBIDDEN: list(policy.forbidden_ids)}, "enable_sleep_mode": self.sleep, "generation_config": "vllm",
+            "worker_extension_cls": "vlrl.engine._vllm_worker.Loader",
+            **device, **length, **adapter, **self.options,
+        }  # fmt: skip
+
+    # --- sampling -------------------------------------------------------------------------------------------------------------------
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
+        self._wake()
+        numbers = self.state.setdefault("numbers", itertools.count())
+        waiting: dict[str, Request] = {}
+        lora = self.state.get("lora")
+        try:
+            for request in requests:
+                self.counters["requests"] += 1
+                if len(request.prefix_ids) >= request.sampling.max_tokens:
+                    yield from finished_prefix(request, self.version, self.lm.decode(request.prefix_ids))
+                    continue
+                name = f"vlrl-{next(numbers)}"
+                prompt = vllm_prompt(self.state["policy"], request.prompt, request.prefix_ids)
+                self.core.add_request(name, prompt, self._parameters(request), lora_request=lora)
+                waiting[name] = request
+            while waiting:
+                for output in self.core.step():
+                    if output.finished and output.request_id in waiting:
+                        request = waiting.pop(output.request_id)
+                        yield from self._completions(request, output)
+        finally:
+            if waiting:
+                self.core.abort_request(list(waiting))
+                self.counters["aborted"] += len(waiting)
+            self._sleep()
+
+    def _parameters(self, request: Request) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+        sampling = request.sampling
+        return SamplingParams(
+            **common_parameters(request, self.lm.eos_ids),
+            logprobs=sampling.top_logprobs,
+            prompt_logprobs=0 if request.prefix_ids else None,
+            extra_args=extra_args(request),
+            structured_outputs=StructuredOutputsParams(**sampling.guided) if sampling.guided else None,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _completions(self, request: Request, output: Any) -> Iterator[Completion]:
+        prefix = list(request.prefix_ids)
+        before = prompt_logp(output, prefix)
+        for sample in output.outputs:
+            ids = [*prefix, *sample.token_ids]
+            logp = [table[token].logprob for table, token in zip(sample.logprobs, sample.token_ids)]
+            wanted = request.sampling.top_logprobs
+            top = [{}] * len(prefix) + [_best(table, wanted) for table in sample.logprobs] if wanted else None
+            self.counters.update(completions=1, tokens=len(sample.token_ids))
+            finish = sample.finish_reason if sample.finish_reason in ("stop", "length") else "abort"
+            yield Completion(
+                request=request, index=sample.index, ids=ids, logp=[*before, *logp], text=self.lm.decode(ids), finish=finish, version=self.version,
+                top_logprobs=top,
+            )  # fmt: skip
+
+    def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        self._wake()
+        parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, output_kind=RequestOutputKind.FINAL_ONLY)
+        name = f"vlrl-{next(self.state.setdefault('numbers', itertools.count()))}"
+        self.core.add_request(name, vllm_prompt(self.state["policy"], prompt, ids), parameters, lora_request=self.state.get("lora"))
+        done: list[Any] = []
+        while not done:
+            done = [output for output in self.core.step() if output.finished]
+        return prompt_logp(done[0], list(ids))
+
+    # --- weights --------------------------------------------------------------------------------------------------------------------
+
+    def sync(self, policy: Any) -> None:
+        """One batched load of all weights (or the adapter), and every cache that depended on the old ones is emptied."""
+        self._wake()
+        if self.lora:
+            self._sync_adapter(policy)
+        else:
+            with merged(policy.model):
+                self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
+        self.core.reset_prefix_cache()
+        self.core.reset_mm_cache()
+        self.core.reset_encoder_cache()
+        self.state["version"] = policy.version
+        self.counters["syncs"] += 1
+        self._sleep()
+
+    def _sync_adapter(self, policy: Any) -> None:
+        from vllm.lora.request import LoRARequest
+
+        folder = f"{self.state['folder'].name}/adapter-{policy.version}"
+        policy.model.save_pretrained(folder)
+        self.state["lora"] = LoRARequest(f"policy-{policy.version}", policy.version + 1, folder)
+
+    def _sleep(self) -> None:
+        if self.sleep and not self.state["asleep"]:
+            self.state["llm"].sleep(level=1)
+            self.state["asleep"] = True
+
+    def _wake(self) -> None:
+        if self.state["asleep"]:
+            self.state["llm"].wake_up()
+            self.state["asleep"] = False
+
+    def metrics(self) -> dict[str, float]:
+        """Counts since they were last read."""
+        new = Counter(self.counters)
+        new.subtract(self.state["read"])
+        self.state["read"] = Counter(self.counters)
+        return {f"engine/{name}": float(value) for name, value in sorted(new.items())}
+
+    def close(self) -> None:
+        llm = self.state.pop("llm", None)
+        if llm is not None:
+            from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
+
+            llm.llm_engine.engine_core.shutdown()
+            self.state.pop("folder").cleanup()
+            if self.state.pop("owns_group"):
+                destroy_model_parallel()
+                destroy_distributed_environment()
+
+
+def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:
+    """Log-probs (nats, temperature 1) of the last `ids` of a prompt."""
+    if not ids:
+        return []
+    return [table[token].logprob for table, token in zip(output.prompt_logprobs[-len(ids) :], ids)]
+
+
+def _best(table: Mapping[int, Any], wanted: int) -> dict[int, float]:
+    ranked = sorted(((entry.logprob, token) for token, entry in table.items() if entry.logprob > float("-inf")), reverse=True)
+    return {token: value for value, token in ranked[:wanted]}
+
+
+def _rank(policy: Any) -> int:
+    configs = getattr(policy.model, "peft_config", None)
+    if not configs:
+        raise ConfigError("engine.lora: the policy has no adapter; set `tune: {name: lora}`, or engine.lora to false")
+    return max(config.r for config in configs.values())
