@@ -1,7 +1,7 @@
 """YAML configs: `extends`, merging, removal by null, strict names, and where every value came from.
 
 Maps merge, scalars and lists replace, null removes a key, and a mapping whose `name` changes replaces the old one whole (the fields of one plug-in mean
-nothing to another). A null inside a phase is kept: it removes the key for that phase. Several files and `a.b=c` overrides are merged left to right.
+nothing to another). A null inside a phase is kept: it removes the key for that phase; `"*": null` in a map removes all that it inherits. Several files and `a.b=c` overrides are merged left to right.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from vlrl.registry import ConfigError, suggest
 Tree = dict[str, Any]
 Origins = dict[str, str]
 
-_PLUGIN_SLOTS = (
-    "policy engine sampler scaffold decode budget strategy env replay advantage credit surrogate reduce tune"
-).split()  # fmt: skip
-_PLUGIN_MAPS = "select rewards shape gate fields weights terms callbacks probes".split()
-_OTHER = "about seed output plugins data eval phases".split()
+_PLUGIN_SLOTS = ["policy", "engine", "sampler", "scaffold", "decode", "budget", "strategy", "env", "replay", "advantage", "credit", "surrogate", "reduce", "tune"]  # fmt: skip
+_PLUGIN_MAPS = ["select", "rewards", "shape", "gate", "fields", "weights", "terms", "callbacks", "probes"]
+_OTHER = ["about", "seed", "threads", "output", "plugins", "data", "eval", "phases"]
 
 
 class _Loader(yaml.SafeLoader):
@@ -102,7 +100,7 @@ def _check_keys(config: Config) -> None:
             raise ConfigError(f"{key}: unknown key ({config.origins.get(key, 'config')}).{suggest(key, known)}")
     for name, override in (config.tree.get("phases") or {}).items():
         for key in override or {}:
-            if key not in known - {"phases", "seed", "output", "plugins", "policy", "engine", "about"}:
+            if key not in known - {"phases", "seed", "threads", "output", "plugins", "policy", "engine", "about"}:
                 reason = "is the same in all phases" if key in known else "is unknown"
                 raise ConfigError(f"phases.{name}.{key}: this key {reason}.{suggest(key, known) if key not in known else ''}")
 
@@ -159,6 +157,8 @@ def _override(text: str) -> tuple[Tree, Origins]:
 
 def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, over_origins: Origins) -> Tree:
     if "name" in over and base.get("name", over["name"]) != over["name"]:
+        base = {}
+    if "*" in over and over["*"] is None and not where.startswith("phases."):
         base = {}
     result = dict(base)
     for key, value in over.items():

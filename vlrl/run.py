@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from vlrl import stages as S
 from vlrl.config import Config
 from vlrl.objective import Objective
@@ -18,7 +21,6 @@ from vlrl.rows import read_rows
 from vlrl.settings import Settings
 from vlrl.tally import Tally
 from vlrl.types import Completion, Group, Rollout, Row
-
 
 log = logging.getLogger("vlrl")
 
@@ -59,6 +61,7 @@ class Run:
         for file in tree.get("plugins") or []:
             load_plugin_file(file)
         self.seed = _integer(tree, "seed", 0)
+        self.threads = _integer(tree, "threads", 0)  # of torch on the CPU; 0 leaves its default
         self.output = Path(str(tree.get("output") or "runs/unnamed"))
         if "policy" not in tree:
             raise ConfigError("policy: not set; add a model, for instance `extends: [models/tiny_qwen2_5_vl]`")
@@ -129,6 +132,8 @@ class Run:
 
         self.accelerator = make_accelerator(self)
         seed_everything(self.seed)
+        if self.threads:
+            torch.set_num_threads(self.threads)
         family = replace(self.family, model=str(weights)) if weights else self.family
         self.policy = Policy(family, device=self.accelerator.device, seed=self.seed)
         self.engine.setup(self)
@@ -152,33 +157,6 @@ class Run:
             top_logprobs=completion.top_logprobs,
         )
 
-    # --- state ------------------------------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a restart needs besides weights, optimizer and random states."""
-        return {
-            "step": self.step,
-            "phase": self.phase,
-            "phase_step": self.phase_step,
-            "seed": self.seed,
-            "history": self.history,
-            "tally": self.tally.state_dict(),
-            "plugins": {slot: state for slot, plugin in self.current.plugins() if (state := plugin.state_dict())},
-            "engine": self.engine.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo `state_dict` after `enter`. Raises ConfigError if the state is of a plug-in that the config no longer has."""
-        self.step, self.phase_step = state["step"], state["phase_step"]
-        self.history = dict(state["history"])
-        self.tally.load_state_dict(state["tally"])
-        plugins = dict(self.current.plugins())
-        for slot, values in state["plugins"].items():
-            if slot not in plugins:
-                raise ConfigError(f"the checkpoint has state of {slot!r}, which this config does not name; resume with the run's own config.yaml")
-            plugins[slot].load_state_dict(values)
-        self.engine.load_state_dict(state["engine"])
-
     def warn(self, message: str) -> None:
         """Say it once on the console and in events.jsonl."""
         log.warning(message)
@@ -192,9 +170,6 @@ class Run:
 
 def seed_everything(seed: int) -> None:
     """Seed the global generators (weights of tiny models; nothing in the loop draws from them)."""
-    import numpy as np
-    import torch
-
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

@@ -18,6 +18,7 @@ import torch
 
 from vlrl.optim import sharded
 from vlrl.registry import ConfigError
+from vlrl.state import restore, state_of
 
 if TYPE_CHECKING:
     from vlrl.run import Run
@@ -47,7 +48,7 @@ def save(run: Run) -> Path:
     torch.save(_random_state(), scratch / "trainer" / f"random-{run.accelerator.process_index}.pt")
     save_optimizer(run, scratch / "trainer")
     if main:
-        state = run.state_dict()
+        state = state_of(run)
         torch.save({"plugins": state.pop("plugins"), "engine": state.pop("engine")}, scratch / "trainer" / "plugins.pt")
         (scratch / "trainer" / "config.yaml").write_text(run.config.dump(), encoding="utf-8")
         (scratch / "trainer" / "state.json").write_text(json.dumps(state), encoding="utf-8")
@@ -80,7 +81,7 @@ def load(run: Run, folder: Path) -> None:
         run.optimizer.load_state_dict(torch.load(trainer / "optimizer.pt", map_location="cpu", weights_only=True))
     state = read_state(folder)
     state |= torch.load(trainer / "plugins.pt", map_location="cpu", weights_only=True)
-    run.load_state_dict(state)
+    restore(run, state)
     own = trainer / f"random-{run.accelerator.process_index}.pt"
     if own.is_file():  # with more ranks than before the new ones keep their seeds
         _restore_random(torch.load(own, map_location="cpu", weights_only=True))

@@ -1,0 +1,91 @@
+from dataclasses import dataclass, field
+
+import pytest
+
+from vlrl.registry import ConfigError, build, load_plugin_file, make, names, origin, register, stage_of
+from vlrl.stages import STAGES, Budget, Gate
+from vlrl.types import Verdict
+
+
+@register("test_registry_gate")
+@dataclass(frozen=True)
+class Example(Gate):
+    """Keeps all."""
+
+    share: float = 0.5
+    bounds: tuple[float, float] = (0.0, 1.0)
+    seen: list = field(init=False, default_factory=list, compare=False)
+
+    def __post_init__(self):
+        if self.share > 1:
+            raise ValueError(f"share is at most 1, got {self.share}")
+
+    def __call__(self, group):
+        return Verdict(True)
+
+
+def test_a_mapping_becomes_a_plugin_with_coerced_values():
+    gate = build(Gate, {"name": "test_registry_gate", "share": 1, "bounds": [0, 2]})
+    assert gate == Example(1.0, (0.0, 2.0)) and isinstance(gate.bounds, tuple)
+    assert build(Gate, "test_registry_gate") == Example()
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [
+        ({"name": "test_registry_gat"}, "gate.g: no gate named 'test_registry_gat'. Did you mean 'test_registry_gate'"),
+        ({"name": "test_registry_gate", "shar": 1}, "gate.g.shar: unknown field .* Did you mean 'share'"),
+        ({"name": "test_registry_gate", "share": "much"}, "gate.g.share: 'much' is not valid"),
+        ({"name": "test_registry_gate", "share": 2}, "gate.g: share is at most 1"),
+        ({"name": "test_registry_gate", "seen": [1]}, "gate.g.seen: unknown field"),
+        ({"share": 1}, "expected a mapping with a `name`"),
+        (3, "expected a mapping with a `name`"),
+    ],
+)
+def test_mistakes_are_named(spec, message):
+    with pytest.raises(ConfigError, match=message):
+        build(Gate, spec, "gate.g")
+
+
+def test_missing_values_are_named():
+    @dataclass(frozen=True)
+    class Needs:
+        size: int
+
+    with pytest.raises(ConfigError, match="needs a value for size"):
+        make(Needs, {}, "x")
+
+
+def test_a_name_belongs_to_one_class():
+    with pytest.raises(ValueError, match="registered twice"):
+
+        @register("test_registry_gate")
+        @dataclass(frozen=True)
+        class Other(Gate):
+            def __call__(self, group):
+                return Verdict(True)
+
+    assert origin(Example).rpartition(":")[0].endswith("test_registry.py")
+    assert stage_of(Example) is Gate
+    with pytest.raises(TypeError, match="not a plug-in"):
+        stage_of(int)
+
+
+def test_every_stage_is_discovered_and_documented():
+    assert len(STAGES) == 23
+    for stage in STAGES.values():
+        for name in names(stage):
+            assert name and stage.kind and stage.__doc__
+    assert "equal" in names(Budget)
+
+
+def test_plugin_files(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import dataclass\nfrom vlrl.registry import register\nfrom vlrl.stages import Gate\nfrom vlrl.types import Verdict\n\n"
+        "@register('from_a_file')\n@dataclass(frozen=True)\nclass Mine(Gate):\n    'Mine.'\n    def __call__(self, group):\n        return Verdict(False, 'no')\n"
+    )
+    load_plugin_file(file)
+    assert build(Gate, "from_a_file")(None) == (False, "no")
+    with pytest.raises(ConfigError, match="no file"):
+        load_plugin_file(tmp_path / "missing.py")

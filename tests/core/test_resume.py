@@ -1,0 +1,92 @@
+"""A run that is killed at any moment and resumed gives the same metrics and weights, bit for bit, as one that is not."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vlrl.config import load
+from vlrl.registry import ConfigError
+from vlrl.train import train
+
+SMALL = str(Path(__file__).parent / "small.yaml")
+
+
+def start(output, *more):
+    command = [sys.executable, "-m", "vlrl", "train", SMALL, f"output={output}", "--quiet", *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def metrics_of(folder):
+    return (folder / "metrics.jsonl").read_text()
+
+
+def weights_of(folder):
+    last = sorted((folder / "checkpoints").glob("step-*"))[-1]
+    return last.name, (last / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    summary = train(load([SMALL], [f"output={folder}"]), live=False)
+    return folder, summary
+
+
+def test_the_summary_says_where_everything_is(undisturbed):
+    folder, summary = undisturbed
+    said = json.loads((folder / "summary.json").read_text())
+    assert said == summary and said["steps"] == 9
+    assert set(said["heldout"]) == {"cold_start", "final"} and set(said["heldout"]["final"]) == {"digits"}
+    assert {"cold_start", "rl", "total"} <= set(said["seconds"])
+    assert Path(said["checkpoint"]).is_dir() and Path(said["report"]).read_text().startswith("<!")
+    assert len(list((folder / "checkpoints").iterdir())) == 2  # the last two are kept
+    steps = [json.loads(line) for line in metrics_of(folder).splitlines()]
+    assert [line["step"] for line in steps] == list(range(1, 10))
+    assert {"reward/total", "loss", "entropy", "kl", "grad_norm", "length/mean", "engine/kl"} <= set(steps[-1])
+    assert steps[-1]["engine/kl"] < 1e-6
+
+
+def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path):
+    folder = tmp_path / "killed"
+    pick = random.Random(time.time_ns())
+    for kill in range(2):
+        process = start(folder, *(["--resume"] if kill else []))
+        lines = pick.randrange(1, 5) + 4 * kill
+        deadline = time.time() + 120
+        while time.time() < deadline and process.poll() is None:
+            done = len(metrics_of(folder).splitlines()) if (folder / "metrics.jsonl").exists() else 0
+            if done >= lines:
+                time.sleep(pick.random() * 0.3)
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.01)
+        process.communicate()
+    process = start(folder, "--resume", "--json")
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err.decode()[-2000:]
+    assert metrics_of(folder) == metrics_of(undisturbed[0])
+    assert weights_of(folder) == weights_of(undisturbed[0])
+    resumed, whole = json.loads(out), undisturbed[1]
+    assert resumed["heldout"] == whole["heldout"] and resumed["steps"] == whole["steps"]
+
+
+def test_another_seed_gives_another_file_and_a_finished_run_is_not_overwritten(undisturbed, tmp_path):
+    folder = tmp_path / "other"
+    config = load([SMALL], [f"output={folder}", "seed=1", "phases.cold_start.steps=1", "phases.rl.steps=1"])
+    train(config, live=False)
+    assert metrics_of(folder).splitlines()[0] != metrics_of(undisturbed[0]).splitlines()[0]
+    with pytest.raises(ConfigError, match="already holds a run; go on with --resume"):
+        train(config, live=False)
+
+
+def test_a_finished_run_resumes_to_itself(undisturbed):
+    folder, summary = undisturbed
+    again = train(load([SMALL], [f"output={folder}"]), resume=True, live=False)
+    assert again["heldout"]["final"] == summary["heldout"]["final"] and metrics_of(folder).count("\n") == 9

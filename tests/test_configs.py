@@ -1,0 +1,43 @@
+"""Every config in configs/ loads and builds, alone or on the base it is made for."""
+
+from pathlib import Path
+
+import pytest
+
+from vlrl.config import folders, load
+from vlrl.run import Run
+
+ROOT = folders()[0]
+ALL = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
+TASK = ["models/tiny_qwen2_5_vl", "tasks/lab_digits"]
+# what a config of each folder is put on
+STACKS = {
+    "base": lambda name: ["base/rl", name, *TASK],
+    "models": lambda name: ["base/rl", "tasks/lab_arithmetic", name],
+    "tasks": lambda name: ["base/rl", "models/tiny_qwen2_5_vl", name],
+    "methods": lambda name: ["base/rl", *TASK, name],
+    "experiments": lambda name: [name],
+    "quickstart": lambda name: [name],
+}
+
+
+def test_something_is_there():
+    assert "quickstart" in ALL and len(ALL) > 20
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name.partition("/")[0] in STACKS])
+def test_config_builds(name):
+    config = load(STACKS[name.partition("/")[0]](name))
+    run = Run(config)
+    assert [phase.name for phase in run.phases] == config.phases
+    for phase in run.phases:
+        assert phase.train and phase.objective.surrogate is not None
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("methods/")])
+def test_method_presets_say_where_they_come_from(name):
+    about = load([name]).tree.get("about", {})
+    assert about.get("fidelity") in ("code", "paper", "approximate"), f"{name}: about.fidelity"
+    text = str(about.get("paper", ""))
+    assert "arXiv:" in text or "http" in text or "vlrl original" in text, f"{name}: about.paper"
+    assert Path(ROOT / f"{name}.yaml").read_text().count("#") >= 1, f"{name}: quote where the numbers come from"
