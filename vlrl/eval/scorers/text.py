@@ -1,0 +1,191 @@
+"""Short answers in words or numbers: OCRBench, ChartQA, DocVQA, TextVQA, CountBench, exact matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rapidfuzz.distance import Levenshtein
+
+from vlrl.eval.expressions import evaluate
+from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorers.readers import without_marks
+from vlrl.registry import register
+
+_WORDS = (  # noqa: SIM905
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen "
+          "twenty").split()  # fmt: skip  # noqa: SIM905
+COUNTS = {word: str(i) for i, word in enumerate(_WORDS)} | {"none": "0"}
+
+
+def answers_of(row: Fields, expression: str) -> list[str]:
+    """The accepted answers: a list, or one."""
+    value = evaluate(expression, row)
+    return [str(entry) for entry in value] if isinstance(value, (list, tuple)) else [str(value)]
+
+
+@dataclass(frozen=True)
+class _Text(Scorer):
+    answer: str = "row.answer"
+
+    def gold(self, row: Fields) -> list[str]:
+        return answers_of(row, self.answer)[:1]
+
+
+@register("exact_text")
+@dataclass(frozen=True)
+class ExactText(_Text):
+    """score = [response == gold], after trimming; `fold` ignores case, `words` turns number words up to twenty into digits.
+
+    Paper: the benchmark's own (CountBench in lmms-eval: fold and words).
+    """
+
+    fold: bool = False
+    words: bool = False
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        said = self._plain(response)
+        return Mark(float(any(said == self._plain(gold) for gold in answers_of(row, self.answer))), said or None, "whole response")
+
+    def _plain(self, text: str) -> str:
+        plain = text.strip().lower() if self.fold else text.strip()
+        return COUNTS.get(plain, plain) if self.words else plain
+
+
+@register("contains_text")
+@dataclass(frozen=True)
+class ContainsText(_Text):
+    """score = [gold occurs in the response]. CountBench in VLMEvalKit: "12" is right for 2, and a list of all numbers for everything."""
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        return Mark(float(any(gold in response for gold in answers_of(row, self.answer))), response.strip() or None, "substring")
+
+
+def folded(text: str) -> str:
+    """Full-width ASCII as plain ASCII, the ideographic space as a space."""
+    return "".join(chr(ord(c) - 0xFEE0) if 0xFF01 <= ord(c) <= 0xFF5E else " " if c == "\u3000" else c for c in text)
+
+
+@register("ocrbench")
+@dataclass(frozen=True)
+class OCRBench(_Text):
+    """score = [an accepted answer occurs in the response], both lower-case; for HME100k without spaces and with case.
+
+    Paper: arXiv:2305.07895. `fullwidth` folds full-width characters first (lmms-eval). Edge: an empty gold occurs in everything.
+    """
+
+    fullwidth: bool = False
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        formula = row.get("dataset") == "HME100k"
+
+        def plain(text: str) -> str:
+            text = text.strip().replace("\n", " ")
+            if formula:
+                return text.replace(" ", "")
+            return (folded(text) if self.fullwidth else text).lower().strip()
+
+        said = plain(response)
+        return Mark(float(any(plain(gold) in said for gold in answers_of(row, self.answer))), said or None, "substring")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.rstrip("%")) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        return None
+
+
+@register("relaxed")
+@dataclass(frozen=True)
+class Relaxed(_Text):
+    """numbers: [|pred - gold| / |gold| <= 0.05]; text: equality without case. ChartQA (arXiv:2203.10244, sec. 5.1), Qwen-VL's form of it.
+
+    Edge: a gold of 0 is compared as text; "5%" is 0.05.
+    """
+
+    tolerance: float = 0.05
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        said = _number(response)
+        score = 0.0
+        for gold in answers_of(row, self.answer):
+            wanted = _number(gold)
+            near = abs(said - wanted) / abs(wanted) <= self.tolerance if said is not None and wanted else response.lower() == gold.lower()
+            score = max(score, float(near))
+        return Mark(score, response.strip() or None, "relaxed")
+
+
+@register("anls")
+@dataclass(frozen=True)
+class ANLS(_Text):
+    """max over answers of s = 1 - distance / max length if s >= 0.5, else 0. DocVQA (arXiv:2007.00398), after ST-VQA (arXiv:1905.13648, eq. 1).
+
+    Both are lower-case with single spaces; the length is of the untouched strings, as in the code that is in use. Edge: empty and empty give 1.
+    """
+
+    threshold: float = 0.5
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        best = 0.0
+        for gold in answers_of(row, self.answer):
+            a, b = (" ".join(text.strip().lower().split()) for text in (gold, response))
+            length = max(len(gold), len(response))
+            best = max(best, 1 - (Levenshtein.distance(a, b) / length if length else 0.0))
+        return Mark(best if best >= self.threshold else 0.0, response.strip() or None, "edit distance")
+
+
+_CONTRACTED = (
+    "ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've he's how'd how'll how's "
+    "isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock oughtn't shan't should've shouldn't "
+    "shouldn't've she'd've somebody'd've somebody'll somebody's someone'd someone'd've someone'll someone's something'd something'd've "
+    "something'll that's there'd there'd've there're there's they'd they'd've they'll they're they've 'twas wasn't we'd've we've weren't what'll "
+    "what're what's what've when's where'd where's where've who'd who'd've who'll who's who've why'll why're why's won't would've wouldn't "
+    "wouldn't've y'all y'all'll y'all'd've you'd you'd've you'll you're you've"
+)  # fmt: skip
+
+
+def _contractions() -> dict[str, str]:
+    """ "dont" -> "don't", and for words of several apostrophes each form that lacks one of them."""
+    table = {"somebody'd": "somebodyd"}
+    for word in _CONTRACTED.split(" "):
+        places = [place for place, char in enumerate(word) if char == "'"]
+        table |= {word[:place] + word[place + 1 :]: word for place in places}
+    return table
+
+
+_CONTRACTIONS = _contractions()
+
+
+def vqa_normal(text: str) -> str:
+    """The answer form of the VQA evaluation: punctuation and articles away, number words up to ten as digits, contractions with apostrophes."""
+    plain = text.lower().replace(",", "").replace("?", "").replace("'s", " 's").strip().replace("\n", " ").replace("\t", " ").strip()
+    plain = without_marks(plain)
+    words = [COUNTS.get(word, word) if COUNTS.get(word, "99").isdigit() and int(COUNTS.get(word, "99")) <= 10 else word for word in plain.split()]
+    return " ".join(_CONTRACTIONS.get(word, word) for word in words if word not in ("a", "an", "the"))
+
+
+def vqa_accuracy(said: str, golds: Sequence[str]) -> float:
+    """mean over annotators of min(1, (others that gave this answer) / 3). VQA (arXiv:1505.00468), TextVQA (arXiv:1904.08920)."""
+    listed = list(golds)
+    values = [min(1.0, (listed.count(said) - (gold == said)) / 3) for gold in listed]
+    return sum(values) / len(values) if values else 0.0
+
+
+@register("vqa")
+@dataclass(frozen=True)
+class VQA(Scorer):
+    """score = mean over the ten annotators of min(1, matches among the other nine / 3), on normalised answers.
+
+    Paper: Singh et al., arXiv:1904.08920. Edge: an answer of one annotator alone is worth 0.3.
+    """
+
+    answers: str = "row.answers"
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        said = vqa_normal(response)
+        return Mark(vqa_accuracy(said, [vqa_normal(gold) for gold in answers_of(row, self.answers)]), said or None, "vqa")
+
+    def gold(self, row: Fields) -> list[str]:
+        listed = answers_of(row, self.answers)
+        return [max(listed, key=listed.count)] if listed else []
