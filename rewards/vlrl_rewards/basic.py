@@ -1,24 +1,13 @@
-"""The plainest rewards: equal text, equal number, right tags."""
+"""The plainest rewards: equal text, right tags."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import clean, last_answer
-
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d{1,3})?")
-
-
-def as_number(text: str) -> float | None:
-    """`text` as a plain number ("1,234.5", "-2e3", "7."), or None."""
-    plain = clean(text).strip("$ ").removesuffix(".").replace("−", "-")
-    if not any(char.isdigit() for char in plain) or _NUMBER.fullmatch(plain) is None:
-        return None
-    return float(plain.replace(",", ""))
 
 
 @register("exact")
@@ -38,25 +27,6 @@ class Exact(Reward):
             raise ValueError(f"row {rollout.row.id!r}: the gold answer is empty, so no answer can be right")
         said = clean(last_answer(rollout.text))
         return float(said == gold if self.case else said.casefold() == gold.casefold())
-
-
-@register("numeric")
-@dataclass(frozen=True, kw_only=True)
-class Numeric(Reward):
-    """r = 1 if |answer - gold| <= max(abs_tol, rel_tol * |gold|), else 0; both plain numbers.
-
-    Paper: vlrl original. Defaults are exact. Edge: not a number, no committed answer, several answers: 0. A gold that is no number raises ValueError.
-    """
-
-    rel_tol: float = 0.0
-    abs_tol: float = 0.0
-
-    def __call__(self, rollout: Rollout) -> float:
-        gold = as_number(str(rollout.answer))
-        if gold is None:
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer {rollout.answer!r} is not a number; use the reward 'math' or 'exact'")
-        said = as_number(last_answer(rollout.text))
-        return float(said is not None and abs(said - gold) <= max(self.abs_tol, self.rel_tol * abs(gold)))
 
 
 @register("tag_format")

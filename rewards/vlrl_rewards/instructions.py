@@ -10,7 +10,7 @@ from typing import Any
 
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.language import language_of
-from vlrl_rewards.parsing import strip_thinking
+from vlrl_rewards.text import body
 from vlrl_rewards.verdict import Verdict, wrong
 
 Check = Callable[..., bool]
@@ -21,7 +21,13 @@ def _words(text: str) -> list[str]:
 
 
 def _count(found: int, wanted: int, relation: str) -> bool:
-    table = {"at least": found >= wanted, "less than": found < wanted, "at most": found <= wanted, "exactly": found == wanted, "more than": found > wanted}
+    table = {
+        "at least": found >= wanted,
+        "less than": found < wanted,
+        "at most": found <= wanted,
+        "exactly": found == wanted,
+        "more than": found > wanted,
+    }
     if relation not in table:
         raise ValueError(f"relation: {relation!r} is none of {sorted(table)}")
     return table[relation]
@@ -53,7 +59,9 @@ def response_language(text: str, *, language: str) -> bool:
 
 def number_sentences(text: str, *, num_sentences: int, relation: str = "at least") -> bool:
     text = re.sub(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|vs|etc|e\.g|i\.e)\.", lambda m: m[0][:-1], text)
-    return _count(len([part for part in re.split(r"(?<=[.!?。！？])(?:[\"')\]]*\s+|$)|(?<=[。！？])", text) if _words(part)]), num_sentences, relation)
+    return _count(
+        len([part for part in re.split(r"(?<=[.!?。！？])(?:[\"')\]]*\s+|$)|(?<=[。！？])", text) if _words(part)]), num_sentences, relation
+    )
 
 
 def number_paragraphs(text: str, *, num_paragraphs: int) -> bool:
@@ -205,9 +213,9 @@ def instructions(case: Case, *, strict: bool = True) -> Verdict:
     without its first or last line and without stars (the "loose" reading of IFEval). A response that says nothing keeps none.
     """
     checks = _constraints(case.gold)
-    text = strip_thinking(case.response)[:200_000]
-    if not any(char.isalnum() for char in text):
-        return wrong("empty")
+    text, problem = body(case)
+    if problem or len(text) > 200_000:
+        return wrong(problem or "too long")
     lines = text.split("\n")
     versions = [text]
     if not strict:
@@ -216,4 +224,6 @@ def instructions(case: Case, *, strict: bool = True) -> Verdict:
     kept = Counter(name for name, check, arguments in checks for _ in [0] if any(check(version, **arguments) for version in versions))
     failed = [name for name, _, _ in checks if not kept[name]]
     score = sum(kept.values()) / len(checks)
-    return Verdict(not failed and score == 1.0, score, "all kept" if score == 1.0 else f"not kept: {', '.join(failed) or 'some'}", extracted=text[:200])
+    return Verdict(
+        not failed and score == 1.0, score, "all kept" if score == 1.0 else f"not kept: {', '.join(failed) or 'some'}", extracted=text[:200]
+    )

@@ -1,7 +1,6 @@
 """Every IFEval instruction: kept and broken; and what no response can earn."""
 
 import pytest
-
 from vlrl_rewards import verify
 from vlrl_rewards.instructions import CHECKS
 

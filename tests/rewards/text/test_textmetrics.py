@@ -5,7 +5,6 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from vlrl_rewards import textmetrics as metric
 from vlrl_rewards import verify
 

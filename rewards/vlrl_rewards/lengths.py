@@ -1,0 +1,122 @@
+"""Length rewards. Lengths are completion tokens (`len(rollout)`): prompt and prefix do not count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vlrl.registry import build, register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.nested import number
+
+
+def cosine(at: float, span: float, start: float, end: float) -> float:
+    """From `start` at 0 along half a cosine to `end` at `span`, constant beyond it."""
+    part = min(max(at / span, 0.0), 1.0)
+    return end + (start - end) * (1 + math.cos(math.pi * part)) / 2
+
+
+@register("cosine_length")
+@dataclass(frozen=True, kw_only=True)
+class CosineLength(Reward):
+    """r = cos(L; 0 -> Lmax: `right` ends) if correct, cos(L; `wrong` ends) if not, `exceed` for L >= Lmax.
+
+    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). Correctness is asked from the reward `of` (correct from `threshold` on), never
+    assumed; L beyond `max_tokens` does not climb again. Defaults are the paper's: right 2 -> 1, wrong -10 -> 0, exceeding -10.
+    Edge: a truncated rollout counts as exceeding. Units: tokens.
+    """
+
+    of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
+    max_tokens: int = 1024
+    right: tuple[float, float] = (2.0, 1.0)
+    wrong: tuple[float, float] = (-10.0, 0.0)
+    exceed: float = -10.0
+    threshold: float = 0.999
+
+    def __post_init__(self) -> None:
+        _positive("max_tokens", self.max_tokens)
+        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "cosine_length.of"))
+
+    def __call__(self, rollout: Rollout) -> float:
+        if rollout.truncated or len(rollout) >= self.max_tokens:
+            return self.exceed
+        ends = self.right if number(self._inner, rollout) >= self.threshold else self.wrong  # type: ignore[attr-defined]
+        return cosine(len(rollout), self.max_tokens, *ends)
+
+
+@register("length_budget")
+@dataclass(frozen=True, kw_only=True)
+class LengthBudget(Reward):
+    """exact: r = correct - alpha * |n_gold - n|; max: r = correct * clip(alpha * (n_gold - n) + delta, 0, 1). n_gold: `row.meta["tokens"]`, else `tokens`.
+
+    Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of the right length gets 0, the penalty is cut at
+    -1. Units: alpha is per token.
+    """
+
+    of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
+    mode: Literal["exact", "max"] = "exact"
+    tokens: int = 512
+    alpha: float = 0.0003
+    delta: float = 0.5
+
+    def __post_init__(self) -> None:
+        _positive("tokens", self.tokens)
+        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "length_budget.of"))
+
+    def __call__(self, rollout: Rollout) -> float:
+        spare = int(rollout.row.meta.get("tokens", self.tokens)) - len(rollout)
+        correct = number(self._inner, rollout)  # type: ignore[attr-defined]
+        if self.mode == "max":
+            return correct * min(max(self.alpha * spare + self.delta, 0.0), 1.0)
+        return max(correct - self.alpha * abs(spare), -1.0)
+
+
+@register("length_range")
+@dataclass(frozen=True, kw_only=True)
+class LengthRange(Reward):
+    """r = 0 if low <= L <= high, else -min(1, distance / high). Bounds: `row.meta["length"]` = [low, high], else the fields.
+
+    Paper: Prompt-based length control, arXiv:2308.12030 (rule reward; the scale is ours). Edge: a truncated rollout scores -1. Units: tokens.
+    """
+
+    low: int = 0
+    high: int = 1024
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high or self.high == 0:
+            raise ValueError(f"length_range: need 0 <= low <= high and high > 0, got low={self.low}, high={self.high}")
+
+    def __call__(self, rollout: Rollout) -> float:
+        low, high = rollout.row.meta.get("length", (self.low, self.high))
+        if rollout.truncated:
+            return -1.0
+        return -min(1.0, max(low - len(rollout), len(rollout) - high, 0) / high)
+
+
+@register("soft_overlong")
+@dataclass(frozen=True, kw_only=True)
+class SoftOverlong(Reward):
+    """r = 0 for L <= Lmax - cache; (Lmax - cache - L) / cache up to Lmax; -1 beyond.
+
+    Paper: DAPO, arXiv:2503.14476, eq. 13. Edge: a rollout cut off by the sampler scores -1. Units: tokens.
+    """
+
+    max_tokens: int = 1024
+    cache: int = 256
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cache <= self.max_tokens:
+            raise ValueError(f"soft_overlong: need 0 < cache <= max_tokens, got cache={self.cache}, max_tokens={self.max_tokens}")
+
+    def __call__(self, rollout: Rollout) -> float:
+        if rollout.truncated:
+            return -1.0
+        return max(-1.0, min(0.0, (self.max_tokens - self.cache - len(rollout)) / self.cache))
+
+
+def _positive(name: str, value: int) -> None:
+    if value <= 0:
+        raise ValueError(f"{name}: must be positive, got {value}")

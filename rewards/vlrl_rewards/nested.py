@@ -1,0 +1,47 @@
+"""Rewards inside rewards: building them, and asking them for numbers."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from vlrl.registry import build
+from vlrl.stages import Reward
+from vlrl.types import Group, Rollout
+
+
+def build_parts(specs: Mapping[str, Any], where: str) -> dict[str, Reward]:
+    """A named map of rewards. Raises ConfigError, ValueError where it is empty."""
+    if not specs:
+        raise ValueError(f"{where}: needs at least one reward")
+    return {slot: spec if isinstance(spec, Reward) else build(Reward, spec, f"{where}.{slot}") for slot, spec in specs.items()}
+
+
+def _plain(value: Any, reward: Reward) -> float:
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise TypeError(f"the reward {reward.name!r} answers later (it is remote): it cannot stand inside another reward, give it a slot of its own")
+    if not math.isfinite(value):
+        raise ValueError(f"the reward {reward.name!r} gave {value!r}")
+    return float(value)
+
+
+def number(reward: Reward, rollout: Rollout) -> float:
+    """The score of one rollout. Raises TypeError if the reward is remote."""
+    return _plain(reward(rollout), reward)
+
+
+def numbers(reward: Reward, group: Group) -> list[float]:
+    """The scores of a group. Raises TypeError if the reward is remote."""
+    scores = reward.score(group)
+    if inspect.isawaitable(scores):
+        return [_plain(scores, reward)]
+    return [_plain(score, reward) for score in scores]
+
+
+def note(rollout: Rollout, slot: str, value: float) -> None:
+    """Keep a raw part of a combined score with the rollout, for the log."""
+    rollout.info.setdefault("parts", {})[slot] = value

@@ -1,0 +1,170 @@
+"""Rewards that are a verifier's verdict on the rollout: the same code that evaluation and audits run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.verdict import Verdict
+from vlrl_rewards.verification import load, verify
+
+
+def judged(rollout: Rollout, kind: str, options: Mapping[str, Any], binary: bool) -> float:
+    """The score of a verdict (1 or 0 if `binary`), which is kept in `rollout.info["verdict"]`."""
+    verdict: Verdict = verify(rollout.answer, rollout.text, kind, rollout.row.choices, **options)
+    rollout.info["verdict"] = {"kind": kind, "reason": verdict.reason, "extracted": verdict.extracted, "route": verdict.route}
+    return float(verdict.correct) if binary else verdict.score
+
+
+@register("verify")
+@dataclass(frozen=True, kw_only=True)
+class Verified(Reward):
+    """r = verify(gold, response, kind).score, in [0, 1]; with `binary` 1 for a correct verdict and 0 for any other.
+
+    Paper: vlrl original (one verifier for training and evaluation). kind "auto": the row's own `meta["kind"]` (with `meta["options"]`), else inferred
+    from its answer and choices. Edge: a broken gold answer raises ValueError.
+    """
+
+    verifier: str = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    binary: bool = False
+
+    def __post_init__(self) -> None:
+        load(self.verifier)
+
+    def __call__(self, rollout: Rollout) -> float:
+        meta = rollout.row.meta
+        kind, options = self.verifier, dict(self.options)
+        if kind == "auto" and meta.get("kind"):
+            kind, options = str(meta["kind"]), {**meta.get("options", {}), **options}
+        return judged(rollout, kind, options, self.binary)
+
+
+@register("math")
+@dataclass(frozen=True, kw_only=True)
+class Math(Reward):
+    """r = 1 if the last committed answer equals the gold answer mathematically, else 0.
+
+    Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: exact arithmetic first, math-verify in killable workers behind it.
+    Edge: thinking is never read; several answers, a refusal, a hedge: 0. An empty gold answer raises ValueError.
+    """
+
+    def __call__(self, rollout: Rollout) -> float:
+        return judged(rollout, "math", {}, True)
+
+
+@register("numeric")
+@dataclass(frozen=True, kw_only=True)
+class Numeric(Reward):
+    """r = 1 if |answer - gold| <= max(abs_tol, rel_tol * |gold|), else 0; units convert, "12%" is 0.12.
+
+    Paper: vlrl original. Defaults are exact. Edge: no number, several answers, conflicting units: 0. A gold that is no number raises ValueError.
+    """
+
+    rel_tol: float = 0.0
+    abs_tol: float = 0.0
+    unit: str = ""
+
+    def __call__(self, rollout: Rollout) -> float:
+        if not any(char.isdigit() for char in str(rollout.answer)):
+            raise ValueError(f"row {rollout.row.id!r}: the gold answer {rollout.answer!r} is not a number; use the reward 'math' or 'exact'")
+        return judged(rollout, "numeric", {"rel_tol": self.rel_tol, "abs_tol": self.abs_tol, "unit": self.unit}, True)
+
+
+@register("mcq")
+@dataclass(frozen=True, kw_only=True)
+class Mcq(Reward):
+    """r = 1 if the answer names exactly the gold option (letter or words) of `row.choices`, else 0.
+
+    Paper: Med-RLVR, arXiv:2502.19655 (option match). Deviations: every written form; naming several options scores 0.
+    Edge: a gold answer that is none of the choices raises ValueError.
+    """
+
+    def __call__(self, rollout: Rollout) -> float:
+        return judged(rollout, "mcq", {}, True)
+
+
+@register("yes_no")
+@dataclass(frozen=True, kw_only=True)
+class YesNo(Reward):
+    """r = 1 if the answer says yes (true) where the gold does, or no where it does; else 0, also for both and neither.
+
+    Paper: vlrl original. Edge: "I do not know" says neither. A gold answer that is neither raises ValueError.
+    """
+
+    def __call__(self, rollout: Rollout) -> float:
+        return judged(rollout, "yes_no", {}, True)
+
+
+@register("text")
+@dataclass(frozen=True, kw_only=True)
+class Text(Reward):
+    """r = 1 if the answer has the words of the gold (or of one of a list of golds), else 0; case, punctuation and articles do not count.
+
+    Paper: SQuAD exact match, arXiv:1606.05250, sec. 6.1. Edge: empty, several answers, refusals: 0. An empty gold raises ValueError.
+    """
+
+    case_sensitive: bool = False
+
+    def __call__(self, rollout: Rollout) -> float:
+        return judged(rollout, "text", {"case_sensitive": self.case_sensitive}, True)
+
+
+@register("text_metric")
+@dataclass(frozen=True, kw_only=True)
+class TextMetric(Reward):
+    """r = metric(answer, gold) in [0, 1]: token F1, ROUGE F1, BLEU, chrF2, ANLS, 1 - WER or 1 - CER (cut at 0); the best of several golds.
+
+    Paper: MT-R1-Zero (BLEU as reward), arXiv:2504.10160; Video-R1 (ROUGE, WER), arXiv:2503.21776. Deviations: metrics as published, unscaled.
+    Edge: empty answer, several answer blocks, refusals: 0. An empty gold raises ValueError.
+    """
+
+    metric: Literal["f1", "rouge1", "rouge2", "rougeL", "bleu", "chrf", "anls", "wer", "cer"] = "f1"
+
+    def __call__(self, rollout: Rollout) -> float:
+        return judged(rollout, self.metric, {}, False)
+
+
+@register("items")
+@dataclass(frozen=True, kw_only=True)
+class Items(Reward):
+    """r = F1 of list items, of JSON leaves or of table cells, or nDCG of a ranking: structured answers with partial credit.
+
+    Paper: Reasoning-Table, arXiv:2506.01710 (order-free lists); nDCG: Burges et al. 2005. Edge: items given twice cost precision; no structure: 0.
+    """
+
+    form: Literal["list", "json", "table", "ranking"] = "list"
+
+    def __call__(self, rollout: Rollout) -> float:
+        return judged(rollout, self.form, {}, False)
+
+
+@register("instructions")
+@dataclass(frozen=True, kw_only=True)
+class Instructions(Reward):
+    """r = share of the row's checkable instructions that the visible response keeps (1 only for all of them if `all_or_nothing`).
+
+    Paper: IFEval, arXiv:2311.07911; as a reward: VerIF, arXiv:2506.09942 (its rule part). Edge: an empty response keeps none.
+    """
+
+    all_or_nothing: bool = False
+
+    def __call__(self, rollout: Rollout) -> float:
+        return judged(rollout, "instructions", {}, self.all_or_nothing)
+
+
+@register("brier")
+@dataclass(frozen=True, kw_only=True)
+class Brier(Reward):
+    """r = -(p - y)^2 for the stated probability p of the outcome y in {0, 1}; -1 without a probability.
+
+    Paper: Outcome-based RL to predict the future, arXiv:2505.17989 (Brier reward). Edge: "70%" is 0.7; anything outside [0, 1] is no probability.
+    """
+
+    def __call__(self, rollout: Rollout) -> float:
+        verdict = verify(rollout.answer, rollout.text, "brier")
+        return verdict.score - 1.0 if verdict.route else -1.0

@@ -1,0 +1,121 @@
+"""Length rewards and combinations, by hand."""
+
+import math
+
+import pytest
+
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Reward
+from vlrl.types import Group
+
+RIGHT, WRONG = "<answer>4</answer>", "<answer>5</answer>"
+
+
+def score(spec, rollout):
+    return build(Reward, spec)(rollout)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "finish", "expected"),
+    [
+        (RIGHT, 1, "stop", 1 + (1 + math.cos(math.pi / 100)) / 2),
+        (RIGHT, 50, "stop", 1.5),
+        (WRONG, 50, "stop", -5.0),
+        (WRONG, 1, "stop", -10 * (1 + math.cos(math.pi / 100)) / 2),
+        (RIGHT, 100, "stop", -10.0),
+        (RIGHT, 250, "stop", -10.0),
+        (RIGHT, 50, "length", -10.0),
+    ],
+)
+def test_cosine_length(rollout, text, tokens, finish, expected):
+    spec = {"name": "cosine_length", "of": {"name": "math"}, "max_tokens": 100}
+    assert score(spec, rollout("4", text, ids=tokens, finish=finish)) == pytest.approx(expected)
+
+
+def test_length_budget(rollout):
+    exact = {"name": "length_budget", "tokens": 100, "alpha": 0.001}
+    assert score(exact, rollout("4", RIGHT, ids=150)) == pytest.approx(0.95)
+    assert score(exact, rollout("4", WRONG, ids=50)) == pytest.approx(-0.05)
+    assert score(exact, rollout("4", WRONG, ids=50, meta={"tokens": 50})) == 0.0
+    assert score(exact, rollout("4", WRONG, ids=9000)) == -1.0
+    at_most = {**exact, "mode": "max", "alpha": 0.01}
+    assert score(at_most, rollout("4", RIGHT, ids=120)) == pytest.approx(0.3)
+    assert score(at_most, rollout("4", RIGHT, ids=10)) == 1.0
+    assert score(at_most, rollout("4", WRONG, ids=10)) == 0.0
+
+
+def test_length_range_and_soft_overlong(rollout):
+    bounds = {"name": "length_range", "low": 10, "high": 20}
+    assert [score(bounds, rollout("4", "x", ids=n)) for n in (10, 20, 5, 25, 90)] == [0, 0, -0.25, -0.25, -1]
+    assert score(bounds, rollout("4", "x", ids=15, finish="length")) == -1
+    soft = {"name": "soft_overlong", "max_tokens": 100, "cache": 20}
+    assert [score(soft, rollout("4", "x", ids=n)) for n in (80, 90, 100, 200)] == [0, -0.5, -1, -1]
+    for broken in ({**soft, "cache": 0}, {"name": "length_range", "low": 5, "high": 1}, {"name": "cosine_length", "max_tokens": 0}):
+        with pytest.raises(ConfigError):
+            build(Reward, broken)
+
+
+PARTS = {"format": {"name": "tag_format"}, "accuracy": {"name": "math", "weight": 2.0}}
+FORMED = "<think>a</think><answer>4</answer>"
+
+
+def test_sum_product_gate(rollout):
+    total = {"name": "weighted_sum", "parts": PARTS}
+    made = rollout("4", FORMED)
+    assert score(total, made) == 3.0 and made.info["parts"] == {"format": 1.0, "accuracy": 1.0}
+    assert score({**total, "average": True}, rollout("4", RIGHT)) == pytest.approx(2 / 3)
+    assert score({"name": "product", "parts": PARTS}, rollout("4", RIGHT)) == 0.0
+    assert score({"name": "product", "parts": PARTS}, made) == 1.0
+    gate = {"name": "gated", "parts": PARTS, "otherwise": -1.0}
+    shut = rollout("4", RIGHT)
+    assert score(gate, shut) == -1.0 and shut.info["parts"] == {"format": 0.0}
+    assert score(gate, made) == 1.0
+    assert score(gate, rollout("5", FORMED)) == 0.0
+
+
+def test_product_of_two_negatives_is_not_positive(rollout):
+    parts = {"a": {"name": "repetition"}, "b": {"name": "brier"}}
+    assert score({"name": "product", "parts": parts}, rollout(1, "")) == 0.0
+
+
+def group_of(rollout, *texts):
+    rollouts = [rollout("4", text) for text in texts]
+    return Group(rollouts[0].prompt, rollouts)
+
+
+def test_lexicographic(rollout):
+    group = group_of(rollout, FORMED, RIGHT, WRONG, RIGHT)
+    spec = {"name": "lexicographic", "parts": {"accuracy": {"name": "math"}, "format": {"name": "tag_format"}}}
+    assert build(Reward, spec).score(group) == pytest.approx([1.0, 0.5, 0.0, 0.5])
+    assert build(Reward, spec).score(group_of(rollout, RIGHT)) == [0.5]
+
+
+def test_normalised_sum(rollout):
+    group = group_of(rollout, FORMED, RIGHT, WRONG, WRONG)
+    spec = {"name": "normalised_sum", "eps": 0.0, "parts": {"accuracy": {"name": "math"}, "format": {"name": "tag_format"}}}
+    third = math.sqrt(3)
+    assert build(Reward, spec).score(group) == pytest.approx([1 + third, 1 - 1 / third, -1 - 1 / third, -1 - 1 / third])
+    assert build(Reward, spec).score(group_of(rollout, RIGHT, RIGHT)) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{RIGHT}<confidence>0.8</confidence>", 1 - 0.04),
+        (f"{WRONG}<confidence>0.8</confidence>", -0.64),
+        (f"{WRONG}<confidence>0%</confidence>", 0.0),
+        (RIGHT, -1.0),
+        (f"{RIGHT}<confidence>2</confidence>", -1.0),
+        (f"{WRONG}<confidence>0</confidence><confidence>1</confidence>", -1.0),
+        (f"<think>{RIGHT}<confidence>1</confidence></think>", -1.0),
+    ],
+)
+def test_calibrated(rollout, text, expected):
+    assert score({"name": "calibrated", "parts": {"accuracy": {"name": "math"}}}, rollout("4", text)) == pytest.approx(expected)
+
+
+def test_empty_parts_and_unknown_parts():
+    with pytest.raises(ConfigError, match="at least one"):
+        build(Reward, {"name": "weighted_sum", "parts": {}})
+    with pytest.raises(ConfigError, match="matth"):
+        build(Reward, {"name": "product", "parts": {"a": {"name": "matth"}}})
