@@ -87,10 +87,10 @@ def processed(policy: Policy, prompt: Prompt) -> dict[str, Any]:
     """What the model's own processor makes of the whole prompt at once."""
     media: dict[str, Any] = {}
     if prompt.images:
-        media["images"] = policy.family.batch_of_images([image.load().convert("RGB") for image in prompt.images])
+        media["images"] = policy.family.batched([image.load().convert("RGB") for image in prompt.images])
     if prompt.videos:
         clips = [video.load() for video in prompt.videos]
-        media["videos"] = [torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2) for clip in clips]
+        media["videos"] = policy.family.batched([torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2) for clip in clips])
         media["video_metadata"] = [VideoMetadata(total_num_frames=len(c), fps=c.fps, frames_indices=list(range(len(c)))) for c in clips]
         media["do_sample_frames"] = False
     return dict(policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media))

@@ -11,7 +11,7 @@ from vlrl.methods.field.entropy import Entropy
 from vlrl.policy import Family
 from vlrl.registry import get, names
 
-VIDEO = {"qwen2_5_vl"}
+VIDEO = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "llava_onevision"}
 CASES = [(name, modality) for name in names(Family) for modality in PROMPTS
          if modality == "text" or (get(Family, name).sees and (modality != "video" or name in VIDEO))]  # fmt: skip
 
@@ -67,8 +67,18 @@ def test_ids_and_types_are_the_processors_own(policies, name: str, modality: str
         assert encoded.types == own["mm_token_type_ids"][0].tolist()
     for name_, value in own.items():
         parts = [feature.tensors[name_] for feature in encoded.features if name_ in feature.tensors]
-        if parts and isinstance(value, torch.Tensor) and value.shape[1:] == parts[0].shape[1:]:
+        if parts and name_.startswith("pixel_values") and value.shape[1:] == parts[0].shape[1:]:
             torch.testing.assert_close(torch.cat(parts), value)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_other_text_models(kind: str) -> None:
+    policy = policy_of("text", tiny={"kind": kind})
+    batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
+    logp = policy.forward(batch)["logp"]
+    for b, rollout in enumerate(batch.rollouts):
+        wanted = plain_logp(policy, rollout) * batch.loss_mask_BT[b, : len(rollout)]
+        torch.testing.assert_close(logp[b, : len(rollout)], wanted, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", names(Family))

@@ -77,7 +77,7 @@ def test_spaces_units_and_prefix(policy: Policy) -> None:
 
 
 def test_markers_that_do_not_fit_are_refused(policy: Policy) -> None:
-    with pytest.raises(ValueError, match="'<\\|image_pad\\|> here'.* 0 images, but 1 places"):
+    with pytest.raises(ValueError, match=r"'<\|image_pad\|> here'.* 0 images, but 1 places"):
         policy.encode(ask("<|image_pad|> here"))
     with pytest.raises(ValueError, match="reads no images"):
         policy_of("text").encode(PROMPTS["image"])
@@ -142,5 +142,5 @@ def test_scores_by_hand(chunk: int) -> None:
 
 @pytest.mark.parametrize("bad", [{"name": "text"}, {"name": "text", "tiny": {"kind": "gpt9"}}, {"name": "text", "tiny": {"hiden": 3}}])
 def test_config_mistakes_are_named(bad: dict) -> None:
-    with pytest.raises(ConfigError, match="policy|family"):
+    with pytest.raises(ConfigError, match=r"policy|family"):
         Policy(build(Family, bad))

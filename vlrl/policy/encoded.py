@@ -23,10 +23,11 @@ class Features:
     """One picture or video, processed: what the vision tower reads, and the tokens that stand for it in a prompt."""
 
     key: str
-    kind: str  # "image" | "video"
-    ids: list[int]  # the placeholder token written out (pads, and the separators or timestamps a family puts between them)
+    kind: str  # "image" | "video": what the model takes it for
+    text: str  # the placeholder written out: slots for vision embeddings, and the separators or timestamps a family puts between them
     tensors: dict[str, Tensor]  # the processor's own names: pixel_values, image_grid_thw, ...
     space: Space
+    slots: int  # how many tokens of `text` are replaced by vision embeddings
 
     @property
     def nbytes(self) -> int:

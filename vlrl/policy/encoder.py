@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from vlrl.policy.encoded import LRU, Encoded, Features
 from vlrl.policy.family import Family, base
 from vlrl.types import Media, Prompt, Space
+
+KINDS = {"image": 1, "video": 2}
 
 
 class Encoder:
@@ -49,7 +52,8 @@ class Encoder:
 
         Raises ValueError (with the row's id) if the media do not fit the markers in the text.
         """
-        features = {media.key: self._features.get(media.key, lambda media=media: self._process(media)) for media in (*prompt.images, *prompt.videos)}
+        alone = len(prompt.images) == 1 or not self.family.minds_company
+        features = {media.key: self._look_up(media, alone) for media in (*prompt.images, *prompt.videos)}
 
         def make() -> tuple:
             ids, types, order = self._tokens(prompt, features)
@@ -70,10 +74,15 @@ class Encoder:
         text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **prompt.options)
         return text + prompt.prefix
 
-    def _process(self, media: Media) -> Features:
-        self.counters["decoded"] += 1
-        self.counters["processed"] += 1
-        return self.family.process(self.processor, media)
+    def _look_up(self, media: Media, alone: bool = True) -> Features:
+        key = media.key if alone else f"{media.key}/company"
+
+        def make() -> Features:
+            self.counters["decoded"] += 1
+            self.counters["processed"] += 1
+            return replace(self.family.process(self.processor, media, alone), key=key)
+
+        return self._features.get(key, make)
 
     def _tokens(self, prompt: Prompt, features: dict[str, Features]) -> tuple[list[int], list[int], tuple[Media, ...]]:
         text = self.render(prompt)
@@ -85,23 +94,22 @@ class Encoder:
                 raise ValueError(
                     f"row {prompt.row.id!r}: {len(queues[kind])} {kind}s, but {pieces.count(token)} places for them ({token}) in the prompt"
                 )
-        ids: list[int] = []
-        types: list[int] = []
-        order: list[Media] = []
+        order = [queues[kind_of[piece]].pop(0) for piece in pieces if piece in kind_of]
+        waiting = iter(order)
+        text = "".join(features[next(waiting).key].text if piece in kind_of else piece for piece in pieces)
         lead = self.tokenizer("").input_ids
-        if lead and not text.startswith(self.tokenizer.decode(lead)):
-            ids, types = list(lead), [0] * len(lead)
-        for piece in pieces:
-            if piece in kind_of:
-                order.append(queues[kind_of[piece]].pop(0))
-                new = features[order[-1].key]
-                ids += new.ids
-                types += self.family.types(self.processor, new)
-            elif piece:
-                new_ids = self.tokenizer(piece, add_special_tokens=False).input_ids
-                ids += new_ids
-                types += [0] * len(new_ids)
-        return ids, types, tuple(order)
+        lead = lead if lead and not text.startswith(self.tokenizer.decode(lead)) else []
+        ids = [*lead, *self.tokenizer(text, add_special_tokens=False).input_ids]
+        return ids, self._types(prompt, ids, [features[m.key] for m in order]), tuple(order)
+
+    def _types(self, prompt: Prompt, ids: Sequence[int], shown: Sequence[Features]) -> list[int]:
+        """Per token 0 (text), 1 (a slot of a picture) or 2 (of a video)."""
+        slots = {self.tokenizer.convert_tokens_to_ids(self.family.slot(f.kind)) for f in shown}
+        kinds = [KINDS[f.kind] for f in shown for _ in range(f.slots)]
+        if sum(i in slots for i in ids) != len(kinds):
+            raise ValueError(f"row {prompt.row.id!r}: the prompt's text holds tokens that stand for media")
+        waiting = iter(kinds)
+        return [next(waiting) if i in slots else 0 for i in ids]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion ids, special tokens left out."""

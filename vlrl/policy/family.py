@@ -41,6 +41,7 @@ class Family(Stage):
     home: ClassVar[str] = "vlrl.policy.families"
     packs: ClassVar[bool] = True  # False: packing cannot hold for this family, the padded layout is used, with a warning
     sees: ClassVar[bool] = True  # has a vision tower
+    minds_company: ClassVar[bool] = False  # True: a picture is processed differently where its prompt shows several
     model: str = ""
     revision: str = "main"
     tiny: Tiny | None = None
@@ -81,24 +82,24 @@ class Family(Stage):
     # --- prompts --------------------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def process(self, processor: Any, medium: Media) -> Features:
-        """Decode and process one picture or video."""
+    def process(self, processor: Any, medium: Media, alone: bool = True) -> Features:
+        """Decode and process one picture or video; `alone` says that its prompt shows no other picture."""
 
     def placeholders(self, processor: Any) -> dict[str, str]:
         """The text that the chat template writes for a medium, by kind; `process` says which ids it becomes."""
         return {}
 
-    def batch_of_images(self, images: list[Any]) -> list[Any]:
-        """The pictures of one prompt as the processor takes them."""
+    def batched(self, images: list[Any]) -> list[Any]:
+        """The pictures (or videos) of one prompt as the processor takes them."""
         return images
 
     def forbidden(self, processor: Any) -> set[int]:
         """Ids that may never be sampled: they stand for media."""
         return set()
 
-    def types(self, processor: Any, features: Features) -> list[int]:
-        """Per token of `features.ids`: 1 or 2 where it is replaced by what the vision tower saw (picture, video), 0 where it is text."""
-        return [0] * len(features.ids)
+    def slot(self, kind: str) -> str:
+        """The token that one vision embedding of a medium that the model takes for `kind` replaces."""
+        return ""
 
     def positions(self, model: nn.Module, ids: list[int], types: list[int], features: Sequence[Features]) -> tuple[Tensor, int]:
         """Rotary positions of a prompt, (L,) or (A, L), and the position of the first completion token (then + 1 per token)."""
@@ -113,10 +114,12 @@ class Family(Stage):
     def masks(self, model: nn.Module, layout: Layout) -> Any:
         """What `hidden` takes as `mask` for these rows."""
         text = base(model).config.get_text_config()
-        table: dict[str, Tensor | None] = {"full_attention": may_attend(layout.order_RL, layout.segment_RL) if layout.branches else None}
-        if "sliding_attention" in (getattr(text, "layer_types", None) or ()):
-            table["sliding_attention"] = may_attend(layout.order_RL, layout.segment_RL, text.sliding_window)
-        return table
+        kinds = getattr(text, "layer_types", None)
+        full = may_attend(layout.order_RL, layout.segment_RL) if layout.branches else None
+        if kinds is None:  # such models take a single mask
+            return full
+        windowed = {"sliding_attention": may_attend(layout.order_RL, layout.segment_RL, text.sliding_window)} if "sliding_attention" in kinds else {}
+        return {"full_attention": full, **windowed}
 
     def hidden(self, model: nn.Module, ids_BL: Tensor, positions: Tensor, mask: Any = None, seen: Sequence[Seen] = (), kinds: Sequence[str] = (),
                **kwargs: Any) -> tuple[Tensor, Any]:  # fmt: skip
@@ -126,12 +129,14 @@ class Family(Stage):
         the rows, row by row in order, `kinds` their kinds: one entry for each time a picture stands in `ids_BL`.
         """
         if seen:
-            kwargs["mm_encoder_outputs"] = {kind: self.outputs([s for s, k in zip(seen, kinds) if k == kind]) for kind in sorted(set(kinds))}
+            kwargs["mm_encoder_outputs"] = {
+                kind: self.outputs(model, kind, [s for s, k in zip(seen, kinds) if k == kind]) for kind in sorted(set(kinds))
+            }
         kwargs.setdefault("use_cache", kwargs.get("past_key_values") is not None)
         out = base(model).model(input_ids=ids_BL, position_ids=positions, attention_mask=mask, **kwargs)
         return out.last_hidden_state, out.past_key_values
 
-    def outputs(self, seen: Sequence[Seen]) -> Any:
+    def outputs(self, model: nn.Module, kind: str, seen: Sequence[Seen]) -> Any:
         """Media as the model's own forward takes them when they are computed already."""
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 

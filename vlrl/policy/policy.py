@@ -117,7 +117,7 @@ class Policy(Encoder):
     def _spare(self) -> list[Features]:
         from vlrl.policy.spare import BLANKS
 
-        return [self._features.get(blank.key, lambda blank=blank: self.family.process(self.processor, blank)) for blank in BLANKS]
+        return [self._look_up(blank) for blank in BLANKS]
 
     # --- the reference --------------------------------------------------------------------------------------------------------------
 

@@ -14,17 +14,18 @@ from vlrl.policy.encoded import Features, Seen
 from vlrl.policy.family import DTYPES, Family, base
 from vlrl.types import Media, Space
 
-INDEX = {"image": 1, "video": 2}
-
 
 @dataclass(frozen=True, kw_only=True)
 class VisionFamily(Family):
     """A model that `AutoModelForImageTextToText` loads, with a processor that writes the placeholders out."""
 
     units: ClassVar[Literal["seen", "original", "unit", "per_mille"]] = "seen"
-    image_token: ClassVar[str] = ""
+    image_token: ClassVar[str] = ""  # what the chat template writes for a picture
     video_token: ClassVar[str] = ""
-    special: ClassVar[tuple[str, ...]] = ()  # tokens that only a prompt may hold
+    slot_token: ClassVar[str] = ""  # what the placeholder becomes, once per vision embedding; "" means the placeholder itself
+    special: ClassVar[tuple[str, ...]] = ()  # further tokens that only a prompt may hold
+    inputs: ClassVar[dict[str, tuple[str, ...]]] = {"image": ("pixel_values",)}  # what the tower reads, by kind
+    place_inputs: ClassVar[tuple[str, ...]] = ()  # what `positions` reads besides
 
     def load(self) -> tuple[Any, Any]:
         from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -48,22 +49,21 @@ class VisionFamily(Family):
     def placeholders(self, processor: Any) -> dict[str, str]:
         return {kind: token for kind, token in (("image", self.image_token), ("video", self.video_token)) if token}
 
+    def slot(self, kind: str) -> str:
+        """The token that one vision embedding of a medium that the model takes for `kind` replaces."""
+        return self.slot_token or (self.image_token if kind == "image" else self.video_token)
+
     def forbidden(self, processor: Any) -> set[int]:
         vocabulary = processor.tokenizer.get_vocab()
-        return {vocabulary[token] for token in {self.image_token, self.video_token, *self.special} if token in vocabulary}
+        return {vocabulary[token] for token in {self.image_token, self.video_token, self.slot_token, *self.special} if token in vocabulary}
 
-    def types(self, processor: Any, features: Features) -> list[int]:
-        token = self.image_token if features.kind == "image" else self.video_token
-        pad = processor.tokenizer.convert_tokens_to_ids(token)
-        return [INDEX[features.kind] * (i == pad) for i in features.ids]
+    def process(self, processor: Any, medium: Media, alone: bool = True) -> Features:
+        return self.picture(processor, medium, alone) if medium.kind == "image" else self.video(processor, medium)
 
-    def process(self, processor: Any, medium: Media) -> Features:
-        return self.picture(processor, medium) if medium.kind == "image" else self.video(processor, medium)
-
-    def picture(self, processor: Any, medium: Media) -> Features:
-        """One picture through the processor."""
+    def picture(self, processor: Any, medium: Media, alone: bool) -> Features:
+        """One picture through the processor; `alone` says that its prompt shows no other."""
         image = medium.load().convert("RGB")  # type: ignore[union-attr]
-        out = processor(text=[self.image_token], images=self.batch_of_images([image]), add_special_tokens=False, return_tensors="pt")
+        out = processor(text=[self.image_token], images=self.batched([image]), add_special_tokens=False, return_tensors="pt")
         return self.features(processor, medium, out, image.size)
 
     def video(self, processor: Any, medium: Media) -> Features:
@@ -73,34 +73,52 @@ class VisionFamily(Family):
         clip = medium.load()
         frames_TCHW = torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2)  # type: ignore[union-attr]
         count, _, height, width = frames_TCHW.shape
-        metadata = VideoMetadata(total_num_frames=count, fps=clip.fps, width=width, height=height, frames_indices=list(range(count)))  # type: ignore[union-attr]
-        out = processor(text=[self.video_token], videos=[frames_TCHW], video_metadata=[metadata], do_sample_frames=False, add_special_tokens=False,
-                        return_tensors="pt")  # fmt: skip
+        places = list(range(count))
+        metadata = VideoMetadata(total_num_frames=count, fps=clip.fps, width=width, height=height, frames_indices=places)  # type: ignore[union-attr]
+        frames = {"videos": self.batched([frames_TCHW]), "video_metadata": [metadata], "do_sample_frames": False}
+        out = processor(text=[self.video_token], **frames, add_special_tokens=False, return_tensors="pt")
         return self.features(processor, medium, out, (width, height))
 
     def features(self, processor: Any, medium: Media, out: Any, original: tuple[int, int]) -> Features:
         """The processor's answer, as `Features`."""
-        ids = out["input_ids"][0].tolist()
-        text = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"}
-        tensors = {name: torch.as_tensor(value) for name, value in out.items() if name not in text}
-        return Features(medium.key, medium.kind, ids, tensors, Space(original, self.seen_size(processor, tensors, medium.kind), self.units))
+        ids, kind = out["input_ids"][0].tolist(), self.model_kind(medium)
+        tensors = {name: torch.as_tensor(value) for name, value in out.items() if name in self.inputs[kind] or name in self.place_inputs}
+        space = Space(original, self.seen_size(processor, tensors, kind, original), self.units)
+        slots = ids.count(processor.tokenizer.convert_tokens_to_ids(self.slot(kind)))
+        return Features(medium.key, kind, processor.tokenizer.decode(ids), tensors, space, slots)
+
+    def model_kind(self, medium: Media) -> str:
+        """What the model takes a medium for: some read a video as pictures."""
+        return medium.kind
 
     @abstractmethod
-    def seen_size(self, processor: Any, tensors: dict[str, Tensor], kind: str) -> tuple[int, int]:
+    def seen_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
         """(width, height) of a medium after the resize."""
 
     def look(self, model: nn.Module, features: Sequence[Features]) -> list[Seen]:
         core, device = base(model).model, next(model.parameters()).device
         out: dict[int, Seen] = {}
-        for kind in ("image", "video"):
-            places = [i for i, f in enumerate(features) if f.kind == kind]
-            if places:
-                names = features[places[0]].tensors
-                batch = {name: torch.cat([features[i].tensors[name] for i in places]).to(device) for name in names if name != "second_per_grid_ts"}
-                method = core.get_image_features if kind == "image" else core.get_video_features
-                out.update(zip(places, self.split(method(**batch, return_dict=True), [features[i] for i in places])))
+        alike: dict[tuple, list[int]] = {}
+        for i, f in enumerate(features):  # one pass of the tower for all media whose tensors can stand in one batch
+            alike.setdefault((f.kind, *(f.tensors[name].shape[1:] for name in self.inputs[f.kind])), []).append(i)
+        for (kind, *_), places in alike.items():
+            batch = {name: torch.cat([features[i].tensors[name] for i in places]).to(device) for name in self.inputs[kind]}
+            method = core.get_image_features if kind == "image" else core.get_video_features
+            output = method(**batch, **self.tower_options(kind, len(places)), return_dict=True)
+            counts = [features[i].slots for i in places]
+            embeds, deep = (
+                joined(output.pooler_output).split(counts),
+                [joined(layer).split(counts) for layer in getattr(output, "deepstack_features", ())],
+            )
+            out.update((i, Seen(embeds[k], tuple(layer[k] for layer in deep))) for k, i in enumerate(places))
         return [out[i] for i in range(len(features))]
 
-    def split(self, output: Any, features: Sequence[Features]) -> list[Seen]:
-        """The tower's output, medium by medium."""
-        return [Seen(embeds_NH) for embeds_NH in output.pooler_output]
+    def tower_options(self, kind: str, count: int) -> dict[str, Any]:
+        """Further arguments of the tower for `count` media."""
+        return {}
+
+
+def joined(output: Any) -> Tensor:
+    """A tower's output, a tensor or a sequence of them, as (all embeddings, H)."""
+    parts = [output] if isinstance(output, Tensor) else output
+    return torch.cat([part.reshape(-1, part.shape[-1]) for part in parts])

@@ -27,8 +27,12 @@ class QwenVL(VisionFamily):
     image_token: ClassVar[str] = "<|image_pad|>"
     video_token: ClassVar[str] = "<|video_pad|>"
     special: ClassVar[tuple[str, ...]] = SPECIAL[9:]
+    inputs: ClassVar[dict[str, tuple[str, ...]]] = {
+        "image": ("pixel_values", "image_grid_thw"), "video": ("pixel_values_videos", "video_grid_thw"),
+    }  # fmt: skip
+    place_inputs: ClassVar[tuple[str, ...]] = ("second_per_grid_ts",)
 
-    def seen_size(self, processor: Any, tensors: dict[str, Tensor], kind: str) -> tuple[int, int]:
+    def seen_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
         _, height, width = tensors[f"{kind}_grid_thw"][0].tolist()
         patch = processor.image_processor.patch_size
         return width * patch, height * patch

@@ -38,5 +38,5 @@ class Text(Family):
         config = AutoConfig.for_model(kind, **tiny.text(tokenizer), head_dim=tiny.hidden // tiny.heads)
         return AutoModelForCausalLM.from_config(config, attn_implementation=self.kernel), tokenizer
 
-    def process(self, processor: Any, medium: Media) -> Features:
+    def process(self, processor: Any, medium: Media, alone: bool = True) -> Features:
         raise ConfigError(f"policy: {self.name!r} reads no {medium.kind}s; use a vision family, or rows without media")

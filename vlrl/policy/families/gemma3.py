@@ -1,0 +1,70 @@
+"""Gemma 3: SigLIP pictures of a fixed number of tokens that see each other in both directions; five sliding-window layers to each full one.
+
+Source: Gemma 3 technical report, arXiv:2503.19786, sec. 2 (local : global layers 5 : 1; 256 soft tokens per picture).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vlrl.policy.encoded import Seen
+from vlrl.policy.families._vision import VisionFamily
+from vlrl.policy.family import base
+from vlrl.policy.packing import Layout, may_attend, pictures
+from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
+from vlrl.registry import register
+
+NAMES = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+MARKS = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>")
+
+
+@register("gemma3")
+@dataclass(frozen=True, kw_only=True)
+class Gemma3(VisionFamily):
+    """Gemma 3 (4B, 12B, 27B). The model has no coordinate convention of its own: thousandths are assumed. No video."""
+
+    units: ClassVar[str] = "per_mille"
+    image_token: ClassVar[str] = "<start_of_image>"
+    slot_token: ClassVar[str] = "<image_soft_token>"
+    special: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
+
+    def build(self, tiny: Tiny) -> tuple[Any, Any]:
+        from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3ImageProcessor, Gemma3Processor
+
+        tokenizer = qwen_tokenizer(tiny.vocabulary, template=MARKS, extra_special_tokens=NAMES)
+        side = 4 * tiny.patch
+        image = Gemma3ImageProcessor(size={"height": side, "width": side})
+        processor = Gemma3Processor(image, tokenizer, chat_template=MARKS, image_seq_length=4)
+        vision = {
+            "hidden_size": tiny.vision_hidden, "num_hidden_layers": tiny.vision_layers, "num_attention_heads": tiny.vision_heads,
+            "intermediate_size": 2 * tiny.vision_hidden, "image_size": side, "patch_size": tiny.patch,
+        }  # fmt: skip
+        text = tiny.text(tokenizer) | {
+            "head_dim": tiny.hidden // tiny.heads, "query_pre_attn_scalar": tiny.hidden // tiny.heads, "sliding_window": 8,
+            "layer_types": ["full_attention" if i % 2 else "sliding_attention" for i in range(tiny.layers)],
+        }  # fmt: skip
+        ids = {f"{short}_token_index": tokenizer.convert_tokens_to_ids(NAMES[f"{short}_token"]) for short in ("boi", "eoi", "image")}
+        config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, tie_word_embeddings=tiny.tie, **ids)
+        return self.make(Gemma3ForConditionalGeneration, config), processor
+
+    def batched(self, images: list[Any]) -> list[Any]:
+        return [images]
+
+    def seen_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
+        return tensors["pixel_values"].shape[-1], tensors["pixel_values"].shape[-2]
+
+    def masks(self, model: nn.Module, layout: Layout) -> Any:
+        window = base(model).config.get_text_config().sliding_window
+        picture_RL = pictures(layout.types_RL)
+        full = may_attend(layout.order_RL, layout.segment_RL, None, picture_RL)
+        return {"full_attention": full, "sliding_attention": may_attend(layout.order_RL, layout.segment_RL, window, picture_RL)}
+
+    def outputs(self, model: nn.Module, kind: str, seen: Sequence[Seen]) -> Any:
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+        return BaseModelOutputWithPooling(pooler_output=torch.cat([s.embeds_NH for s in seen]))
