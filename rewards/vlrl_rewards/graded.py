@@ -86,9 +86,12 @@ class Graded(Reward):
         """The lowest grade."""
         return Grade(self.lowest(), False, reason, extracted)
 
+    def scene_of(self, rollout: Rollout) -> Scene:
+        """What a rollout knows."""
+        return Scene(rollout.spaces, rollout.row.choices, rollout.row.meta, rollout.text)
+
     def __call__(self, rollout: Rollout) -> float:
-        scene = Scene(rollout.spaces, rollout.row.choices, rollout.row.meta, rollout.text)
-        return self.judge(rollout.answer, rollout.text, scene).score
+        return float(self.judge(rollout.answer, rollout.text, self.scene_of(rollout)).score)
 
 
 G = TypeVar("G", bound=type[Graded])
