@@ -63,7 +63,7 @@ class BlindLogp(Field):
     patch: int = 14
     share: float = 0.6
     at_start = True
-    run: Run | None = field(init=False, default=None, repr=False, compare=False)
+    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def setup(self, run: Run) -> None:
         object.__setattr__(self, "run", run)

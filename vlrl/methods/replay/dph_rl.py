@@ -33,7 +33,7 @@ class BaseSamples(Replay):
     rate: float = 0.75
     threshold: float = 0.5
     store: dict[str, list[dict[str, Any]]] = field(init=False, default_factory=dict, repr=False, compare=False)
-    run: Run | None = field(init=False, default=None, repr=False, compare=False)
+    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def setup(self, run: Run) -> None:
         object.__setattr__(self, "run", run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vlrl.registry import register
 from vlrl.stages import Shape
@@ -25,7 +25,7 @@ class KimiLength(Shape):
     factor: float = 1.0
     warmup: int = 0
     threshold: float = 0.5
-    run: Run | None = field(init=False, default=None, repr=False, compare=False)
+    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def setup(self, run: Run) -> None:
         object.__setattr__(self, "run", run)

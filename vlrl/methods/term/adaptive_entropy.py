@@ -30,7 +30,7 @@ class AdaptiveEntropy(Term):
     high: float = 1.0
     needs = ("entropy",)
     state: dict[str, float] = field(init=False, default_factory=dict, repr=False, compare=False)
-    run: Run | None = field(init=False, default=None, repr=False, compare=False)
+    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.state.update(c=self.start, alpha=self.start, total=0.0, count=0.0)

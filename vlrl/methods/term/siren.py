@@ -39,7 +39,7 @@ class Siren(Term):
     anchor: float = 0.0
     needs = ("nucleus_entropy",)
     state: dict[str, float] = field(init=False, default_factory=lambda: {"total": 0.0, "count": 0.0}, repr=False, compare=False)
-    run: Run | None = field(init=False, default=None, repr=False, compare=False)
+    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def setup(self, run: Run) -> None:
         object.__setattr__(self, "run", run)

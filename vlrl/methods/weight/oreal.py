@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class DecisiveTokens(Weight):
     share: float = 0.25
     warmup: int = 10
     needs = ("token_score",)
-    run: Run | None = field(init=False, default=None, repr=False, compare=False)
+    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def check(self, run: Run) -> None:
         if not any(callback.name == "critic" for callback in run.callbacks.values()):

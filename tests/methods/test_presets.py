@@ -1,0 +1,27 @@
+"""Every preset of configs/methods loads, builds and passes its own checks on a lab task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vlrl.config import load
+from vlrl.run import Run
+
+METHODS = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "methods").glob("*.yaml"))
+TASK = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_builds_and_says_where_it_comes_from(method):
+    config = load([*TASK, f"methods/{method}"], [])
+    about = config.tree["about"]
+    assert about["fidelity"] in ("code", "paper", "approximate") and about["paper"].startswith(("arXiv:", "doi:"))
+    assert about["fidelity"] != "approximate" or about.get("notes"), "an approximation says what is not the paper's"
+    assert Run(config).settings.steps >= 1
+
+
+def test_a_map_can_drop_what_it_inherits():
+    config = load(["base/rl", "base/lab", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo_kl"], [])
+    assert sorted(config.phase("cold_start")["terms"]) == ["nll"] and sorted(config.phase("rl")["terms"]) == ["kl"]
