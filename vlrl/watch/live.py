@@ -94,7 +94,7 @@ class LiveView:
     def _figures(self, metrics: Mapping[str, float | None]) -> dict[str, str]:
         parts = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("reward/") and name != "reward/total"}
         figures = {"reward": _short(metrics.get("reward/total"))} if "reward/total" in metrics else {}
-        figures |= {name: _short(value) for name, value in parts.items() if "/" not in name}
+        figures |= {name: _short(value) for name, value in parts.items() if "/" not in name and (value or name != "errors")}
         figures |= {label: _short(metrics[name]) for name, label in SHOWN.items() if name in metrics}
         spent = sum(self._seconds)
         if spent > 0:

@@ -18,6 +18,7 @@ REPORT = "report.html"
 _TEMPLATES = Path(__file__).parent / "templates"
 _FIRST = ("reward/total", "loss", "entropy", "kl", "clip_fraction", "length/mean", "grad_norm", "lr")
 _SECTIONS = ("reward", "heldout", "training", "length")
+_CLOSED = ("engine", "data", "gate", "loss", "other")  # plumbing: there, but not in the way
 
 
 def render_report(folder: str | Path) -> Path:
@@ -51,6 +52,7 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "spent": sum(sum_seconds(row["seconds"]) for row in timings),
         "heldout": heldout_table(events, summary),
         "sections": chart_sections(metrics, bands),
+        "closed": _CLOSED,
         "speed": speed_charts(metrics, timings, bands),
         "shares": time_shares(timings),
         "cards": cards,
@@ -87,20 +89,21 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
 
 
 def chart_sections(rows: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> dict[str, list[dict[str, Any]]]:
-    """Charts by the part of a metric's name before the slash; the well-known ones lead."""
+    """Charts by the part of a metric's name before the slash, the well-known ones first; a metric that never changes has no chart."""
     sections: dict[str, list[dict[str, Any]]] = {}
     found = curves(rows)
     for name in sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):
         head, slash, _ = name.partition("/")
         sections.setdefault(head if slash else "training", []).append(_chart(name, found[name], bands))
-    order = {name: i for i, name in enumerate(_SECTIONS)}
+    order = {name: i for i, name in enumerate(_SECTIONS)} | {name: len(_SECTIONS) + 1 for name in _CLOSED}
     for name in [name for name, charts in sections.items() if len(charts) == 1 and name not in order]:
         sections.setdefault("other", []).extend(sections.pop(name))
-    return dict(sorted(sections.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
+    return dict(sorted(sections.items(), key=lambda item: (order.get(item[0], len(_SECTIONS)), item[0])))
 
 
 def _chart(name: str, points: Sequence[Point], bands: Sequence[Band]) -> dict[str, Any]:
-    return {"name": name, "svg": line_chart(name, points, bands), "last": number(points[-1][1])}
+    flat = len({value for _, value in points}) == 1
+    return {"name": name, "svg": None if flat else line_chart(name, points, bands), "last": number(points[-1][1])}
 
 
 def sum_seconds(seconds: Mapping[str, float]) -> float:

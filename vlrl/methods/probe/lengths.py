@@ -19,7 +19,7 @@ class Lengths(Judged):
 
     "correlation" is Pearson's r over all judged rollouts: sum (l - l_mean)(y - y_mean) / sqrt(sum (l - l_mean)^2 sum (y - y_mean)^2).
     Paper: length and correctness under GRPO: Dr.GRPO, arXiv:2503.20783, sec. 3.1 (wrong answers grow longer).
-    Edge: a number without rollouts (no wrong ones, say) is left out, as is the correlation where lengths or outcomes do not vary. Units: tokens, shares.
+    Edge: a number without rollouts (no wrong ones, say) is left out, as is the correlation where nothing varies. Units: tokens, shares.
     """
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:

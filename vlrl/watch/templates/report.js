@@ -16,6 +16,11 @@ for (const chart of document.querySelectorAll("svg.chart")) {
   });
   chart.addEventListener("pointerleave", () => { dot.remove(); output.textContent = last; });
 }
+// A link to a closed section opens it.
+addEventListener("hashchange", () => {
+  const details = document.querySelector(location.hash + " > details");
+  if (details) details.open = true;
+});
 // The filter of the rollouts.
 const form = document.getElementById("filter");
 if (form) {
