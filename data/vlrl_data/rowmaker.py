@@ -33,6 +33,7 @@ class Options:
     rewards: tuple[str, ...] = ()
     system: str = ""
     answers: Literal["required", "optional"] = "required"
+    rates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     row_pixels: int = 0
     over_budget: Literal["resize", "drop"] = "resize"
 
@@ -122,6 +123,8 @@ class RowMaker:
             **{name: value for name, value in draft.items() if name in ("answer", "target", "choices", "messages")},
         )
         self._refuse(row)
+        if row.id in self.options.rates:
+            row = replace(row, meta={**row.meta, "pass_rate": self.options.rates[row.id]["pass_rate"]})
         return self._within_budget(self._in_pixels(row, units))
 
     def _id(self, own: Any, index: int) -> str:

@@ -20,6 +20,7 @@ from vlrl_data.media import LIMITS, Limits
 from vlrl_data.quarantine import LOG, Quarantine
 from vlrl_data.records import OPENERS, BadRecord, Records, open_records
 from vlrl_data.rowmaker import Options, RowMaker
+from vlrl_data.tools.difficulty import load as load_rates
 from vlrl_data.video import SAMPLED, Frames
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Recorded(Source):
     `check_level`: how closely rows are looked at before training: rows, headers (media are opened), decode (media are decoded), none (the
     first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows that stops the run; they go to `quarantine` (default:
     quarantine.jsonl in the run's folder). `row_pixels`: pixels of a row's pictures together; rows above it are resized or dropped
-    (`over_budget`). `limit`: the first so many records. `workers`: processes that decode media for the check (0: one per core).
+    (`over_budget`). `difficulty`: a table of `vlrl data difficulty`, whose rates go to `meta.pass_rate`. `limit`: the first so many records.
+    `workers`: processes that decode media for the check (0: one per core).
     """
 
     format: str = "auto"
@@ -49,6 +51,7 @@ class Recorded(Source):
     check_level: Literal["auto", "none", "rows", "headers", "decode"] = "auto"
     max_bad: float = 0.1
     quarantine: str = ""
+    difficulty: str = ""
     row_pixels: int = 0
     over_budget: Literal["resize", "drop"] = "resize"
     limit: int = 0
@@ -114,8 +117,9 @@ class Recorded(Source):
         LOG.info("%s: read as %s, because %s", stem, family.name, why)
         own = (self.media_root,) if isinstance(self.media_root, str) else self.media_root
         place = Place(own or (folder,), self.limits, self.frames, self.web)
+        rates = load_rates(Path(self.difficulty)) if self.difficulty else {}
         names = ("fields", "question", "task", "rewards", "system", "answers", "row_pixels", "over_budget")
-        return Part(records, RowMaker(family, place, Options(**{name: getattr(self, name) for name in names}), stem))
+        return Part(records, RowMaker(family, place, Options(rates=rates, **{name: getattr(self, name) for name in names}), stem))
 
 
 def expand(path: str | tuple[str, ...], endings: Sequence[str]) -> list[Path]:

@@ -1,0 +1,1 @@
+"""What `vlrl data` does, as functions over rows: stats, dedup, decontaminate, difficulty, split, preview."""

@@ -1,0 +1,145 @@
+"""Rows as one self-contained HTML page: prompt as it will be asked, pictures with the gold boxes on them, video frames, answer."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jinja2
+from PIL import Image
+
+from vlrl.types import Clip, Media, MediaError, Prompt, Row
+from vlrl_data.convert import record_of
+
+SHOWN = 640  # pixels of the longer side of a shown picture
+FRAMES = 8
+
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --gold: #e8590c; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.3rem; } .sub { opacity: .7; }
+article { border: 1px solid var(--line); border-radius: 8px; padding: 1rem; margin: 1rem 0; }
+header { display: flex; gap: .6rem; align-items: baseline; flex-wrap: wrap; }
+header b { font-family: ui-monospace, monospace; } .tag { background: var(--soft); border-radius: 4px; padding: 0 .5rem; font-size: .85rem; }
+.media { display: flex; flex-wrap: wrap; gap: .8rem; margin: .8rem 0; } figure { margin: 0; }
+figcaption { font-size: .8rem; opacity: .75; } svg.pic { border: 1px solid var(--line); display: block; max-width: 100%; height: auto; }
+.strip { display: flex; gap: 2px; flex-wrap: wrap; } .strip img { border: 1px solid var(--line); image-rendering: auto; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); border-radius: 6px; padding: .6rem .8rem; }
+pre { margin: .4rem 0; font-size: .9rem; }
+.role { font-size: .75rem; text-transform: uppercase; letter-spacing: .05em; opacity: .7; } .answer { border-left: 3px solid var(--gold); }
+.error { color: #c92a2a; font-weight: 600; } details { margin-top: .4rem; } summary { cursor: pointer; opacity: .75; }
+</style></head><body><h1>{{ title }}</h1><p class="sub">{{ about }}</p>
+{% for row in rows %}<article><header><b>{{ row.id }}</b><span class="tag">{{ row.task }}</span>
+{% for name in row.tags if name %}<span class="tag">{{ name }}</span>{% endfor %}</header>
+{% if row.media %}<div class="media">{% for m in row.media %}<figure>
+{% if m.error %}<div class="error">{{ m.error }}</div>{% elif m.frames %}<div class="strip">{% for f in m.frames %}
+<img src="{{ f.src }}" width="{{ f.width }}" height="{{ f.height }}" alt="frame at {{ f.time }} s" title="{{ f.time }} s">{% endfor %}</div>
+{% else %}<svg class="pic" viewBox="0 0 {{ m.size[0] }} {{ m.size[1] }}" width="{{ m.width }}" height="{{ m.height }}"
+ role="img" aria-label="{{ m.says }}">
+<image href="{{ m.src }}" width="{{ m.size[0] }}" height="{{ m.size[1] }}" preserveAspectRatio="none"/>
+{% for mark in m.marks %}{% if mark.box %}<rect x="{{ mark.box[0] }}" y="{{ mark.box[1] }}" width="{{ mark.box[2] - mark.box[0] }}"
+ height="{{ mark.box[3] - mark.box[1] }}" fill="none" stroke="#e8590c" stroke-width="{{ m.line }}"/>{% else %}
+<circle cx="{{ mark.point[0] }}" cy="{{ mark.point[1] }}" r="{{ m.line * 2 }}" fill="#e8590c"/>{% endif %}
+{% if mark.label %}<text x="{{ mark.box[0] }}" y="{{ [mark.box[1] - m.line, m.font] | max }}" font-size="{{ m.font }}"
+ stroke="#fff" stroke-width="{{ m.line }}" paint-order="stroke" fill="#e8590c">{{ mark.label }}</text>{% endif %}
+{% endfor %}</svg>{% endif %}<figcaption>{{ m.says }}</figcaption></figure>{% endfor %}</div>{% endif %}
+{% for turn in row.turns %}<div class="role">{{ turn.role }}</div><pre>{{ turn.text }}</pre>{% endfor %}
+<div class="role">gold answer</div><pre class="answer">{{ row.answer }}</pre>
+{% if row.target %}<details><summary>demonstration</summary><pre>{{ row.target }}</pre></details>{% endif %}
+{% if row.meta %}<details><summary>meta</summary><pre>{{ row.meta }}</pre></details>{% endif %}</article>{% endfor %}</body></html>"""
+
+
+def page(rows: Iterable[Row], title: str, about: str = "", scaffold: Callable[[Row], Prompt] | None = None) -> str:
+    """HTML of rows; with a scaffold, the prompts as it makes them."""
+    template = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
+    return template.render(title=title, about=about, rows=[entry(row, scaffold) for row in rows])
+
+
+def entry(row: Row, scaffold: Callable[[Row], Prompt] | None = None) -> dict[str, Any]:
+    """What the page shows of a row."""
+    marks = marks_of(row.answer)
+    media = [medium_entry(medium, marks if i == 0 else [], i) for i, medium in enumerate(row.media)]
+    record = record_of(Row(row.id, row.question, meta=row.meta))
+    return {
+        "id": row.id,
+        "task": row.task,
+        "tags": [_count(row.images, "image"), _count(row.videos, "video"), *row.rewards],
+        "media": media,
+        "turns": turns_of(row, scaffold),
+        "answer": row.answer if isinstance(row.answer, str) else json.dumps(row.answer, ensure_ascii=False, default=str),
+        "target": row.target,
+        "meta": json.dumps(record.get("meta"), ensure_ascii=False, indent=1, default=str) if row.meta else "",
+    }
+
+
+def _count(media: Sequence[Media], name: str) -> str:
+    return f"{len(media)} {name}{'s' * (len(media) > 1)}" if media else ""
+
+
+def turns_of(row: Row, scaffold: Callable[[Row], Prompt] | None) -> list[dict[str, str]]:
+    """The conversation as text; the markers show where media stand."""
+    if scaffold is None:
+        turns = [{"role": str(m["role"]), "text": _plain(m["content"])} for m in row.messages]
+        system = [{"role": "system", "text": row.system}] if row.system else []
+        choices = "".join(f"\n{letter}. {text}" for letter, text in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", row.choices))
+        return system + (turns or [{"role": "user", "text": row.question + choices}])
+    prompt = scaffold(row)
+    opening = [{"role": "assistant (opening)", "text": prompt.prefix}] if prompt.prefix else []
+    return [{"role": str(m["role"]), "text": _plain(m["content"])} for m in prompt.messages] + opening
+
+
+def _plain(content: str | Sequence[Mapping[str, Any]]) -> str:
+    return content if isinstance(content, str) else "".join(item.get("text", f"<{item['type']}>") for item in content)
+
+
+def marks_of(answer: Any) -> list[dict[str, Any]]:
+    """Boxes and points in a gold answer: [x1, y1, x2, y2], [x, y], lists of them, or mappings with a box and a label."""
+    if isinstance(answer, Mapping):
+        box = next((answer[key] for key in ("bbox_2d", "bbox", "box", "Position") if key in answer), None)
+        return [mark | {"label": str(answer.get("label", ""))} for mark in marks_of(box)] if box else []
+    if not isinstance(answer, (list, tuple)) or not answer:
+        return []
+    if all(isinstance(item, (int, float)) for item in answer):
+        return [{"box": list(answer)}] if len(answer) == 4 else [{"point": list(answer)}] if len(answer) == 2 else []
+    return [mark for item in answer for mark in marks_of(item)]
+
+
+def medium_entry(medium: Media, marks: list[dict[str, Any]], index: int) -> dict[str, Any]:
+    """A picture with marks, or a video as frames; a medium that cannot be read says so."""
+    try:
+        loaded = medium.load()
+    except MediaError as error:
+        return {"error": str(error), "says": f"{medium.kind} {index + 1}"}
+    if isinstance(loaded, Clip):
+        return _clip_entry(loaded, index)
+    width, height = loaded.size
+    scale = min(1.0, SHOWN / max(width, height))
+    shown = loaded.resize((max(1, round(width * scale)), max(1, round(height * scale)))) if scale < 1 else loaded
+    zoom = max(1.0, 160 / max(shown.size))
+    says = f"image {index + 1}: {width} x {height}" + (f", {len(marks)} mark{'s' * (len(marks) > 1)}" if marks else "")
+    size = {"size": (width, height), "width": round(shown.width * zoom), "height": round(shown.height * zoom)}
+    unit = width / size["width"]  # picture pixels per pixel of the page
+    return size | {"src": _uri(shown), "marks": marks, "says": says, "line": 3 * unit, "font": 14 * unit}
+
+
+def _clip_entry(clip: Clip, index: int) -> dict[str, Any]:
+    count, height, width = clip.frames_THWC.shape[:3]
+    step = max(1, -(-count // FRAMES))
+    scale = 120 / max(height, width)
+    frames = []
+    for i in range(0, count, step):
+        picture = Image.fromarray(clip.frames_THWC[i])
+        frames.append({"src": _uri(picture), "width": round(width * scale), "height": round(height * scale), "time": round(i / clip.fps, 2)})
+    every = f", every {step}th shown" if step > 1 else ""
+    return {"frames": frames, "says": f"video {index + 1}: {count} frames of {width} x {height} at {clip.fps:.2f} per second{every}"}
+
+
+def _uri(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG" if max(picture.size) <= 256 else "JPEG", quality=88)
+    kind = "png" if max(picture.size) <= 256 else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

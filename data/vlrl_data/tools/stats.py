@@ -1,0 +1,80 @@
+"""What a dataset holds, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vlrl.types import Media, Row
+from vlrl_data.rowmaker import size_of
+
+
+def picture_size(medium: Media) -> tuple[int, int]:
+    """Width and height of a picture, or of a video's frames."""
+    if medium.kind == "image":
+        return size_of(medium)
+    height, width = medium.load().frames_THWC.shape[1:3]  # type: ignore[union-attr]
+    return width, height
+
+
+def answer_kind(answer: Any) -> str:
+    """box, boxes, list, mapping, int, number, letter, word, text or none."""
+    if isinstance(answer, bool) or answer is None:
+        return "none" if answer is None else "bool"
+    if isinstance(answer, (int, float)):
+        return "int" if isinstance(answer, int) else "number"
+    if isinstance(answer, Mapping):
+        return "mapping"
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        numbers = [item for item in answer if isinstance(item, (int, float))]
+        return "box" if len(numbers) == len(answer) == 4 else "boxes" if answer and not numbers else "list"
+    text = str(answer).strip()
+    if _number(text):
+        return "int" if text.lstrip("-+").isdigit() else "number"
+    return "letter" if len(text) == 1 and text.isalpha() else "word" if len(text.split()) == 1 else "text"
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Smallest, quartiles, largest and mean."""
+    if not len(values):
+        return {}
+    points = np.percentile(values, [0, 25, 50, 75, 100]).round(2).tolist()
+    return dict(zip(("min", "25%", "median", "75%", "max"), points)) | {"mean": round(float(np.mean(values)), 2)}
+
+
+def stats(rows: Iterable[Row], media: bool = True) -> dict[str, Any]:
+    """Counts and spreads; `media` false leaves the pictures unopened."""
+    rows = list(rows)
+    counters: dict[str, Counter[str]] = {name: Counter() for name in ("task", "answer", "media", "rewards", "sizes")}
+    pixels: list[int] = []
+    for row in rows:
+        counters["task"][row.task] += 1
+        counters["answer"][answer_kind(row.answer)] += 1
+        counters["media"][f"{len(row.images)} images, {len(row.videos)} videos"] += 1
+        for medium in row.media if media else ():
+            width, height = picture_size(medium)
+            pixels.append(width * height)
+            counters["sizes"][f"{width} x {height}"] += 1
+        for slot in row.rewards:
+            counters["rewards"][slot] += 1
+    told: dict[str, Any] = {"rows": len(rows), "ids": len({row.id for row in rows})}
+    told |= {name: dict(counter.most_common(20)) for name, counter in counters.items() if counter}
+    told["question characters"] = spread([len(row.question) for row in rows])
+    told["choices"] = spread([len(row.choices) for row in rows if row.choices])
+    told["pixels"] = spread(pixels)
+    rates = [float(row.meta["pass_rate"]) for row in rows if "pass_rate" in row.meta]
+    told["pass rate"] = spread(rates)
+    most = Counter(str(row.answer) for row in rows).most_common(1)
+    told["most common answer"] = {most[0][0][:60]: round(most[0][1] / len(rows), 3)} if most else {}
+    return {name: value for name, value in told.items() if value not in ({}, [])}
