@@ -18,6 +18,17 @@ from vlrl.registry import ConfigError, build
 from vlrl.types import Group, Rollout, Space
 
 
+class DistributedStandIn(torch.nn.Module):
+    """Wraps a module as DDP does."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args):
+        return self.module(*args)
+
+
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     return policy_of("qwen2_5_vl")
@@ -53,12 +64,12 @@ def test_text_rows_run_no_vision_code(policy: Policy, monkeypatch: pytest.Monkey
         policy.forward(make_batch(groups_of([PROMPTS["image"]]), policy.pad_id))
 
 
-def test_spare_vision_gives_the_tower_a_zero_gradient(policy: Policy) -> None:
+def test_spare_vision_gives_the_tower_a_zero_gradient(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
     alone = policy.forward(batch)["logp"]
-    policy.spare_vision = True
+    monkeypatch.setattr("vlrl.policy.policy.world_size", lambda: 2)
+    monkeypatch.setattr(policy, "wrapped", DistributedStandIn(policy.net))
     together = policy.forward(batch)["logp"]
-    policy.spare_vision = False
     torch.testing.assert_close(together, alone, atol=0, rtol=0)
     policy.model.zero_grad()
     together.sum().backward()

@@ -20,6 +20,8 @@ from vlrl.policy.encoder import Encoder
 from vlrl.policy.family import DTYPES, Family
 from vlrl.policy.net import Net
 from vlrl.policy.packing import lay_out
+from vlrl.policy.sharding import full_state, is_main, is_sharded, whole, world_size
+from vlrl.policy.spare import BLANKS
 from vlrl.types import TokenBatch
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Policy(Encoder):
         super().__init__(family, processor)
         self.device = torch.device(device)
         self.version = 0
-        self.spare_vision = False  # True: batches without media still run the vision tower (its collectives need every rank)
+        self.held_whole = False
         self.wrapped: nn.Module | None = None
         self._reference: nn.Module | None = None
         model.to(device=self.device, dtype=DTYPES[family.dtype])
@@ -84,14 +86,14 @@ class Policy(Encoder):
         shown = [f for p in layout.rows for f in prompts[p].features]
         unique = list({f.key: f for f in shown}.values())
         index = {f.key: i for i, f in enumerate(unique)}
-        spare = self._spare() if self.spare_vision and self.family.sees else []
+        net = self._module()
+        spare = [self._look_up(blank) for blank in BLANKS] if self.family.sees and net is not self.net and world_size() > 1 else []
         ids_N = batch.ids_BT.to(self.device).flatten()[layout.target_N]
         temperature_N = batch.temperature_BT.to(self.device).flatten()[layout.target_N].float()
         self._count_patches(unique)
         self.counters["head_rows"] += len(ids_N)
         self.counters["tokens"] += layout.ids_RL.numel()
         self._mode(torch.is_grad_enabled())
-        net = self.wrapped or self.net
         out = net(layout, ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(fields), spare)
         return {name: self._spread(value, layout.target_N, batch.ids_BT.shape) for name, value in out.items()}
 
@@ -114,10 +116,25 @@ class Policy(Encoder):
     def _count_patches(self, features: Any) -> None:
         self.counters["patches"] += sum(len(next(iter(f.tensors.values()))) for f in features)
 
-    def _spare(self) -> list[Features]:
-        from vlrl.policy.spare import BLANKS
+    def _module(self) -> nn.Module:
+        """What runs a forward: the wrapped module where gradients or weights cross ranks, else the plain one."""
+        if self.wrapped is None or self.held_whole or not (torch.is_grad_enabled() or is_sharded(self.wrapped)):
+            return self.net
+        return self.wrapped
 
-        return [self._look_up(blank) for blank in BLANKS]
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All weights on every rank, for sampling and for passes without gradient that not all ranks make. A collective where weights are spread."""
+        if self.held_whole or not is_sharded(self.wrapped):
+            yield
+            return
+        assert self.wrapped is not None
+        with whole(self.wrapped):
+            self.held_whole = True
+            try:
+                yield
+            finally:
+                self.held_whole = False
 
     # --- the reference --------------------------------------------------------------------------------------------------------------
 
@@ -142,6 +159,11 @@ class Policy(Encoder):
     # --- keeping it -----------------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """A plain transformers folder: model and processor."""
-        self.model.save_pretrained(folder)
-        self.processor.save_pretrained(folder)
+        """A plain transformers folder: model and processor. A collective where weights are spread (the main process writes)."""
+        state = None
+        if is_sharded(self.wrapped):
+            assert self.wrapped is not None
+            state = {name.removeprefix("model."): value for name, value in full_state(self.wrapped).items()}
+        if is_main():
+            self.model.save_pretrained(folder, **({"state_dict": state} if state is not None else {}))
+            self.processor.save_pretrained(folder)

@@ -1,0 +1,99 @@
+"""Weights that are spread over ranks (DeepSpeed ZeRO-3, FSDP2): having them whole for a while, and reading them out whole.
+
+Every function here is a collective: all ranks call it, or none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def world_size() -> int:
+    """Processes that train together."""
+    return torch.distributed.get_world_size() if torch.distributed.is_available() and torch.distributed.is_initialized() else 1
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes."""
+    return world_size() == 1 or torch.distributed.get_rank() == 0
+
+
+def is_zero3(module: nn.Module | None) -> bool:
+    """A DeepSpeed engine whose weights are spread."""
+    return module is not None and hasattr(module, "zero_optimization_partition_weights") and module.zero_optimization_partition_weights()  # type: ignore[operator]
+
+
+def is_fsdp(module: nn.Module | None) -> bool:
+    """A module that FSDP2 has spread."""
+    return module is not None and any(type(m).__name__.startswith("FSDP") for m in module.modules())
+
+
+def is_sharded(module: nn.Module | None) -> bool:
+    """Whether a forward of `module` is a collective."""
+    return is_zero3(module) or is_fsdp(module)
+
+
+@contextmanager
+def whole(module: nn.Module) -> Iterator[None]:
+    """Inside, every rank holds all weights and forwards (without gradient) are its own affair; weights must not be changed."""
+    if is_zero3(module):
+        with _zero3_whole(module):
+            yield
+    elif is_fsdp(module):
+        with _fsdp_whole(module):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _zero3_whole(engine: Any) -> Iterator[None]:
+    from deepspeed.zero import GatheredParameters
+
+    offload = getattr(engine.optimizer, "parameter_offload", engine.optimizer)
+    with GatheredParameters(list(engine.module.parameters())):
+        # the hooks would gather and free module by module: a collective in every forward
+        for parameter in engine.module.parameters():
+            parameter.ds_active_sub_modules.clear()
+        for hook in (*offload.forward_hooks, *offload.backward_hooks):
+            hook.remove()
+        offload.forward_hooks, offload.backward_hooks = [], []
+        try:
+            yield
+        finally:
+            offload._register_deepspeed_module(offload.module)
+
+
+@contextmanager
+def _fsdp_whole(module: nn.Module) -> Iterator[None]:
+    from torch.distributed.fsdp import FSDPModule
+
+    parts = [m for m in module.modules() if isinstance(m, FSDPModule)]
+    before = [part._get_fsdp_state()._fsdp_param_group for part in parts]
+    after_forward = [group.post_forward_mesh_info if group is not None else None for group in before]
+    for part in parts:
+        part.set_reshard_after_forward(False, recurse=False)
+        part.unshard()
+    try:
+        yield
+    finally:
+        for part, group, mesh in zip(parts, before, after_forward):
+            part.reshard()
+            if group is not None:
+                group.post_forward_mesh_info = mesh
+
+
+def full_state(module: nn.Module) -> dict[str, Tensor]:
+    """All weights on the CPU of the main process (elsewhere possibly nothing), under the names they have in `module`."""
+    if is_fsdp(module):
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+        return get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    inner = module.module if is_zero3(module) else module
+    with whole(module):
+        return {name: value.detach().cpu().clone() for name, value in inner.state_dict().items()} if is_main() else {}  # type: ignore[union-attr]
