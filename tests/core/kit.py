@@ -1,0 +1,94 @@
+"""Small plug-ins and runs for the tests of the loop: a policy of a few thousand weights, one prompt, rewards made for the purpose."""
+
+from dataclasses import dataclass
+
+import torch
+
+from vlrl.config import load
+from vlrl.registry import register
+from vlrl.rows import check_lengths
+from vlrl.run import Run
+from vlrl.stages import Reward, Source
+from vlrl.types import Row
+
+TINY = "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}"
+
+
+@register("test_loop_source")
+@dataclass(frozen=True, kw_only=True)
+class Rows(Source):
+    """`count` questions."""
+
+    count: int = 4
+    words: int = 1
+
+    def __call__(self):
+        return [Row(f"r{i}", f"{'Pick ' * self.words}{i}", answer="7", target="7") for i in range(self.count)]
+
+
+@register("test_loop_has")
+@dataclass(frozen=True)
+class Has(Reward):
+    """1 if the text holds a digit."""
+
+    def __call__(self, rollout):
+        return float(any(char.isdigit() for char in rollout.text))
+
+
+@register("test_loop_ids")
+@dataclass(frozen=True)
+class Ids(Reward):
+    """A number that differs from rollout to rollout."""
+
+    def __call__(self, rollout):
+        return float(sum(rollout.ids) % 7)
+
+
+@register("test_loop_broken")
+@dataclass(frozen=True)
+class Broken(Reward):
+    """Raises on one row."""
+
+    row: str = "r1"
+
+    def __call__(self, rollout):
+        if rollout.row.id == self.row:
+            raise RuntimeError("the judge is out")
+        return float(len(rollout.ids) % 2)
+
+
+@register("test_loop_constant")
+@dataclass(frozen=True)
+class Constant(Reward):
+    """The same for all."""
+
+    def __call__(self, rollout):
+        return 1.0
+
+
+class Log:
+    """A recorder that keeps what it is told."""
+
+    def __init__(self):
+        self.events = []
+
+    def event(self, kind, **data):
+        self.events.append((kind, data))
+
+
+def open_run(tmp_path, *overrides, reward="test_loop_has", configs=("base/rl", "methods/grpo")):
+    """A run on the tiny text policy, opened and in its first phase."""
+    base = [TINY, f"output={tmp_path}", "data.train.mine.name=test_loop_source", "decode={name: plain, max_tokens: 3}", "prompts_per_step=4"]
+    config = load(list(configs), [*base, f"rewards.mine.name={reward}", "optimizer.lr=1e-2", *overrides])
+    run = Run(config)
+    run.open()
+    run.recorder = Log()
+    run.enter(0)
+    check_lengths(run)
+    run.engine.sync(run.policy)
+    return run
+
+
+def weights(run):
+    """All weights as one vector."""
+    return torch.cat([p.detach().flatten() for p in run.policy.model.parameters()])

@@ -1,0 +1,123 @@
+import pytest
+import torch
+from kit import open_run, weights
+
+from vlrl.loop import assign, collect, learn, minis, train_step
+from vlrl.registry import ConfigError
+from vlrl.scoring import RewardError
+
+
+def test_the_loop_learns_a_bandit(tmp_path):
+    run = open_run(tmp_path)
+    history = []
+    for _ in range(40):
+        history.append(train_step(run)["reward/total"])
+        run.phase_step += 1
+    assert sum(history[-5:]) / 5 > 0.9 > 0.7 > sum(history[:3]) / 3
+
+
+def stepped(tmp_path, *overrides, reward="test_loop_ids"):
+    run = open_run(tmp_path, *overrides, reward=reward)
+    metrics = train_step(run)
+    return weights(run), metrics
+
+
+@pytest.mark.parametrize("change", ["micro_tokens=1", "policy.layout=padded", "micro_tokens=40"])
+@pytest.mark.parametrize("method", ["grpo", "dr_grpo", "dapo", "grpo_kl"])
+def test_any_split_and_layout_gives_the_same_step(tmp_path, change, method):
+    configs = ("base/rl", f"methods/{method}")
+    results = []
+    for overrides in ([], [change]):
+        run = open_run(tmp_path, "optimizer={kind: sgd, lr: 1.0}", "group_size=4", *overrides, reward="test_loop_ids", configs=configs)
+        before = weights(run)
+        train_step(run)
+        results.append(weights(run) - before)
+    assert results[0].norm() > 1e-3
+    assert (results[0] - results[1]).norm() / results[0].norm() < 1e-4
+
+
+def test_groups_without_advantage_are_skipped_and_change_nothing(tmp_path, monkeypatch):
+    from vlrl.objective import Objective
+
+    skipped, metrics = stepped(tmp_path)
+    monkeypatch.setattr(Objective, "skips_zero", property(lambda self: False))
+    full, _ = stepped(tmp_path)
+    assert torch.allclose(skipped, full, atol=1e-7)
+    run = open_run(tmp_path, reward="test_loop_constant")
+    monkeypatch.undo()
+    metrics = train_step(run)
+    assert metrics["skipped_groups"] == 4 and metrics["zero_variance"] == 1.0 and metrics["grad_norm"] == 0.0
+
+
+def test_old_log_probs_are_computed_only_off_policy(tmp_path):
+    run = open_run(tmp_path, reward="test_loop_ids")
+    groups = collect(run)
+    assign(groups, run)
+    before = run.policy.counters["head_rows"]
+    learn(groups, run)
+    trained = sum(len(r) for g in groups if any(r.advantage for r in g) for r in g)
+    assert run.policy.counters["head_rows"] - before == trained
+    assert "old_logp" not in groups[0].rollouts[0].signals
+    run = open_run(tmp_path, "iterations=2", reward="test_loop_ids")
+    train_step(run)
+    assert all("old_logp" in r.signals for g in run.groups for r in g)
+    assert run.tally.updates == 2
+
+
+def test_totals_are_of_the_whole_step(tmp_path):
+    run = open_run(tmp_path, "minibatches=2", "micro_tokens=1", reward="test_loop_ids")
+    groups = collect(run)
+    assign(groups, run)
+    parts = minis(groups, run, 0)
+    assert len(parts) == 2 and all(len(part.micros) == 2 for part in parts)
+    assert sum(part.totals.sequences for part in parts) == sum(map(len, groups)) == 32
+    assert sum(part.totals.tokens for part in parts) == sum(len(r) for g in groups for r in g)
+
+
+def test_a_reward_that_raises_is_counted_and_its_rollouts_dropped(tmp_path):
+    run = open_run(tmp_path, "error_limit=0.5", reward="test_loop_broken")
+    metrics = train_step(run)
+    assert metrics["reward/errors"] == 8 and metrics["gate/no survivors"] == 1
+    assert all(group.row.id != "r1" for group in run.groups)
+    kind, data = run.recorder.events[0]
+    assert kind == "warning" and "'mine' raised on row 'r1': RuntimeError: the judge is out" in data["message"]
+
+
+def test_a_broken_verifier_stops_the_run(tmp_path):
+    run = open_run(tmp_path, "error_limit=0.1", reward="test_loop_broken")
+    with pytest.raises(RewardError, match="8 of 32 rollouts could not be scored .error_limit 0.1"):
+        train_step(run)
+
+
+def test_a_step_without_survivors_learns_nothing_and_says_so(tmp_path):
+    run = open_run(tmp_path, "collect_rounds=2", reward="test_loop_constant", configs=("base/rl", "methods/dapo"))
+    before = weights(run)
+    metrics = train_step(run)
+    assert torch.equal(before, weights(run)) and metrics["groups"] == 0
+    assert any("no group survived" in data["message"] for _, data in run.recorder.events)
+
+
+def test_a_loss_that_is_not_finite_names_the_rows(tmp_path):
+    run = open_run(tmp_path, reward="test_loop_ids")
+    with torch.no_grad():
+        next(iter(run.policy.model.parameters())).fill_(float("nan"))
+    groups = []
+    for row in run.sampler(1):
+        from vlrl.types import Group, Rollout
+
+        prompt = run.scaffold(row)
+        groups.append(Group(prompt, [Rollout(prompt, [5, 6], reward=r, logp=[0.0, 0.0]) for r in (0.0, 1.0)]))
+    assign(groups, run)
+    with pytest.raises(FloatingPointError, match=r"the loss is nan .rows \['r\d'\]"):
+        learn(groups, run)
+
+
+def test_long_prompts_are_refused_never_cut(tmp_path):
+    with pytest.raises(ConfigError, match=r"row 'r0' has \d+ tokens, max_prompt_tokens is 20; .*never truncated"):
+        open_run(tmp_path, "max_prompt_tokens=20", "data.train.mine.words=30")
+
+
+def test_same_seed_same_numbers_another_seed_others(tmp_path):
+    (a, first), (b, second), (c, third) = stepped(tmp_path), stepped(tmp_path), stepped(tmp_path, "seed=1")
+    assert torch.equal(a, b) and first == second
+    assert not torch.equal(a, c) and first != third
