@@ -1,6 +1,6 @@
 """The whole control flow of a step: collect, score, assign, train.
 
-    rows -> prompts -> rollouts -> rewards -> advantages -> loss -> optimizer step -> weights back to the engine
+rows -> prompts -> rollouts -> rewards -> advantages -> loss -> optimizer step -> weights back to the engine
 """
 
 from __future__ import annotations
@@ -124,9 +124,10 @@ def learn(groups: Sequence[Group], run: Run) -> Sums:
     sums: Sums = {}
     run.tally.updates = 0
     off_policy = run.settings.iterations * run.settings.minibatches > 1 and run.strategy.samples
-    if off_policy and groups:
+    if off_policy:
         at_start = [name for name in run.objective.needs if name in run.fields and run.fields[name].at_start]
-        add_signals(run, groups, ["old_logp", *at_start])
+        with run.policy.whole():
+            add_signals(run, groups, ["old_logp", *at_start])
     for iteration in range(run.settings.iterations):
         for mini in minis(groups, run, iteration):
             for index, micro in enumerate(mini.micros):
@@ -145,10 +146,11 @@ def train_step(run: Run) -> dict[str, float]:
     """One step of the synchronous loop. Returns the numbers for the log, equal on all ranks."""
     run.step += 1
     run.tally.begin()
-    groups = collect(run)
-    if run.replay is not None:
-        groups = run.replay(groups)
-    assign(groups, run)
+    with run.policy.whole():  # ranks sample and score at their own pace: no collectives inside forwards here
+        groups = collect(run)
+        if run.replay is not None:
+            groups = run.replay(groups)
+        assign(groups, run)
     run.groups = list(groups)
     if total(run.accelerator, [len(groups)])[0] == 0:
         run.warn(f"step {run.step}: no group survived the gates and the scorer, so nothing was learned; see the gate/* counters")

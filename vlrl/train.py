@@ -102,7 +102,8 @@ def _accuracy(run: Run) -> dict[str, float]:
     from vlrl.eval.heldout import evaluate
 
     rows = heldout_by_task(run)
-    return evaluate(run, rows) if rows else {}
+    with run.policy.whole():
+        return evaluate(run, rows) if rows else {}
 
 
 def _heldout(run: Run, summary: dict[str, Any], name: str) -> None:
@@ -133,7 +134,9 @@ def _last_checkpoint(run: Run, resume: bool) -> Path | None:
             log.warning("resume: no checkpoint under %s; starting from the beginning", run.output)
         return folders[-1] if folders else None
     if folders or (run.output / "metrics.jsonl").is_file():
-        raise ConfigError(f"output: {str(run.output)!r} already holds a run; go on with --resume, start over with --overwrite, or give another `output=`")
+        raise ConfigError(
+            f"output: {str(run.output)!r} already holds a run; go on with --resume, start over with --overwrite, or give another `output=`"
+        )
     return None
 
 
