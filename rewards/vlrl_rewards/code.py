@@ -1,1 +1,184 @@
-"""kind="code": placeholder until the sandbox lands."""
+"""kind="code": a program judged by its tests, in the sandbox. Outputs are compared out here, by the rules of LiveCodeBench."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.parsing import answer_tags
+from vlrl_rewards.sandbox import Limits, isolating, run
+from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.verified import judged
+
+_BLOCK = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+MAX_CODE = 100_000
+
+
+class Tests(NamedTuple):
+    """Inputs, expected outputs, and the function to call (None: standard input and output)."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+    fn: str | None
+
+
+def program_in(text: str) -> str:
+    """The last fenced block of the answer (or of what is visible); "" if there is none."""
+    tags = answer_tags(text)
+    inside = text[tags[-1][0] : tags[-1][1]] if tags else text
+    blocks = _BLOCK.findall(inside) or _BLOCK.findall(text)
+    return blocks[-1].strip("\n") if blocks else ""
+
+
+def unit_tests(gold: Any) -> Tests:
+    """Gold tests: {"inputs", "outputs", "fn_name"?}, a list of {"input", "output"}, either as JSON text, or "assert f(1) == 2" lines.
+
+    Raises ValueError on anything else. Function arguments are a list, or JSON values one a line (LiveCodeBench).
+    """
+    if isinstance(gold, str):
+        if gold.lstrip().startswith("assert"):
+            return _asserts(gold)
+        try:
+            gold = json.loads(gold)
+        except ValueError:
+            raise ValueError(f"gold: the tests are neither JSON nor asserts: {gold[:80]!r}") from None
+    if isinstance(gold, Mapping) and "asserts" in gold:
+        return _asserts("\n".join(gold["asserts"]))
+    fn = (
+        gold.get("fn_name")
+        if isinstance(gold, Mapping)
+        else next((t.get("fn_name") for t in gold if isinstance(t, Mapping) and t.get("fn_name")), None)
+    )
+    if isinstance(gold, Mapping):
+        inputs, outputs = list(gold.get("inputs", ())), list(gold.get("outputs", ()))
+    else:
+        inputs, outputs = [test["input"] for test in gold], [test["output"] for test in gold]
+    if not inputs or len(inputs) != len(outputs):
+        raise ValueError(f"gold: {len(inputs)} inputs and {len(outputs)} outputs; give as many of both, at least one")
+    if fn is not None:
+        inputs = [[json.loads(line) for line in test.split("\n") if line.strip()] if isinstance(test, str) else list(test) for test in inputs]
+        outputs = [_loaded(output) for output in outputs]
+    return Tests(inputs, outputs, fn)
+
+
+def _loaded(output: Any) -> Any:
+    try:
+        return json.loads(output) if isinstance(output, str) else output
+    except ValueError:
+        return output
+
+
+def _asserts(text: str) -> Tests:
+    """`assert f(1, [2]) == 3` lines as calls: the comparison is made out here, where the program cannot reach it."""
+    inputs, outputs, names = [], [], set()
+    try:
+        lines = ast.parse(text).body
+        for line in lines:
+            assert (
+                isinstance(line, ast.Assert)
+                and isinstance(line.test, ast.Compare)
+                and len(line.test.ops) == 1
+                and isinstance(line.test.ops[0], ast.Eq)
+            )
+            call = line.test.left
+            assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.keywords
+            names.add(call.func.id)
+            inputs.append([ast.literal_eval(argument) for argument in call.args])
+            outputs.append(ast.literal_eval(line.test.comparators[0]))
+    except (AssertionError, SyntaxError, ValueError):
+        raise ValueError("gold: asserts must read `assert f(literal, ...) == literal`; write other tests as inputs and outputs") from None
+    if len(names) != 1:
+        raise ValueError(f"gold: asserts must call one function, these call {sorted(names)}")
+    return Tests(inputs, outputs, names.pop())
+
+
+def _decimals(line: str) -> list[Decimal] | None:
+    try:
+        return [Decimal(part) for part in line.split()]
+    except InvalidOperation:
+        return None
+
+
+def same_output(said: str, wanted: str) -> bool:
+    """Equal line by line after trimming; a line of numbers may be written otherwise ("1.0" for "1")."""
+    a, b = [line.strip() for line in said.strip().split("\n")], [line.strip() for line in str(wanted).strip().split("\n")]
+    if len(a) != len(b):
+        return False
+    return all(x == y or (bool(x) and _decimals(x) is not None and _decimals(x) == _decimals(y)) for x, y in zip(a, b, strict=True))
+
+
+def same_result(said: str, wanted: Any) -> bool:
+    """Equal JSON values (a tuple is a list); LiveCodeBench also takes the first of a one-element list."""
+    try:
+        result = json.loads(said)["result"]
+        wanted = json.loads(json.dumps(wanted))
+    except (ValueError, TypeError, KeyError):
+        return False
+    return type(result) is type(wanted) and result == wanted if isinstance(result, bool) or isinstance(wanted, bool) else result == wanted
+
+
+@verifier("code")
+def code(
+    case: Case, *, sandbox: str = "bubblewrap", seconds: float = 4.0, total_seconds: float = 60.0, memory_mb: int = 1024, partial: bool = False
+) -> Verdict:
+    """The last fenced program of the visible response passes every test; `partial` scores the share passed (all tests are then run).
+
+    Raises ValueError on broken tests, SandboxError where programs cannot be isolated (`sandbox="unsafe"` runs them with limits only).
+    """
+    tests = unit_tests(case.gold)
+    isolating(sandbox)
+    program = program_in(case.visible)
+    if not program.strip():
+        return wrong("no fenced program in the answer")
+    if len(program) > MAX_CODE:
+        return wrong("the program is too long")
+    ran = run(program, tests.inputs, tests.fn, Limits(seconds, total_seconds, memory_mb << 20), sandbox, stop=not partial)
+    passed, why = _passed(ran, tests)
+    score = passed / len(tests.inputs)
+    details = {"extracted": program[:2000], "route": f"program>{'stdin' if tests.fn is None else 'call'}"}
+    if passed == len(tests.inputs):
+        return right(f"all {passed} tests passed", **details)
+    return wrong(f"{passed} of {len(tests.inputs)} tests passed; {why}", score if partial else 0.0, **details)
+
+
+def _passed(ran: Sequence[Any], tests: Tests) -> tuple[int, str]:
+    passed, why = 0, "out of time"
+    for i, result in enumerate(ran):
+        same = same_output if tests.fn is None else same_result
+        if result.status == "ok" and same(result.out, tests.outputs[i]):
+            passed += 1
+        else:
+            why = f"test {i}: {result.status if result.status != 'ok' else 'wrong output'}"
+    return passed, why
+
+
+@register("code")
+@dataclass(frozen=True, kw_only=True)
+class Code(Reward):
+    """r = 1 if the program passes every unit test, else 0; with `partial` the share of tests passed.
+
+    Paper: DeepSeek-R1 (compiler feedback on tests), arXiv:2501.12948, sec. 2.2.2; output rules: LiveCodeBench, arXiv:2403.07974. Runs in a sandbox
+    (namespaces); without one a run is refused at start-up unless `sandbox: unsafe`. Edge: no fenced program: 0. Units: seconds of wall clock per test.
+    """
+
+    sandbox: str = "bubblewrap"
+    seconds: float = 4.0
+    total_seconds: float = 60.0
+    memory_mb: int = 1024
+    partial: bool = False
+
+    def check(self, run: Any) -> None:
+        isolating(self.sandbox)
+
+    def __call__(self, rollout: Rollout) -> float:
+        options = {"sandbox": self.sandbox, "seconds": self.seconds, "total_seconds": self.total_seconds, "memory_mb": self.memory_mb}
+        return judged(rollout, "code", {**options, "partial": self.partial}, not self.partial)
