@@ -143,7 +143,7 @@ def gold_boxes(gold: Any, field: str = "answer") -> list[Box]:
 
     Raises ValueError if it cannot be read or a box has no area.
     """
-    if gold is None or (isinstance(gold, (list, tuple)) and not gold):
+    if isinstance(gold, (list, tuple)) and not gold:
         return []
     boxes = parse_boxes(gold) if isinstance(gold, str) else _boxes_in(_plain(gold), "", 0)
     if boxes is None or (not boxes and not isinstance(gold, str)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vlrl.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
 from vlrl_rewards.parsing import clean
 
 MAX_WORDS = 4000
@@ -56,7 +56,7 @@ class Keywords(Graded):
             raise ValueError(f"most, dense: must be at least 1 and in (0, 1), got {self.most} and {self.dense}")
 
     def target(self, gold: Any, scene: Scene) -> list[tuple[str, ...]]:
-        return phrase_pattern([g for g in gold.split(",") if g.strip()] if isinstance(gold, str) else list(gold or ()))
+        return phrase_pattern([str(g) for g in members(gold)])
 
     def grade(self, target: list[tuple[str, ...]], answer: Answer, scene: Scene) -> Grade:
         words = words_of(answer.text)
@@ -85,7 +85,7 @@ class ObjectsNamed(Graded):
     synonyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def target(self, gold: Any, scene: Scene) -> set[str]:
-        objects = {" ".join(words_of(str(g))) for g in (gold.split(",") if isinstance(gold, str) else gold or ()) if str(g).strip()}
+        objects = {" ".join(words_of(str(g))) for g in members(gold)}
         known = {" ".join(words_of(v)) for v in self.vocabulary}
         if not known or not objects <= known:
             raise ValueError(f"vocabulary: must hold every gold object; missing {sorted(objects - known)}")
@@ -143,8 +143,8 @@ class Caption(Graded):
     correct_at: float = 0.5
 
     def target(self, gold: Any, scene: Scene) -> list[list[str]]:
-        references = [words_of(str(g)) for g in (gold if isinstance(gold, (list, tuple)) else [gold])]
-        if not references or not all(references) or gold is None:
+        references = [words_of(str(g)) for g in ([gold] if isinstance(gold, str) else members(gold))]
+        if not references or not all(references):
             raise ValueError(f"answer: the gold caption {gold!r} is empty")
         return references
 

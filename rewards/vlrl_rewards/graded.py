@@ -43,6 +43,15 @@ class Scene:
     response: str = ""
 
 
+def members(gold: Any, field_name: str = "answer") -> list[Any]:
+    """A gold list (text is split at commas). Raises ValueError if it is neither a list nor text."""
+    if isinstance(gold, str):
+        return [part for part in gold.split(",") if part.strip()]
+    if not isinstance(gold, (list, tuple, set, frozenset)):
+        raise ValueError(f"{field_name}: {gold!r} is not a list; give [..., ...]")
+    return list(gold)
+
+
 def final_answer(response: str, phrases: bool = False) -> Answer:
     """The last answer in tags outside the thinking; else (if `phrases`) after "the answer is"; else all that is visible."""
     found = committed(response, None if phrases else _no_phrase)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
 from vlrl_rewards.numbers import numbers_in, one_number
 
 
@@ -99,7 +99,7 @@ class Counts(Graded):
     exact: bool = False
 
     def target(self, gold: Any, scene: Scene) -> list[float]:
-        numbers = [n for n, _ in numbers_in(gold)] if isinstance(gold, str) else [gold_number(g, whole=True) for g in gold or ()]
+        numbers = [n for n, _ in numbers_in(gold)] if isinstance(gold, str) else [gold_number(g, whole=True) for g in members(gold)]
         if not numbers or not all(n >= 0 and n == int(n) for n in numbers):
             raise ValueError(f"answer: {gold!r} is not a list of counts; give [3, 1, 2]")
         return numbers

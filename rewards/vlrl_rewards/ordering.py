@@ -103,7 +103,7 @@ class Order(Graded):
 
     Paper: VideoSSR, arXiv:2511.06281 (temporal jigsaw: footrule); Kendall 1938 (tau). Used for clip order, depth order, colour or size order.
     Deviates: none. `centred` subtracts what a random order earns on average (kendall 1/2, footrule about 1/3, positions 1/n), rescaled to [0, 1].
-    Edge: not exactly the gold items, each once: 0. One item: 1. Range [0, 1]. Gold: a list, or "3 1 2", "a, b, c", first to last.
+    Edge: not exactly the gold items, each once: 0. Range [0, 1]. Gold: a list, or "3 1 2", "a, b, c", first to last.
     Other names for items: `row.meta["names"]` = {label: item}.
     """
 
@@ -115,8 +115,8 @@ class Order(Graded):
             parts = _SPLIT.split(gold.strip().strip("[]()"))
             gold = gold.strip().strip("[]()").split() if len(parts) == 1 else parts
         items = [normal_label(str(item)) for item in gold] if isinstance(gold, (list, tuple)) else []
-        if not items or not all(items) or len(set(items)) != len(items):
-            raise ValueError(f"answer: {gold!r} is not an order of different items; give a list such as [3, 1, 2] or ['cup', 'book']")
+        if len(items) < 2 or not all(items) or len(set(items)) != len(items):
+            raise ValueError(f"answer: {gold!r} is not an order of two or more different items; give a list such as [3, 1, 2] or ['cup', 'book']")
         return items
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.registry import register
-from vlrl_rewards.boxes import Box, Point, gold_boxes, gold_points, parse_boxes, read_boxes, read_points, the_one
+from vlrl_rewards.boxes import Box, Point, gold_boxes, gold_points, parse_boxes, read_boxes, read_points, says_none, the_one
 from vlrl_rewards.geometry import overlap
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.matching import hungarian
@@ -111,7 +111,7 @@ class Points(Graded):
     picture: int = 0
 
     def target(self, gold: Any, scene: Scene) -> list[Box] | list[Point]:
-        if gold is None or gold == [] or gold == "None":
+        if (isinstance(gold, (list, tuple)) and not gold) or (isinstance(gold, str) and says_none(gold)):
             return []
         if is_box(gold):
             return gold_boxes(gold)

@@ -64,7 +64,7 @@ class Triples(Graded):
     def target(self, gold: Any, scene: Scene) -> Counter[Triple]:
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
         found = triples_in(values)
-        if not found and gold not in ([], (), None, "None", "[]"):
+        if not found and gold not in ([], (), "None", "[]"):
             raise ValueError(f"answer: no triples in the gold {gold!r:.200}; give [['man', 'rides', 'horse'], ...]")
         return Counter(map(plain_triple, found))
 

@@ -131,14 +131,14 @@ def test_gold_forms(gold):
     assert [b.xyxy for b in gold_boxes(gold)] == [ONE]
 
 
-@pytest.mark.parametrize("gold", [[1, 2, 3], "a dog", [3, 2, 1, 4], [1, 2, 1, 4], {"label": "dog"}, 7])
+@pytest.mark.parametrize("gold", [[1, 2, 3], "a dog", [3, 2, 1, 4], [1, 2, 1, 4], {"label": "dog"}, 7, None])
 def test_broken_gold_raises(gold):
     with pytest.raises(ValueError, match="gold"):
         gold_boxes(gold)
 
 
 def test_gold_none_and_points():
-    assert gold_boxes([]) == gold_boxes(None) == gold_boxes("None") == []
+    assert gold_boxes([]) == gold_boxes("None") == []
     assert gold_points((1, 2))[0].xy == (1, 2)
     with pytest.raises(ValueError, match="no point"):
         gold_points("nowhere")

@@ -33,7 +33,7 @@ def answer(text):
         (HALF, 0.75, 0.75, (1 + 0.1) / 2, 0.7 * 0.75 + 0.3),
         ('{"bbox_2d": [0,0,10,10], "label": "CAT."}', 0.5, 2 / 3, 0.5, 0.7 * 0.5 + 0.3 * 0.75),  # one missed
         (BOTH.replace("dog", "cow"), 0.5, 0.5, 1 / 3, 0.7 * 0.5 + 0.3),  # a wrong, invented label
-        (BOTH + ", " + FAR, 0.1, 2 / 11, 0.1, 0.7 + 0.3 * (1 - 0.45)),  # spam
+        (BOTH + ", " + FAR, 0.1, 2 / 11, 0.1, 0.7 * 0.1 + 0.3 * (1 - 0.45)),  # spam
     ],
 )
 def test_by_hand(text, detection, f1, ap, weighted):

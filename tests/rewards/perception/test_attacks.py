@@ -1,0 +1,62 @@
+"""No attack passes on any perception kind, and every kind is attacked."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from vlrl_rewards.attacks_perception import SEEDS, attacks
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import VERIFIERS
+from vlrl_rewards.verification import kinds, verify
+
+from vlrl.registry import get, names
+from vlrl.stages import Reward
+
+
+def kinds_by_module():
+    kinds()
+    return {kind: function.__qualname__ for kind, function in VERIFIERS.items() if function.__qualname__.startswith("judge_")}
+
+
+@pytest.mark.parametrize("kind", sorted(SEEDS))
+def test_nothing_passes(kind):
+    kinds()  # imports everything, once
+    passed = []
+    for attack in attacks(kind):
+        started = time.perf_counter()
+        verdict = verify(attack.gold, attack.response, kind=kind, choices=attack.choices, **attack.options)
+        assert time.perf_counter() - started < 2.0, attack.name
+        if verdict.correct or verdict.score > attack.at_most:
+            passed.append((attack.name, verdict))
+    assert not passed
+
+
+@pytest.mark.parametrize("kind", sorted(SEEDS))
+def test_the_right_answer_does(kind):
+    seed = SEEDS[kind]
+    for response in (f"<answer>{seed.right}</answer>", f"<think>Hm, {seed.wrong[0]}?</think>\n<answer>{seed.right}</answer>"):
+        verdict = verify(seed.gold, response, kind=kind, choices=seed.choices, **seed.options)
+        assert (
+            verdict.correct and verdict.score > 0.99 and verdict.span == (response.rindex(seed.right), response.rindex(seed.right) + len(seed.right))
+        )
+
+
+def test_every_kind_is_attacked():
+    judged = set(kinds_by_module().values())
+    assert {f"judge_{kind}" for kind in SEEDS} == judged
+
+
+def test_silence_earns_the_least_of_every_reward(rollout):
+    tried = set()
+    for kind, seed in SEEDS.items():
+        kinds()
+        cls = get(Reward, re.search(r"reward '(\w+)'", VERIFIERS[kind].__doc__)[1])
+        reward = cls(**{k: v for k, v in seed.options.items() if k not in ("meta", "spaces")})
+        assert isinstance(reward, Graded)
+        for text in ("", "<answer></answer>", f"<think>{seed.right}</think>"):
+            assert reward(rollout(seed.gold, text, choices=seed.choices, **seed.options.get("meta", {}))) == reward.lowest()
+        tried.add(cls.name)
+    graded = {name for name in names(Reward) if issubclass(get(Reward, name), Graded)}
+    assert graded - tried == {"iou_hard", "process_order", "blink"}  # a variant of iou, and two that judge the way, not the answer
