@@ -129,7 +129,8 @@ class HF(Engine):
         training = self.lm.model.training
         self.lm.model.eval()
         try:
-            yield from session.run()
+            with self.lm.policy.whole():
+                yield from session.run()
         finally:
             if training:
                 self.lm.model.train()
@@ -140,8 +141,9 @@ class HF(Engine):
     @torch.no_grad()
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         encoded = self.lm.encode(prompt)
-        hidden_PLH, _ = prefill(self.lm, [(encoded, list(ids))], {}, self.counters)
-        return prefix_logp(self.lm, hidden_PLH[0], len(encoded), ids, Sampling())
+        with self.lm.policy.whole():
+            hidden_PLH, _ = prefill(self.lm, [(encoded, list(ids))], {}, self.counters)
+            return prefix_logp(self.lm, hidden_PLH[0], len(encoded), ids, Sampling())
 
     def metrics(self) -> dict[str, float]:
         """What was done since they were last read, in counts."""

@@ -1,4 +1,4 @@
-"""The policy's weights under the names of a transformers checkpoint, adapters merged, shards gathered."""
+"""The policy's weights under the names of a transformers checkpoint, adapters merged."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def merged(model: Any) -> Iterator[None]:
 
 @torch.no_grad()
 def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """(checkpoint name, tensor) of every parameter, one at a time; tied heads are left out, ZeRO-3 shards gathered (a collective of all ranks).
+    """(checkpoint name, tensor) of every parameter, one at a time; tied heads are left out.
 
-    The tensors are the policy's own memory: copy them before the next optimizer step, or before `merged` ends.
+    The tensors are the policy's own memory: copy them before the next optimizer step, or before `merged` (or the policy's `whole`) ends.
     """
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     for name, parameter in model.named_parameters():
@@ -36,10 +36,4 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
         name = name.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(".original_module.", ".")
         if name in tied:
             continue
-        if hasattr(parameter, "ds_id"):
-            import deepspeed
-
-            with deepspeed.zero.GatheredParameters([parameter]):
-                yield name, parameter.data
-        else:
-            yield name, parameter.data
+        yield name, parameter.data

@@ -176,7 +176,7 @@ class VLLM(Engine):
         if self.lora:
             self._sync_adapter(policy)
         else:
-            with merged(policy.model):
+            with policy.whole(), merged(policy.model):
                 self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
         self.core.reset_prefix_cache()
         self.core.reset_mm_cache()

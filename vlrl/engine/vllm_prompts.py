@@ -13,16 +13,10 @@ FORBIDDEN = "vlrl_forbidden"  # in the engine's additional_config
 
 def prompt_ids(policy: Any, prompt: Prompt) -> list[int]:
     """The prompt's ids with a single placeholder for each medium: vLLM writes them out itself."""
-    encoded = policy.encode(prompt)
-    out: list[int] = []
-    at = 0
-    for feature in encoded.features:
-        size = len(feature.ids)
-        start = next(i for i in range(at, len(encoded.ids)) if encoded.ids[i : i + size] == feature.ids)
-        out += encoded.ids[at:start]
-        out += policy.tokenizer.encode(policy.placeholders[feature.kind], add_special_tokens=False)
-        at = start + size
-    return [*out, *encoded.ids[at:]]
+    text = policy.render(prompt)
+    lead = policy.tokenizer("").input_ids
+    lead = lead if lead and not text.startswith(policy.tokenizer.decode(lead)) else []
+    return [*lead, *policy.tokenizer(text, add_special_tokens=False).input_ids]
 
 
 def vllm_prompt(policy: Any, prompt: Prompt, ids: Sequence[int] = ()) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Clients and launchers of what runs beside the trainer."""

@@ -1,0 +1,107 @@
+"""A server process of ours: started on a free loopback port with a token of its own, watched, replaced when it dies, ended with us."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from vlrl.services.http import JsonClient, ServiceError
+
+TOKEN = "VLLM_API_KEY"  # vLLM reads it; it is never on a command line
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket() as s:
+        s.bind((host, 0))
+        return s.getsockname()[1]
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+class Server:
+    """`command(port)` is the command line. `ready` is when /health answers. A dead server is started again, at most `restarts` times.
+
+    `after_start(server)` runs after every start but the first (to bring a replacement up to date).
+    """
+
+    def __init__(self, command: Callable[[int], Sequence[str]], log: Path, host: str = "127.0.0.1", env: dict[str, str] | None = None,
+                 restarts: int = 3, start_timeout: float = 600.0, after_start: Callable[[Server], None] | None = None) -> None:  # fmt: skip
+        self.command, self.log, self.host = command, log, host
+        self.env, self.restarts, self.start_timeout, self.after_start = env or {}, restarts, start_timeout, after_start
+        self.token = secrets.token_urlsafe(24)
+        self.starts = 0
+        self.lock = threading.Lock()
+        self.process: subprocess.Popen | None = None
+        self.url = ""
+        atexit.register(self.close)
+        self.start()
+
+    def start(self) -> None:
+        """Launch the process without waiting for it."""
+        port = free_port(self.host)
+        self.url = f"http://{self.host}:{port}"
+        self.starts += 1
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                list(self.command(port)), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_with_parent,
+                env={**os.environ, **self.env, TOKEN: self.token},
+            )  # fmt: skip
+
+    def wait(self) -> Server:
+        """Until it is ready. Raises ServiceError with the end of its log if it dies or takes too long."""
+        assert self.process is not None
+        client = JsonClient(self.url, self.token)
+        end = time.monotonic() + self.start_timeout
+        while not client.healthy():
+            if self.process.poll() is not None or time.monotonic() > end:
+                state = (
+                    f"ended with code {self.process.poll()}" if self.process.poll() is not None else f"was not ready after {self.start_timeout:.0f} s"
+                )
+                tail = self.log.read_bytes()[-1500:].decode(errors="replace")
+                raise ServiceError(f"the server {state}; its log ({self.log}) ends with:\n{tail}")
+            time.sleep(0.2)
+        client.close()
+        return self
+
+    def ensure(self) -> str:
+        """The URL of a living server: a dead one is replaced first. Raises ServiceError when it has died too often."""
+        with self.lock:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                if self.starts > self.restarts:
+                    raise ServiceError(f"the server died {self.starts} times (engine.restarts is {self.restarts}); see {self.log}")
+                self.start()
+                self.wait()
+                if self.after_start is not None:
+                    self.after_start(self)
+            return self.url
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        for how, patience in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 15.0)):
+            try:
+                os.killpg(process.pid, how)
+                process.wait(patience)
+            except ProcessLookupError:
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        process.wait()
+        atexit.unregister(self.close)
