@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import string
 from collections.abc import Mapping
 from functools import lru_cache
@@ -24,10 +26,30 @@ def letter_of(choices: Any, answer: Any) -> str:
     return string.ascii_uppercase[listed.index(str(answer))] if str(answer) in listed else ""
 
 
+def literal(text: Any) -> Any:
+    """A list that the hub stores as text ("['a', 'b']"), parsed as a Python literal; anything else as it is."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def shuffled(choices: Any, key: Any) -> list[Any]:
+    """The choices in an order that depends on `key` alone (and not on which rows were read before)."""
+    return sorted(choices, key=lambda choice: hashlib.sha256(f"{key}\x00{choice}".encode()).digest())
+
+
+def fields_like(row: Mapping[str, Any], prefix: str) -> list[Any]:
+    """The values of the fields prefix1, prefix2, ... that are set."""
+    return [row[f"{prefix}{i}"] for i in range(1, 20) if row.get(f"{prefix}{i}") is not None]
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False, trim_blocks=True, lstrip_blocks=True)
     environment.globals.update(letters=string.ascii_uppercase)
-    environment.filters.update(lettered=lettered, letter_of=letter_of)
+    environment.filters.update(lettered=lettered, letter_of=letter_of, literal=literal, shuffled=shuffled, fields_like=fields_like)
     return environment
 
 

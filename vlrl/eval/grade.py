@@ -28,6 +28,7 @@ class Sampled:
     error: str = ""
     tokens: int = 0
     confidence: float | None = None
+    spaces: tuple[Any, ...] = ()  # per picture: original width and height, seen width and height, units
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,17 @@ def grade(rows: Rows, responses: Mapping[str, Sequence[Sampled]], profile: str =
     wanted = max((len(samples) for samples in responses.values()), default=1)
     samples = [_padded(responses.get(name, ()), wanted) for name in ids]
     marks = [
-        [Mark(0.0, None, "no response") if sample.error else chosen.scorer(row, visible(sample.text, protocol)) for sample in drawn]
+        [Mark(0.0, None, "no response") if sample.error else chosen.scorer(seen(row, sample), visible(sample.text, protocol)) for sample in drawn]
         for row, drawn in zip(rows.fields, samples, strict=True)
     ]
     figures = mean_figures(chosen.aggregate, rows.fields, marks)
     audit = {**_audit(samples, marks), "unknown": len(unknown), "expected": len(ids), "scored": len(marks)}
     return Graded(rows, profile, samples, marks, figures, interval(chosen.aggregate, rows, marks, level), audit)
+
+
+def seen(row: Fields, sample: Sampled) -> Fields:
+    """The row with what its pictures' coordinates meant to the model, where the run recorded it."""
+    return {**row, "_spaces": sample.spaces} if sample.spaces else row
 
 
 def _padded(drawn: Sequence[Sampled], wanted: int) -> list[Sampled]:

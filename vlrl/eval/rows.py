@@ -58,7 +58,16 @@ def read(suite: Suite, where: str = "auto", media: str = "", limit: int = 0, cac
         found = Rows(suite, list(_local(suite, root)), "folder", root if root.is_dir() else root.parent)
     if media:
         found = Rows(suite, found.fields, found.origin, Path(media).expanduser())
-    return Rows(suite, found.fields[:limit] if limit else found.fields, found.origin, found.folder)
+    fields = exploded(found.fields, suite.data.explode)
+    fields = [{**row, "_folder": found.folder} for row in (fields[:limit] if limit else fields)]  # scorers may have to open a row's picture
+    return Rows(suite, fields, found.origin, found.folder)
+
+
+def exploded(fields: list[Fields], name: str) -> list[Fields]:
+    """One row per entry of the list in field `name` ("": the rows as they are); a row whose field is no list stays one row."""
+    if not name:
+        return fields
+    return [{**row, name: entry} for row in fields for entry in (row[name] if isinstance(row[name], (list, tuple)) else [row[name]])]
 
 
 def _fixture(suite: Suite, cache: Path | None) -> Rows:

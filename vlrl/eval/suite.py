@@ -24,13 +24,17 @@ PROFILES = ("official", "lmms_eval", "vlmevalkit", "vlrl")
 
 @dataclass(frozen=True)
 class Source:
-    """Where the rows are: a hub id with its configs and split. `id` is an expression for the row's identity ("": its number in the split)."""
+    """Where the rows are: a hub id with its configs and split. `id` is an expression for the row's identity ("": its number in the split).
+
+    `explode` names a field that holds a list: each entry becomes a row of its own (several expressions for one picture).
+    """
 
     hub: str
     split: str
     config: str = ""
     id: str = ""
     size: int = 0
+    explode: str = ""
     gated: bool = False
 
 

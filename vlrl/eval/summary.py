@@ -29,7 +29,8 @@ BLANK_WARNING = "a model that says nothing scores {:.1%} here"
 
 def sampled(entry: Entry) -> Sampled:
     """A journal entry as it is scored."""
-    return Sampled(entry.response, entry.finish, entry.error, entry.tokens, entry.confidence)
+    spaces = tuple(tuple(space) for space in entry.input.get("spaces", ()))
+    return Sampled(entry.response, entry.finish, entry.error, entry.tokens, entry.confidence, spaces)
 
 
 def of_journal(folder: Path, suite: str, variant: str = "plain") -> dict[str, list[Sampled]]:

@@ -219,7 +219,7 @@ def easi(response: str, letters: str, choices: Sequence[str]) -> str | None:
 
 def can_infer(response: str, letters: str, choices: Sequence[str]) -> str | None:
     """VLMEvalKit's letters, then option texts, without its judge."""
-    return vlmevalkit_choice(response, dict(zip(letters, choices, strict=False)))
+    return vlmevalkit_choice(response, dict(zip(letters, choices or [""] * len(letters), strict=False)))
 
 
 _ALL = (

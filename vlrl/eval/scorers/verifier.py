@@ -12,6 +12,7 @@ from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Fields, Mark, Scorer
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Reward
+from vlrl.types import Space
 
 
 @lru_cache(maxsize=1)
@@ -28,7 +29,8 @@ def training_verifier() -> Any:
 class Verifier(Scorer):
     """score = verify(gold, response, kind, choices).score: the same code as the training reward.
 
-    Paper: vlrl original. `kind_of` (an expression) may choose the kind by row. `exact` counts only a fully right answer.
+    Paper: vlrl original. `kind_of` (an expression) may choose the kind by row, `options_of` its options; with `spaces`, coordinates are
+    converted as in training, where the run recorded what they mean.
     Edge: an empty response, a refusal, or an answer that names every option scores 0.
     """
 
@@ -37,12 +39,17 @@ class Verifier(Scorer):
     answer: str = "row.answer"
     choices: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    options_of: str = ""
+    spaces: bool = False
 
     def __call__(self, row: Fields, response: str) -> Mark:
         kind = str(evaluate(self.kind_of, row)) if self.kind_of else self.answer_kind
         choices = evaluate(self.choices, row) if self.choices else None
         gold = evaluate(self.answer, row)
-        verdict = training_verifier()(gold, response, kind=kind, choices=list(choices) if choices else None, **self.options)
+        options = {**self.options, **((evaluate(self.options_of, row) or {}) if self.options_of else {})}
+        if self.spaces and row.get("_spaces"):
+            options["spaces"] = tuple(Space((s[0], s[1]), (s[2], s[3]), s[4]) for s in row["_spaces"])
+        verdict = training_verifier()(gold, response, kind=kind, choices=list(choices) if choices else None, **options)
         return Mark(float(verdict.score), verdict.extracted, verdict.route or verdict.reason, {"span": verdict.span, "reason": verdict.reason})
 
     def gold(self, row: Fields) -> list[str]:

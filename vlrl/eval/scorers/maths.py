@@ -1,0 +1,206 @@
+"""Mathematics in text: boxes, markers and string forms of the benchmarks' own code. What they compare is not what the training verifier compares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from vlrl.eval.expressions import evaluate
+from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorers.verifier import training_verifier
+from vlrl.registry import register
+
+
+def boxes(text: str) -> list[str]:
+    r"""The contents of every \boxed{...} and \fbox{...} whose braces close, in order."""
+    out = []
+    for match in re.finditer(r"\\(?:boxed|fbox)\s*\{", text):
+        depth = 1
+        for place in range(match.end(), len(text)):
+            depth += (text[place] == "{") - (text[place] == "}")
+            if depth == 0:
+                out.append(text[match.end() : place])
+                break
+    return out
+
+
+def last_box(text: str) -> str | None:
+    """The last box."""
+    found = boxes(text)
+    return found[-1] if found else None
+
+
+def between_dollars(text: str) -> str | None:
+    """Between the first and the last $; the box in it, if any. lm-eval's hendrycks_math: without dollars, the whole text."""
+    first, last = text.find("$"), text.rfind("$")
+    inner = text[first + 1 : last] if 0 <= first < last else text
+    return last_box(inner) or inner
+
+
+def after_hashes(text: str) -> str | None:
+    """GSM8K, strict: the number after "#### " or "The answer is " (the first)."""
+    match = re.search(r"(?:#### |The answer is )(\-?[0-9\.\,]+)", text)
+    return _gsm8k(match.group(1)) if match else None
+
+
+def last_number(text: str) -> str | None:
+    """GSM8K, flexible: the last run of two or more of $0-9., or an integer."""
+    found = re.findall(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", text)
+    return _gsm8k(next(part for part in found[-1] if part)) if found else None
+
+
+def _gsm8k(text: str) -> str:
+    return re.sub(r"\.$", "", text.replace(",", "").replace("$", ""))
+
+
+def final_answer(text: str) -> str | None:
+    """Minerva: between "Final Answer: The final answer is" and ". I hope it is correct."; a box or dollars around it are taken off."""
+    match = re.search(r"Final Answer: The final answer is(.*?)\. I hope it is correct\.", text, re.DOTALL)
+    if not match:
+        return last_box(text)
+    inner = match.group(1).strip()
+    return last_box(inner) or inner.strip("$ ")
+
+
+def answer_line(text: str) -> str | None:
+    """The rest of the last line that begins with "Answer:"."""
+    found = re.findall(r"(?im)^\s*\**answer\**\s*:\s*(.+)$", text)
+    return found[-1].strip() if found else last_box(text)
+
+
+_FIXED = (
+    ("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right", ""),
+    ("^{\\circ}", ""), ("^\\circ", ""), ("\\$", ""),
+)  # fmt: skip
+
+
+def hendrycks(text: str) -> str:
+    """The string form of MATH's own comparison (arXiv:2103.03874, math_equivalence): spaces, sizes, degrees, units and percent signs away."""
+    for old, new in _FIXED:
+        text = text.replace(old, new)
+    text = text.split("\\text{ ")[0].replace("\\%", "").replace("%", "").replace(" .", " 0.").replace("{.", "{0.")
+    text = "0" + text if text.startswith(".") else text
+    left, equals, right = text.partition("=")
+    text = right if equals and "=" not in right and len(left) <= 2 else text
+    text = re.sub(r"\\sqrt(?!\{)(.)", r"\\sqrt{\1}", text).replace(" ", "")
+    text = re.sub(r"\\frac(?!\{)(.)(?!\{)(.)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"\\frac(?!\{)(.)\{", r"\\frac{\1}{", text)
+    text = "\\frac{1}{2}" if text == "0.5" else text
+    return re.sub(r"^(-?\d+)/(-?\d+)$", r"\\frac{\1}{\2}", text)
+
+
+EXTRACT: dict[str, Callable[[str], str | None]] = {
+    "last_box": last_box,
+    "between_dollars": between_dollars,
+    "after_hashes": after_hashes,
+    "last_number": last_number,
+    "final_answer": final_answer,
+    "answer_line": answer_line,
+}
+Extract = Literal["last_box", "between_dollars", "after_hashes", "last_number", "final_answer", "answer_line"]
+
+
+def _same_text(said: str, gold: str) -> bool:
+    return said.strip() == gold.strip()
+
+
+def _same_string(said: str, gold: str) -> bool:
+    return hendrycks(said) == hendrycks(gold)
+
+
+def _same_number(said: str, gold: str) -> bool:
+    try:
+        return float(said.replace(",", "")) == float(gold.replace(",", ""))
+    except ValueError:
+        return _same_text(said, gold)
+
+
+def _same_value(said: str, gold: str) -> bool:
+    return bool(training_verifier()(gold, f"\\boxed{{{said}}}", kind="math").correct)
+
+
+COMPARE: dict[str, Callable[[str, str], bool]] = {"text": _same_text, "hendrycks": _same_string, "number": _same_number, "value": _same_value}
+
+
+@register("maths")
+@dataclass(frozen=True)
+class Maths(Scorer):
+    """score = [extract(response) compares equal to a gold answer].
+
+    Paper: the benchmark's own; see `extract` and `compare` (text; hendrycks: MATH's strings, arXiv:2103.03874; number: as floats, so "042" is
+    42; value: the training verifier's equality). `split` is the marker before the gold answer ("####" in GSM8K). Edge: nothing extracted: 0.
+    """
+
+    extract: Extract = "last_box"
+    compare: Literal["text", "hendrycks", "number", "value"] = "hendrycks"
+    answer: str = "row.answer"
+    split: str = ""
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        said = EXTRACT[self.extract](response)
+        right = said is not None and any(COMPARE[self.compare](said, gold) for gold in self.golds(row))
+        return Mark(float(right), said, self.extract)
+
+    def golds(self, row: Fields) -> list[str]:
+        """The accepted answers."""
+        value = evaluate(self.answer, row)
+        values = [str(entry) for entry in value] if isinstance(value, (list, tuple)) else [str(value)]
+        return [entry.rpartition(self.split)[2].strip().replace(",", "") if self.split else entry.strip("$") for entry in values]
+
+    def gold(self, row: Fields) -> list[str]:
+        gold = self.golds(row)[0]
+        table = {
+            "after_hashes": f"#### {gold}",
+            "last_number": f"So it is {gold}",
+            "final_answer": f"Final Answer: The final answer is ${gold}$. I hope it is correct.",
+            "answer_line": f"Answer: {gold}",
+        }
+        return [table.get(self.extract, f"So $\\boxed{{{gold}}}$")]
+
+
+def olympiad_golds(answer: str) -> list[str]:
+    """The comma-separated parts of a gold answer; plus-minus gives both signs."""
+    out = []
+    for part in answer.strip("$ ").split(","):
+        signs = (part.replace("\\pm", "+").lstrip("+ "), part.replace("\\pm", "-")) if "\\pm" in part else (part,)
+        out += [sign.strip("$ ") for sign in signs]
+    return out
+
+
+@register("olympiad")
+@dataclass(frozen=True)
+class Olympiad(Scorer):
+    """score = [every part of all boxes matches one gold part, and none is left], each within 1e-8 or by value; gold/100 and gold*100 pass too.
+
+    Paper: OlympiadBench, arXiv:2402.14008; rules of its auto-scoring judge. Deviates: symbolic equality is the training verifier's.
+    Edge: no box, or another number of parts: 0.
+    """
+
+    answer: str = "row.final_answer"
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        found = boxes(response)
+        parts = olympiad_golds(",".join(found)) if found else []
+        value = evaluate(self.answer, row)
+        golds = olympiad_golds(",".join(str(entry) for entry in value) if isinstance(value, (list, tuple)) else str(value))
+        left = list(golds)
+        for part in parts:
+            same = next((gold for gold in left if self._same(part, gold)), None)
+            if same is not None:
+                left.remove(same)
+        right = bool(parts) and len(parts) == len(golds) and not left
+        return Mark(float(right), ",".join(found) if found else None, "all boxes")
+
+    @staticmethod
+    def _same(said: str, gold: str) -> bool:
+        try:
+            a, b = float(said), float(gold)
+            return any(abs(a - wanted) <= 1.01e-8 for wanted in (b, b / 100, b * 100))
+        except ValueError:
+            return hendrycks(said) == hendrycks(gold) or _same_value(said, gold)
+
+    def gold(self, row: Fields) -> list[str]:
+        value = evaluate(self.answer, row)
+        return [" ".join(f"$\\boxed{{{str(entry).strip('$')}}}$" for entry in (value if isinstance(value, (list, tuple)) else [value]))]
