@@ -31,6 +31,8 @@ class Answer(NamedTuple):
     text: str
     tagged: bool
     problem: str = ""
+    route: str = "text"
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def final_answer(response: str, phrases: bool = False) -> Answer:
     found = committed(response, None if phrases else _no_phrase)
     if found is None:
         return Answer(visible(response).strip(), False)
-    return Answer(found.text.strip(), found.route != "phrase", found.problem)
+    return Answer(found.text.strip(), found.route != "phrase", found.problem, found.route, found.span)
 
 
 def _no_phrase(_text: str) -> bool:
@@ -82,11 +84,11 @@ class Graded(Reward):
         """The score of an answer that says nothing."""
         return 0.0
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None) -> Grade:
-        """Judge a whole response, without a rollout. Raises ValueError on a broken gold answer."""
+    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+        """Judge a whole response, without a rollout. Raises ValueError on a broken gold answer. `answer`: what it commits to, if that is known."""
         scene = scene or Scene(response=response)
         target = self.target(gold, scene)
-        answer = final_answer(response, self.phrases)
+        answer = answer or final_answer(response, self.phrases)
         if answer.problem or not answer.text:
             return self.refuse(answer.problem or "the answer is empty")
         return self.grade(target, answer, scene)
@@ -112,12 +114,12 @@ def judged(*kinds: str) -> Callable[[G], G]:
     def add(cls: G) -> G:
         def judge(item: Case, /, **options: Any) -> Verdict:
             spaces, meta = options.pop("spaces", ()), options.pop("meta", {})
-            reward: Graded = make(cls, options, cls.name)
-            grade = reward.judge(item.gold, item.response, Scene(spaces, item.choices, meta, item.response))
-            found = committed(item.response, None if reward.phrases else _no_phrase)
+            reward: Graded = make(cls, options, cls.name) if options else cls()
+            answer = final_answer(item.response, reward.phrases)
+            grade = reward.judge(item.gold, item.response, Scene(spaces, item.choices, meta, item.response), answer)
             score = min(1.0, max(0.0, float(grade.score)))
-            route = f"{found.route if found else 'text'}>{cls.name}"
-            return Verdict(bool(grade.correct), score, grade.reason, grade.extracted or None, found.span if found else None, route)
+            route = f"{answer.route}>{cls.name}"
+            return Verdict(bool(grade.correct), score, grade.reason, grade.extracted or None, answer.span, route)
 
         parameter = inspect.Parameter
         shared = {f.name for f in fields(Reward)}

@@ -45,6 +45,11 @@ def adjacency_score(order: Sequence[int], gold: Sequence[int], rows: int, column
     return len(wanted & adjacencies(order, rows, columns)) / len(wanted) if wanted else 1.0
 
 
+def inverse(order: Sequence[int]) -> list[int]:
+    """The inverse permutation, 1-based."""
+    return [list(order).index(k) + 1 for k in range(1, len(order) + 1)]
+
+
 def grid_of(meta: Mapping[str, Any], count: int, rows: int, columns: int) -> tuple[int, int]:
     """(rows, columns) from the reward's fields, the row's meta, or a square. Raises ValueError if they do not make `count` pieces."""
     grid = meta.get("grid") or ()
@@ -89,7 +94,9 @@ class Jigsaw(Graded):
             score = position_score(order, target)
             score = max(0.0, (score - 1 / len(target)) / (1 - 1 / len(target))) if self.centred and len(target) > 1 else score
         elif self.mode == "adjacency":
-            score = adjacency_score(order, target, *grid_of(scene.meta, len(target), self.rows, self.columns))
+            # A "backward" answer lists places by piece; seams are counted on the picture put together, so it is turned round first.
+            turned = [inverse(o) for o in (order, target)] if scene.meta.get("question_type") == "backward" else [order, target]
+            score = adjacency_score(*turned, *grid_of(scene.meta, len(target), self.rows, self.columns))
         else:
             score = float(exact)
         return Grade(score, exact, f"{sum(a == b for a, b in zip(order, target, strict=True))} of {len(target)} places", " ".join(map(str, order)))

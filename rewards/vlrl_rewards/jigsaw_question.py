@@ -11,6 +11,7 @@ from vlrl_rewards.boxes import gold_boxes, read_boxes, the_one
 from vlrl_rewards.classification import normal_label
 from vlrl_rewards.geometry import overlap
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.jigsaw import gold_order, position_score, read_order
 from vlrl_rewards.numbers import one_number
 
 RELATIONS = {
@@ -37,26 +38,26 @@ def relation(first: int, second: int, columns: int) -> str:
 @register("jigsaw_question")
 @dataclass(frozen=True, kw_only=True)
 class JigsawQuestion(Graded):
-    """letter, digit, relation: r = 1[answer = gold];  box: r = IoU.
+    """letter, digit, relation: r = 1[answer = gold];  box: r = IoU;  order: share of places with the right piece.
 
     Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (pair and multiple: letter; single: digit; box: IoU of the swapped patch).
     Deviates: the whole answer must be the letter (the release scans for the last capital, so any sentence that ends in a right capital passes) or
     hold one
-    number only (the release takes the first). `kind_of` "auto" reads `row.meta["answer_type"]`: letter, digit, relation or box.
+    number only (the release takes the first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so one reward scores a mix.
     Edge: several letters or numbers: 0. Range {0, 1}; box: [0, 1]. A gold letter also matches its choice's text, a relation its synonyms ("top
     left").
     """
 
-    kind_of: Literal["auto", "letter", "digit", "relation", "box"] = "auto"
+    kind_of: Literal["auto", "letter", "digit", "relation", "box", "order"] = "auto"
     picture: int = 0
 
     def asked(self, scene: Scene) -> str:
         """The kind of answer that is asked for. Raises ValueError if the row does not say."""
         kind = scene.meta.get("answer_type", scene.meta.get("question_type", "")) if self.kind_of == "auto" else self.kind_of
-        table: Mapping[str, str] = {"pair": "letter", "multiple": "letter", "single": "digit"}
+        table: Mapping[str, str] = {"pair": "letter", "multiple": "letter", "single": "digit", "full": "order", "backward": "order"}
         kind = table.get(kind, kind)
-        if kind not in ("letter", "digit", "relation", "box"):
-            raise ValueError(f"kind_of: row.meta['answer_type'] is {kind!r}; use letter, digit, relation or box, there or on the reward")
+        if kind not in ("letter", "digit", "relation", "box", "order"):
+            raise ValueError(f"kind_of: row.meta['answer_type'] is {kind!r}; use letter, digit, relation, box or order, there or on the reward")
         return kind
 
     def target(self, gold: Any, scene: Scene) -> Any:
@@ -66,6 +67,8 @@ class JigsawQuestion(Graded):
             if len(boxes) != 1:
                 raise ValueError(f"answer: a swapped patch is one box, got {gold!r}")
             return boxes[0]
+        if kind == "order":
+            return gold_order(gold)
         value = normal_label(str(gold))
         checks = {
             "letter": len(value) == 1 and value.isalpha(),
@@ -83,6 +86,10 @@ class JigsawQuestion(Graded):
             box = the_one(boxes, answer.text, answer.tagged) if boxes else None
             iou = overlap(box.xyxy, target.xyxy) if box else 0.0
             return Grade(iou, iou >= 0.5, f"IoU {iou:.3f}")
+        if kind == "order":
+            order = read_order(answer.text, len(target))
+            share = position_score(order, target) if order else 0.0
+            return Grade(share, share == 1, f"{share:.2f} in place")
         said = normal_label(answer.text)
         if kind == "digit":
             number = one_number(answer.text, tagged=True)

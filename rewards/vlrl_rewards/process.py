@@ -49,7 +49,7 @@ class ProcessOrder(Graded):
             raise ValueError(f"states: row.meta[{self.states!r}] must be a list of texts, got {scene.meta.get(self.states)!r}")
         return states
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None) -> Grade:
+    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
         """Judge the thinking of a response (not its answer)."""
         scene = scene or Scene(response=response)
         return self.grade(self.target(gold, scene), Answer(response, False), scene)
@@ -82,7 +82,7 @@ class Blink(Graded):
     def target(self, gold: Any, scene: Scene) -> list[Box]:
         return gold_boxes(gold)
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None) -> Grade:
+    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
         """Judge the candidate section of a response (not its answer)."""
         scene = scene or Scene(response=response)
         target, text = self.target(gold, scene), section(response, self.tag)

@@ -158,6 +158,11 @@ def test_jigsaw_shapes_and_chance(rollout):
     assert score(rollout, adjacency, "3 1 2", "<answer>3 1 2</answer>", rows=1) == 1
     assert score(rollout, adjacency, [1, 2, 3, 4, 5, 6], "<answer>1 2 3 4 6 5</answer>", rows=2, columns=3) == pytest.approx(3 / 7)
     assert score(rollout, {"name": "jigsaw", "centred": True}, "1 2 3 4", "<answer>1 2 4 3</answer>") == pytest.approx(1 / 3)
+    # Both say the same picture: 2 3 1 forward is 3 1 2 backward.
+    wide = {"rows": 1, "columns": 3}
+    assert score(rollout, adjacency, [2, 3, 1], "<answer>1 3 2</answer>", **wide) == score(
+        rollout, adjacency, [3, 1, 2], "<answer>1 3 2</answer>", **wide, question_type="backward"
+    )
     with pytest.raises(ValueError, match="does not make 6 pieces"):
         score(rollout, {**adjacency, "rows": 4}, [1, 2, 3, 4, 5, 6], "<answer>1 2 3 4 6 5</answer>")
     for gold in ("1 1", "x", [], "2 3"):
