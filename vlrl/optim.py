@@ -28,7 +28,9 @@ def make_accelerator(run: Run) -> Accelerator:
     tools = {"log_with": list(run.settings.watch.trackers) or None, "project_dir": str(run.output)}
     accelerator = Accelerator(cpu=on_cpu and not deepspeed, kwargs_handlers=handlers, **tools)
     if not alone and accelerator.distributed_type.value == "NO":
-        raise ConfigError(f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch with configs/accelerate/*.yaml")
+        raise ConfigError(
+            f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch with configs/accelerate/*.yaml"
+        )
     return accelerator
 
 
@@ -102,7 +104,7 @@ def optimizer_step(run: Run) -> dict[str, float]:
     limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
     norm = run.accelerator.clip_grad_norm_(params, limit)
     norm = float(norm) if norm is not None else float("nan")
-    if norm != norm and not sharded(run.accelerator) or math.isinf(norm):
+    if (norm != norm and not sharded(run.accelerator)) or math.isinf(norm):
         raise FloatingPointError(f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts")
     run.optimizer.step()
     run.optimizer.zero_grad()

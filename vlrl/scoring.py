@@ -1,4 +1,7 @@
-"""Rewards: every slot that applies to a row scores its rollouts. A reward that raises is counted and its rollout dropped; it never looks like a score."""
+"""Rewards: every slot that applies to a row scores its rollouts.
+
+A reward that raises is counted and its rollout dropped; it never looks like a score.
+"""
 
 from __future__ import annotations
 

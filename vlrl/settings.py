@@ -49,8 +49,8 @@ class Watch:
 class Settings:
     """Scalars of one phase.
 
-    `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in `minibatches` optimizer steps, `iterations`
-    times over. `micro_tokens` bounds a micro-batch (prompt once per group plus completions). `error_limit` is the share of rollouts whose rewards may
+    `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in `minibatches` optimizer steps,
+    `iterations` times over. `micro_tokens` bounds a micro-batch (prompt once per group plus completions). `error_limit` is the share of rollouts whose rewards may
     raise before the run stops; `collect_rounds` bounds the refilling after gates.
     """
 
