@@ -1,4 +1,7 @@
-"""Install the CPU build of vLLM next to the torch that is already there: `install_vllm_for_tests.py UV CONSTRAINTS`. A vLLM that is installed is kept."""
+"""Install the CPU build of vLLM next to the torch that is already there: `install_vllm_for_tests.py UV CONSTRAINTS`.
+
+A vLLM that is installed is kept.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """YAML configs: `extends`, merging, removal by null, strict names, and where every value came from.
 
-Maps merge, scalars and lists replace, null removes a key, and a mapping whose `name` changes replaces the old one whole (the fields of one plug-in mean
-nothing to another). A null inside a phase is kept: it removes the key for that phase; `"*": null` in a map removes all that it inherits.
-Several files and `a.b=c` overrides are merged left to right.
+Maps merge, scalars and lists replace, null removes a key, and a mapping whose `name` changes replaces the old one whole (the fields of one
+plug-in mean nothing to another). A null inside a phase is kept: it removes the key for that phase; `"*": null` in a map removes all that it
+inherits. Several files and `a.b=c` overrides are merged left to right.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from vlrl.registry import ConfigError, suggest
 Tree = dict[str, Any]
 Origins = dict[str, str]
 
-_PLUGIN_SLOTS = ["policy", "engine", "sampler", "scaffold", "decode", "budget", "strategy", "env", "replay", "advantage", "credit", "surrogate", "reduce", "tune"]  # fmt: skip
-_PLUGIN_MAPS = ["select", "rewards", "shape", "gate", "fields", "weights", "terms", "callbacks", "probes"]
+_PLUGIN_SLOTS = (
+    "policy", "engine", "sampler", "scaffold", "decode", "budget", "strategy", "env", "replay", "advantage", "credit", "surrogate", "reduce", "tune",
+)  # fmt: skip
+_PLUGIN_MAPS = ("select", "rewards", "shape", "gate", "fields", "weights", "terms", "callbacks", "probes")
 _OTHER = ["about", "seed", "threads", "output", "plugins", "data", "eval", "phases"]
 
 

@@ -92,7 +92,10 @@ def backward(run: Run, loss: torch.Tensor, last: bool) -> None:
 
 
 def optimizer_step(run: Run) -> dict[str, float]:
-    """Clip, step, zero. Returns the gradient norm before clipping and the learning rate. Raises FloatingPointError for a gradient that is not finite."""
+    """Clip, step, zero. Returns the gradient norm before clipping and the learning rate.
+
+    Raises FloatingPointError for a gradient that is not finite.
+    """
     settings = run.settings
     optimizer = settings.optimizer
     per_step = settings.minibatches * settings.iterations

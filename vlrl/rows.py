@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def read_rows(run: Run, split: str) -> dict[str, Sequence[Row]]:
-    """Rows of each source ("train" or "heldout") of the current phase, training rows after the `select` chain. Raises ConfigError for an empty source."""
+    """Rows of each source ("train" or "heldout") of the current phase; training rows go through the `select` chain.
+
+    Raises ConfigError for an empty source.
+    """
     key = f"{run.phase_index}/{split}"
     if key in run.cached_rows:
         return run.cached_rows[key]

@@ -28,8 +28,8 @@ log = logging.getLogger("vlrl")
 class Run:
     """State and plug-ins of a training run. `open` loads the model; `enter` makes one phase's plug-ins the current ones.
 
-    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row id that outlives restarts; values must be
-    plain (JSON).
+    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row id that outlives restarts;
+    values must be plain (JSON).
     """
 
     # the current phase's plug-ins, by slot

@@ -50,7 +50,8 @@ class Settings:
     """Scalars of one phase.
 
     `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in `minibatches` optimizer steps,
-    `iterations` times over. `micro_tokens` bounds a micro-batch (prompt once per group plus completions). `error_limit` is the share of rollouts whose rewards may
+    `iterations` times over. `micro_tokens` bounds a micro-batch (prompt once per group plus completions).
+    `error_limit` is the share of rollouts whose rewards may
     raise before the run stops; `collect_rounds` bounds the refilling after gates.
     """
 

@@ -83,7 +83,8 @@ def test_plugin_files(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "from dataclasses import dataclass\nfrom vlrl.registry import register\nfrom vlrl.stages import Gate\nfrom vlrl.types import Verdict\n\n"
-        "@register('from_a_file')\n@dataclass(frozen=True)\nclass Mine(Gate):\n    'Mine.'\n    def __call__(self, group):\n        return Verdict(False, 'no')\n"
+        "@register('from_a_file')\n@dataclass(frozen=True)\nclass Mine(Gate):\n    'Mine.'\n"
+        "    def __call__(self, group):\n        return Verdict(False, 'no')\n"
     )
     load_plugin_file(file)
     assert build(Gate, "from_a_file")(None) == (False, "no")
