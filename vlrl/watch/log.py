@@ -20,9 +20,10 @@ from vlrl.types import Group
 from vlrl.watch.live import LiveView
 from vlrl.watch.pictures import Pictures
 from vlrl.watch.rollouts import Decode, records, write
+from vlrl.watch.session import describe_session
 from vlrl.watch.trackers import open_trackers
 
-METRICS, TIMINGS, EVENTS = "metrics.jsonl", "timings.jsonl", "events.jsonl"
+METRICS, TIMINGS, EVENTS, SESSIONS = "metrics.jsonl", "timings.jsonl", "events.jsonl", "sessions.jsonl"
 _PENDING = 2  # rollout files being written while training goes on
 
 
@@ -50,6 +51,7 @@ class Recorder:
         self._worker = ThreadPoolExecutor(1, "rollouts")
         self._trackers = open_trackers(trackers, self.folder, run_config)
         self._view = LiveView(run_config) if live else None
+        _append(self.folder / SESSIONS, describe_session())
 
     def rewind(self, step: int) -> None:
         """Forget everything after `step`, the last one that a checkpoint holds (-1: everything)."""

@@ -12,7 +12,7 @@ from typing import Any
 from vlrl.watch.browse import sample
 from vlrl.watch.charts import Band, Point, line_chart, number
 from vlrl.watch.live import clock
-from vlrl.watch.log import EVENTS, METRICS, TIMINGS, read_lines
+from vlrl.watch.log import EVENTS, METRICS, SESSIONS, TIMINGS, read_lines
 
 REPORT = "report.html"
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -59,6 +59,7 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "choices": {key: sorted({card[key] for card in cards}) for key in ("step", "phase", "task")},
         "reward_range": [min(rewards, default=0.0), max(rewards, default=1.0)],
         "events": [row for row in events if row["kind"] != "heldout"][-200:],
+        "sessions": read_lines(folder / SESSIONS),
         "config": _text(folder / "config.yaml"),
         "style": _text(_TEMPLATES / "report.css"),
         "script": _text(_TEMPLATES / "report.js"),
