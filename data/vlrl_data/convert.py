@@ -30,7 +30,13 @@ def record_of(row: Row, folder: Path | None = None) -> dict[str, Any]:
 
 
 def _bare(meta: Any) -> dict[str, Any]:
-    return {"meta": dict(meta)} if meta else {}
+    return {"meta": {name: _media_too(value) for name, value in meta.items()}} if meta else {}
+
+
+def _media_too(value: Any) -> Any:
+    if isinstance(value, Media):
+        return plain(value)
+    return [_media_too(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _near(value: Any, folder: Path | None) -> Any:

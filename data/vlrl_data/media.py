@@ -207,7 +207,13 @@ class Made(_ByKey, Media):
 
     @cached_property
     def key(self) -> str:
-        return digest("made", f"{self.recipe.__module__}.{self.recipe.__qualname__}", repr(self.args))
+        said = [arg.key if isinstance(arg, Media) else repr(arg) for arg in self.args]
+        return digest("made", f"{self.recipe.__module__}.{self.recipe.__qualname__}", *said)
 
     def load(self) -> Image.Image | Clip:
         return self.recipe(*self.args)
+
+    def check(self) -> None:
+        for arg in self.args:
+            if isinstance(arg, Media):
+                arg.check()

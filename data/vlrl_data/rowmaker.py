@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,8 @@ from vlrl_data import anymedia
 from vlrl_data.answers import scaled
 from vlrl_data.anymedia import Place
 from vlrl_data.families import Family, is_box, is_boxes
-from vlrl_data.media import Picture, PilImage, _ByKey, digest, image_size
+from vlrl_data.generators import jigsaw
+from vlrl_data.media import Made, Picture, PilImage, _ByKey, digest, image_size
 from vlrl_data.records import BadRecord
 
 MARKERS = ("<image>", "<video>")
@@ -103,16 +105,19 @@ class RowMaker:
 
     def _row(self, draft: dict[str, Any], record: Mapping[str, Any], index: int) -> Row:
         options, units, own_id = self.options, draft.pop("units", "original"), draft.pop("id", None)
-        draft.pop("needs_puzzle", None)
+        puzzle = draft.pop("needs_puzzle", False)
         extra = {name: value for name, value in record.items() if name not in self.family.known}
         if extra and self.family.name == "vlrl":
             name = next(iter(extra))
             raise RowError(f"unknown column {name!r}.{suggest(name, self.family.known)} Put columns of your own into `meta`.")
         images = tuple(anymedia.image(value, self.place) for value in draft.pop("images", ()))
         videos = tuple(anymedia.video(value, self.place) for value in draft.pop("videos", ()))
+        if puzzle:
+            draft |= puzzle_over(images[0], str(record[""]))
+            images = draft.pop("images")
         meta = dict(draft.pop("meta", {})) | {name: value for name, value in extra.items() if _is_plain(value)}
         row = Row(
-            id=self._id(own_id, index),
+            id=self._id(draft.pop("id", own_id), index),
             question=_text(draft.pop("question", "") or options.question, "question"),
             images=images,
             videos=videos,
@@ -166,6 +171,14 @@ class RowMaker:
             raise RowError(f"{says}, and cannot be resized because its answer is in pixels")
         shares = [budget * count // sum(pixels) for count in pixels]
         return replace(row, images=tuple(Shrunk(medium, share) for medium, share in zip(row.images, shares)))
+
+
+def puzzle_over(medium: Media, name: str) -> dict[str, Any]:
+    """Jigsaw-R1's records are bare pictures: the 2 x 1 `full` puzzle over one, its order a function of the picture's name."""
+    rng = random.Random(f"jigsaw {name}")
+    puzzle = jigsaw.Puzzle(2, 1, jigsaw.order_of(rng, 2))
+    picture = Made(jigsaw.draw_medium, (medium, 2, 1, puzzle.order))
+    return jigsaw.ask(puzzle, "full", rng, (0, 0)) | {"images": (picture,), "id": name}
 
 
 def _text(value: Any, name: str) -> str:

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from vlrl_data.answers import literal, parsed, untagged
 from vlrl_data.convert import pack, record_of, write
 from vlrl_data.families import by_name, recognise
@@ -118,6 +120,16 @@ def test_details():
     assert [m["role"] for m in rows[1].messages] == ["user", "assistant", "user"]
     _, rows = read("vlrl.jsonl")
     assert rows[0].choices == ("red", "blue") and rows[1].videos[0].span == (0.5, 1.5)
+
+
+def test_jigsaw_r1_lists_become_puzzles():
+    source, rows = read("jigsaw_r1.json")
+    assert source.chosen(rows.parts[0].records)[0].name == "jigsaw_r1" and len(rows) == 2
+    for row, name in zip(rows, ("red", "green")):
+        whole = np.asarray(Image.open(FIXTURES / "media" / f"{name}.png"))
+        halves = {1: whole[:28], 2: whole[28:]}
+        assert sorted(row.answer) == [1, 2] and row.task == "jigsaw"
+        assert np.array_equal(np.asarray(row.images[0].load()), np.concatenate([halves[piece] for piece in row.answer]))
 
 
 def test_containers():

@@ -101,11 +101,16 @@ def marks_of(answer: Any) -> list[dict[str, Any]]:
     if isinstance(answer, Mapping):
         box = next((answer[key] for key in ("bbox_2d", "bbox", "box", "Position") if key in answer), None)
         return [mark | {"label": str(answer.get("label", ""))} for mark in marks_of(box)] if box else []
-    if not isinstance(answer, (list, tuple)) or not answer:
+    if not isinstance(answer, (list, tuple)) or not answer or is_order(answer):
         return []
     if all(isinstance(item, (int, float)) for item in answer):
         return [{"box": list(answer)}] if len(answer) == 4 else [{"point": list(answer)}] if len(answer) == 2 else []
     return [mark for item in answer for mark in marks_of(item)]
+
+
+def is_order(answer: Sequence[Any]) -> bool:
+    """A permutation of 1..n: the answer of a puzzle, not a box."""
+    return all(isinstance(item, int) for item in answer) and sorted(answer) == list(range(1, len(answer) + 1))
 
 
 def medium_entry(medium: Media, marks: list[dict[str, Any]], index: int) -> dict[str, Any]:

@@ -1,0 +1,85 @@
+"""The pictures and videos that generators start from: a user's files, or the photographs that ship with scikit-image and scikit-learn.
+
+A reference is plain (it can be pickled and named in a key): ("photo", name, split) or ("file", path).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vlrl.registry import ConfigError
+from vlrl_data.lab import real
+from vlrl_data.lab.base import Lab
+from vlrl_data.media import IMAGE_SUFFIXES, file_key, open_image
+
+Reference = tuple[str, ...]
+HELDOUT = 0.2  # of a user's files
+
+
+@lru_cache(maxsize=8)
+def files_of(folder: str, endings: frozenset[str]) -> tuple[str, ...]:
+    """Files below a folder (or matching a glob), sorted. Raises ConfigError if there is none."""
+    root = Path(folder).expanduser()
+    found = sorted(str(file) for file in root.rglob("*") if file.suffix.lower() in endings) if root.is_dir() else []
+    if not found:
+        raise ConfigError(f"pictures: {folder!r} is no folder with files of {', '.join(sorted(endings))}")
+    return tuple(found)
+
+
+def of_split(files: tuple[str, ...], split: str) -> list[str]:
+    """A user's files of a split: a fifth, by a hash of the name, is held out."""
+    chosen = [file for file in files if (hashlib.sha256(Path(file).name.encode()).digest()[0] < 256 * HELDOUT) == (split == "heldout")]
+    return chosen or list(files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromPictures(Lab):
+    """A generator over `pictures`: a folder, or "" for the photographs that ship with scikit-image and scikit-learn."""
+
+    pictures: str = ""
+
+    def references(self, rng: random.Random, count: int = 1) -> list[Reference]:
+        """`count` different pictures (as many as there are, then again from the start)."""
+        if self.pictures:
+            found: list[Reference] = [("file", file) for file in of_split(files_of(self.pictures, IMAGE_SUFFIXES), self.split)]
+        else:
+            found = [("photo", name, self.split) for name in real.PHOTOS]
+        rng.shuffle(found)
+        return [found[i % len(found)] for i in range(count)]
+
+
+def identity(reference: Reference) -> Reference:
+    """A reference that changes when its file does: what goes into a recipe's arguments."""
+    return (*reference, file_key(reference[1])) if reference[0] == "file" else reference
+
+
+@lru_cache(maxsize=32)
+def opened(reference: Reference) -> Image.Image:
+    """The picture (for a photograph: the part that belongs to the split)."""
+    if reference[0] == "file":
+        return open_image(reference[1])
+    box = real.region(reference[1], reference[2])
+    return real.crop(reference[1], box, box[2] - box[0], box[3] - box[1])
+
+
+def fitted(reference: Reference, width: int, height: int, place: tuple[float, float] = (0.5, 0.5), share: float = 1.0) -> Image.Image:
+    """A part of the picture with the sides' ratio width : height, `share` of what fits, at `place` (0-1, 0-1), resized to width x height."""
+    picture = opened(reference)
+    scale = min(picture.width / width, picture.height / height) * share
+    across, down = width * scale, height * scale
+    left, top = (picture.width - across) * place[0], (picture.height - down) * place[1]
+    return picture.resize((width, height), Image.Resampling.BICUBIC, box=(left, top, left + across, top + down))
+
+
+def pan(reference: Reference, size: int, frames: int, path: tuple[float, float, float, float], share: float = 0.6) -> np.ndarray:
+    """A camera that moves over a picture: (frames, size, size, 3) uint8, from place (x0, y0) to (x1, y1)."""
+    x0, y0, x1, y1 = path
+    steps = np.linspace(0, 1, frames)
+    return np.stack([np.asarray(fitted(reference, size, size, (x0 + (x1 - x0) * t, y0 + (y1 - y0) * t), share)) for t in steps])

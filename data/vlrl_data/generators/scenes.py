@@ -1,0 +1,117 @@
+"""Drawn scenes of coloured shapes: counting, and where things lie to each other, also in the mirror."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from PIL import Image, ImageDraw, ImageOps
+
+from vlrl.registry import ConfigError, register
+from vlrl.types import Row
+from vlrl_data.lab.base import Lab, demonstrate
+from vlrl_data.lab.digits import scatter
+from vlrl_data.media import Made
+
+COLOURS = {"red": (220, 40, 40), "green": (40, 160, 60), "blue": (50, 80, 220), "yellow": (240, 210, 40), "purple": (150, 60, 180)}
+SHAPES = ("circle", "square", "triangle")
+Thing = tuple[str, str, int, int, int]  # colour, shape, left, top, side
+MIRROR = {"left of": "right of", "right of": "left of", "above": "above", "below": "below"}
+
+
+def draw_shape(pen: ImageDraw.ImageDraw, shape: str, box: tuple[int, int, int, int], colour: tuple[int, int, int]) -> None:
+    """One filled shape in a box (left, top, right, bottom)."""
+    left, top, right, bottom = box
+    table = {
+        "circle": lambda: pen.ellipse(box, fill=colour),
+        "square": lambda: pen.rectangle(box, fill=colour),
+        "triangle": lambda: pen.polygon(((left, bottom), (right, bottom), ((left + right) // 2, top)), fill=colour),
+    }
+    table[shape]()
+
+
+def draw_scene(size: int, things: tuple[Thing, ...], mirrored: bool = False) -> Image.Image:
+    """Shapes on light grey, flipped left to right if `mirrored`."""
+    image = Image.new("RGB", (size, size), (230, 230, 230))
+    pen = ImageDraw.Draw(image)
+    for colour, shape, left, top, side in things:
+        draw_shape(pen, shape, (left, top, left + side - 1, top + side - 1), COLOURS[colour])
+    return ImageOps.mirror(image) if mirrored else image
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes(Lab):
+    """Shapes of `least` to `most` pixels on `size` x `size` pixels."""
+
+    size: int = 168
+    least: int = 20
+    most: int = 36
+
+    def things(self, rng: random.Random, kinds: list[tuple[str, str]]) -> tuple[Thing, ...]:
+        """One thing per (colour, shape), none over another."""
+        squares = scatter(rng, len(kinds), self.size, (self.least, self.most), 1)
+        return tuple((*kind, *square) for kind, square in zip(kinds, squares))
+
+
+@register("gen_counting")
+@dataclass(frozen=True, kw_only=True)
+class GenCounting(Shapes):
+    """How many things of a colour and shape (or of all) a scene holds; the answer is an int from `low` to `high`.
+
+    Paper: the task of CLEVR counting (Johnson et al. 2017, arXiv:1612.06890), in two dimensions. Reward: `counting`. Harder with more `others`.
+    """
+
+    low: int = 1
+    high: int = 6
+    others: int = 4
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        kinds = [(colour, shape) for colour in COLOURS for shape in SHAPES]
+        wanted = rng.choice(kinds)
+        count = rng.randint(self.low, self.high)
+        rest = rng.choices([kind for kind in kinds if kind != wanted], k=rng.randint(0, self.others))
+        image = Made(draw_scene, (self.size, self.things(rng, [wanted] * count + rest)))
+        question = f"How many {wanted[0]} {wanted[1]}s are there?"
+        return Row(self.id(index), question, count, images=(image,), task="counting", target=demonstrate(str(count)))
+
+
+@register("gen_spatial")
+@dataclass(frozen=True, kw_only=True)
+class GenSpatial(Shapes):
+    """Which side of another thing something is on: left of, right of, above or below; each scene also mirrored, with left and right swapped.
+
+    Paper: the mirrored pairs of SVQA-R1 (arXiv:2506.01371). Rows 2i and 2i + 1 show scene i as it is and in the mirror (`meta.pair`,
+    `meta.mirrored`); a reward may ask for both to be right. Reward: `exact`. The two things differ by at least `gap` pixels on the axis asked about.
+    """
+
+    axis: tuple[str, ...] = ("horizontal", "vertical")
+    others: int = 2
+    gap: int = 40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.axis:
+            if name not in ("horizontal", "vertical"):
+                raise ConfigError(f"axis: {name!r} is unknown. Known: horizontal, vertical.")
+        if self.gap > self.size - 2 * self.most:
+            raise ConfigError(f"gap: {self.gap} pixels do not fit on {self.size} with things of {self.most}")
+
+    def row(self, index: int) -> Row:
+        scene, mirrored = divmod(index, 2)
+        rng = self.rng(scene)
+        kinds = rng.sample([(colour, shape) for colour in COLOURS for shape in SHAPES], 2 + self.others)
+        across = rng.choice(self.axis) == "horizontal"
+        while True:
+            things = self.things(rng, kinds)
+            (a, b) = (thing[2 if across else 3] + thing[4] / 2 for thing in things[:2])
+            if abs(a - b) >= self.gap:
+                break
+        answer = ("left of" if a < b else "right of") if across else ("above" if a < b else "below")
+        answer = MIRROR[answer] if mirrored else answer
+        sides = "left of or right of" if across else "above or below"
+        first, second = (f"the {thing[0]} {thing[1]}" for thing in things[:2])
+        image = Made(draw_scene, (self.size, things, bool(mirrored)))
+        meta = {"pair": f"{self.name}-{self.split}-{self.seed}-{scene}", "mirrored": bool(mirrored)}
+        question = f"Is {first} {sides} {second}?"
+        return Row(self.id(index), question, answer, images=(image,), task="spatial", target=demonstrate(answer), meta=meta)

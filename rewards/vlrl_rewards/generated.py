@@ -1,0 +1,129 @@
+"""Rewards for generated puzzles that have more than one right answer: satisfiability, graphs, chains of problems."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl_rewards.classification import normal_label
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.labels import read_labels
+
+_INTEGER = re.compile(r"-?\d{1,12}")
+_LIST = re.compile(r"[\s\d,;\-\[\]()>]{1,4000}")
+_BITS = re.compile(r"[\s01,;\[\]()]{1,2000}")
+
+
+def read_integers(text: str) -> list[int] | None:
+    """The integers of "1, 2 3", "[1,2,3]" or "1 -> 2 -> 3"; None if there is anything else in the text."""
+    plain = text.replace("->", " ").strip()
+    return [int(number) for number in _INTEGER.findall(plain)] if _LIST.fullmatch(plain) else None
+
+
+@register("sat")
+@dataclass(frozen=True, kw_only=True)
+class Sat(Graded):
+    """r = 1[every clause has a true literal]; `absent` for an answer that is not one bit per variable.
+
+    Paper: SATURN, arXiv:2505.16368 (released code: 1 right, 0 wrong, -1 without a boxed answer).
+    Deviates: `absent` is 0 by default. Gold: clauses as lists of signed variable numbers from 1, [[1, -2], [2, 3]]; bit i of the answer is
+    variable i ("0110", "0 1 1 0"). Edge: another number of bits: `absent`. Range {absent, 0, 1}.
+    """
+
+    absent: float = 0.0
+
+    def lowest(self) -> float:
+        return min(0.0, self.absent)
+
+    def target(self, gold: Any, scene: Scene) -> list[list[int]]:
+        clauses = [[int(v) for v in clause] for clause in gold] if isinstance(gold, (list, tuple)) else []
+        if not clauses or not all(clause and all(clause) for clause in clauses):
+            raise ValueError(f"answer: {gold!r} is not a list of clauses such as [[1, -2], [2, 3]]")
+        return clauses
+
+    def grade(self, target: list[list[int]], answer: Answer, scene: Scene) -> Grade:
+        count = int(scene.meta.get("variables", max(abs(v) for clause in target for v in clause)))
+        bits = re.sub(r"\D", "", answer.text) if _BITS.fullmatch(answer.text) else ""
+        if len(bits) != count:
+            return self.refuse(f"{len(bits)} bits instead of {count}")
+        true = sum(any((bits[abs(v) - 1] == "1") == (v > 0) for v in clause) for clause in target)
+        return Grade(float(true == len(target)), true == len(target), f"{true} of {len(target)} clauses true", bits)
+
+
+@register("chain")
+@dataclass(frozen=True, kw_only=True)
+class Chain(Graded):
+    """all: 1[every answer right];  last: 1[the last one right];  share: share of right ones.
+
+    Paper: R-Horizon, arXiv:2510.08189 (all right, and the last one). Gold: [3, 5, -2]. Edge: another number of answers: 0 (for "last", only an empty
+    list is). Range [0, 1].
+    """
+
+    mode: Literal["all", "last", "share"] = "all"
+
+    def target(self, gold: Any, scene: Scene) -> list[int]:
+        numbers = [int(n) for n in gold] if isinstance(gold, (list, tuple)) else read_integers(str(gold)) or []
+        if not numbers:
+            raise ValueError(f"answer: {gold!r} is not a list of numbers such as [3, 5, -2]")
+        return numbers
+
+    def grade(self, target: list[int], answer: Answer, scene: Scene) -> Grade:
+        said = read_integers(answer.text)
+        if not said or (self.mode != "last" and len(said) != len(target)):
+            return self.refuse(f"not {len(target)} numbers")
+        right = sum(a == b for a, b in zip(said, target))
+        table = {"all": float(said == target), "last": float(said[-1] == target[-1]), "share": right / len(target)}
+        return Grade(table[self.mode], said == target, f"{right} of {len(target)} right", " ".join(map(str, said)))
+
+
+def is_shortest_path(path: Sequence[int], meta: Any) -> bool:
+    """Whether nodes form a way from meta.start to meta.end over the graph's edges, of meta.length edges."""
+    edges = {tuple(sorted(edge)) for edge in meta["edges"]}
+    steps = all(tuple(sorted(step)) in edges for step in itertools.pairwise(path))
+    return bool(path) and steps and path[0] == meta["start"] and path[-1] == meta["end"] and len(path) - 1 == meta["length"]
+
+
+def is_colouring(colours: Sequence[int], meta: Any) -> bool:
+    """Whether every node has a colour from 1 to meta.colours, and joined nodes differ."""
+    fits = len(colours) == meta["nodes"] and all(1 <= colour <= meta["colours"] for colour in colours)
+    return fits and all(colours[a] != colours[b] for a, b in meta["edges"])
+
+
+@register("graph")
+@dataclass(frozen=True, kw_only=True)
+class Graph(Graded):
+    """r = 1[a shortest path | a proper colouring | the number | the word];  sets: Jaccard |P & G| / |P | G|.
+
+    Paper: G1, arXiv:2505.18499, sec. 3 (exact match, Jaccard for sets, a program for what has several right answers).
+    Reads `row.meta`: edges, nodes, and for paths and colourings `check` with start, end, length or colours. Gold: an int, a word, a list of node
+    names (set), or a list of ints with a `check`. Edge: another kind of answer: 0. Range [0, 1].
+    """
+
+    def target(self, gold: Any, scene: Scene) -> Any:
+        check = scene.meta.get("check")
+        if check is not None:
+            if check not in ("path", "colouring") or "edges" not in scene.meta:
+                raise ValueError(f"meta.check: {check!r} needs to be path or colouring, with meta.edges")
+            return check
+        if isinstance(gold, (list, tuple)):
+            return {normal_label(str(item)) for item in gold}
+        text = normal_label(str(gold))
+        if not text:
+            raise ValueError(f"answer: {gold!r} is empty")
+        return text
+
+    def grade(self, target: Any, answer: Answer, scene: Scene) -> Grade:
+        if scene.meta.get("check") is not None:
+            numbers = read_integers(answer.text)
+            right = numbers is not None and {"path": is_shortest_path, "colouring": is_colouring}[target](numbers, scene.meta)
+            return Grade(float(right), right, target, answer.text[:200])
+        if isinstance(target, set):
+            said = {label for label in read_labels(answer.text) if label != "none"}
+            score = len(said & target) / len(said | target) if said | target else 1.0
+            return Grade(score, score == 1.0, "set", ", ".join(sorted(said))[:200])
+        said_text = normal_label(answer.text)
+        return Grade(float(said_text == target), said_text == target, "the answer", said_text)
