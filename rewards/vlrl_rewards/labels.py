@@ -69,7 +69,7 @@ class MultiLabel(Graded):
 @register("hierarchy")
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy(Graded):
-    """r = 2 depth(common ancestor) / (depth(label) + depth(gold)) ("wu_palmer"), or |A(p) & A(g)| as F1 of the ancestor sets ("f1"), root left out.
+    """r = 2 depth(common ancestor) / (depth(label) + depth(gold)), which in a tree is the F1 of the two sets of ancestors, root left out.
 
     Paper: Wu and Palmer 1994 (similarity); hierarchical F1 of Kiritchenko et al. 2005; as a reward: vlrl original.
     `parents` maps each label to its parent ("": the root). Edge: a label that is not in the tree: 0; the root: 0. Range [0, 1]; the gold label gives
@@ -78,7 +78,6 @@ class Hierarchy(Graded):
     """
 
     parents: Mapping[str, str] = field(default_factory=dict)
-    metric: Literal["wu_palmer", "f1"] = "f1"
 
     def path(self, label: str) -> list[str]:
         """Labels from `label` up to below the root; raises ValueError on a loop or an unknown parent."""

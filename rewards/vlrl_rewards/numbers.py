@@ -14,12 +14,16 @@ _WORD = re.compile(r"(?<![\w-])(" + "|".join(WORDS) + r")(?![\w-])", re.IGNORECA
 _FINAL = re.compile(r"\n|[.;!?](?:\s|$)")
 
 
+_GLUED = re.compile(r"(?:mm|cm|dm|km|m|in|ft|s|sec|ms|min|h|kg|g|mg|px|deg|degrees?|x)(?![A-Za-z0-9])", re.IGNORECASE)
+
+
 def numbers_in(text: str) -> list[tuple[float, int]]:
-    """(number, place) in order of place. Digits glued to letters ("x1", "3D") are names, not numbers; words count only where there are no digits."""
+    """(number, place) in order of place. Digits glued to letters ("x1", "3D", "1st") are names, except units ("12cm"); words count only where there
+    are no digits."""
     found = [
         (float(m.group().replace(",", "").replace("\u2212", "-")), m.start())
         for m in _NUMBER.finditer(text)
-        if not text[m.end() : m.end() + 1].isalpha()
+        if not text[m.end() : m.end() + 1].isalpha() or _GLUED.match(text, m.end())
     ]
     return found or [(float(WORDS[m.group().lower()]), m.start()) for m in _WORD.finditer(text)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 from vlrl_rewards.attacks_perception import SEEDS, attacks
@@ -60,3 +61,10 @@ def test_silence_earns_the_least_of_every_reward(rollout):
         tried.add(cls.name)
     graded = {name for name in names(Reward) if issubclass(get(Reward, name), Graded)}
     assert graded - tried == {"iou_hard", "process_order", "blink"}  # a variant of iou, and two that judge the way, not the answer
+
+
+def test_every_reward_is_in_the_guide():
+    guide = (Path(__file__).parents[3] / "rewards" / "PERCEPTION.md").read_text()
+    graded = {name for name in names(Reward) if issubclass(get(Reward, name), Graded)} | {"box_agreement"}
+    assert not [name for name in graded if f"| `{name}` |" not in guide]
+    assert not [kind for kind, judge in kinds_by_module().items() if f"`{kind}`" not in guide and judge]
