@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from vlrl.methods.advantage.grpo import mean
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Advantage
 from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 def beta_density(p: float, a: float, b: float) -> float:
@@ -26,18 +30,34 @@ class BNPO(Advantage):
     With mean m and variance v of all p of the step: a = (m (1 - m) / v - 1) m, b = (m (1 - m) / v - 1)(1 - m); alpha = max(1, 1 + a / 3), beta =
     max(1, 1 + b / 3).
     `slots` computes that for each of these raw rewards and adds up (advantage decomposition); else for the total reward.
-    Paper: Xiao et al. 2025, arXiv:2506.02864, eq. 9-13.  Rewards must be in [0, 1]; 1 / density is at most `limit`.
+    Total rewards are divided by `top`; 0 takes the sum of the rewards' weights.
+    Paper: Xiao et al. 2025, arXiv:2506.02864, eq. 9-13.  Rewards must then be in [0, 1]; 1 / density is at most `limit`.
     Edge: no variance between prompts: alpha = beta = 1, REINFORCE with baseline; alpha = beta = 3/2 would be GRPO's sqrt(p (1 - p)).
     """
 
     slots: tuple[str, ...] = ()
     limit: float = 1e6
+    top: float = 0.0
+    state: dict[str, float] = field(init=False, default_factory=lambda: {"top": 1.0}, repr=False, compare=False)
+
+    def check(self, run: Run) -> None:
+        if not self.slots and (run.shape or any(reward.weight < 0 for reward in run.rewards.values())):
+            raise ConfigError(
+                "advantage bnpo needs rewards in [0, 1], and shapes or negative weights may leave that; drop them, or name `slots` that stay in it"
+            )
+
+    def setup(self, run: Run) -> None:
+        self.state["top"] = self.top or max(sum(reward.weight for reward in run.rewards.values()), 1e-9)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        parts = [self.of_scores([group.raw(slot) for group in groups]) for slot in self.slots] or [
-            self.of_scores([group.rewards for group in groups])
-        ]
+        scores = [[group.raw(slot) for group in groups] for slot in self.slots] or [self.scaled(groups)]
+        parts = [self.of_scores(rows) for rows in scores]
         return [[sum(values) for values in zip(*rows)] for rows in zip(*parts)]
+
+    def scaled(self, groups: Sequence[Group]) -> list[list[float]]:
+        """Total rewards over the greatest that they can be."""
+        top = self.top or self.state["top"]
+        return [[r / top for r in group.rewards] for group in groups]
 
     def of_scores(self, scores: Sequence[Sequence[float]]) -> list[list[float]]:
         """Advantages for one reward; one list per group."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vlrl.methods.advantage.grpo import mean
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Advantage
 from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 @register("maxrl")
@@ -21,6 +25,12 @@ class MaxRL(Advantage):
     """
 
     eps: float = 0.0
+
+    def check(self, run: Run) -> None:
+        if run.shape or any(reward.weight < 0 for reward in run.rewards.values()):
+            raise ConfigError(
+                "advantage maxrl divides by the mean reward, and shapes or negative weights may make that negative; drop them, or use advantage grpo"
+            )
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         result = []

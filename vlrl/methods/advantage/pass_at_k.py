@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Advantage
 from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 @register("pass_at_k")
@@ -28,6 +32,10 @@ class PassAtK(Advantage):
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"k={self.k} must be at least 1")
+
+    def check(self, run: Run) -> None:
+        if self.k >= run.group_size:
+            raise ConfigError(f"advantage.k={self.k} must be below group_size={run.group_size}: the best of all rollouts tells none of them apart")
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         return [self.of_group(group.rewards) for group in groups]

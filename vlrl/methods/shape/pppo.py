@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Shape
 from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 @register("pppo")
@@ -17,6 +21,10 @@ class ContinuationReward(Shape):
     Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274, sec. 4.2 (continuation accumulated reward).  Deviates: the mean, not the sum, so that rollouts
     with and without continuations compare.  Edge: a prefix that is the whole rollout keeps its reward.
     """
+
+    def check(self, run: Run) -> None:
+        if run.strategy.name != "pppo":
+            raise ConfigError(f"shape pppo reads the continuations that strategy {run.strategy.name!r} does not make; use strategy: {{name: pppo}}")
 
     def __call__(self, group: Group) -> list[float]:
         scores: dict[int, list[float]] = {}

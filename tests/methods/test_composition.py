@@ -1,0 +1,71 @@
+"""Presets train; 200 random combinations of plug-ins either train two steps or are refused with a reason."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tiny import steps, text_run, vision_run
+
+from vlrl import stages as S
+from vlrl.registry import ConfigError, names
+
+METHODS = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "methods").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_preset_trains(method):
+    metrics = steps(text_run([f"methods/{method}"]), 3)[-1]
+    assert metrics.get("grad_norm", 0.0) > 0 or metrics["zero_variance"] > 0
+
+
+@pytest.mark.parametrize("method", ["papo", "spae", "pppo", "remax", "progrpo", "open_reasoner_zero"])
+def test_presets_with_passes_of_their_own_train_on_pictures(method):
+    metrics = steps(vision_run([f"methods/{method}"], ["policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}"]))[-1]
+    assert metrics["length/mean"] >= 1
+
+
+def drawn(seed):
+    """Overrides of a random combination."""
+    draw = random.Random(seed)
+    choice = {
+        kind: draw.choice(names(stage))
+        for kind, stage in (("advantage", S.Advantage), ("credit", S.Credit), ("surrogate", S.Surrogate), ("reduce", S.Reduce))
+    }
+    words = [f"{kind}={{name: {name}}}" for kind, name in choice.items()]
+    for slot, stage, chance in (("terms", S.Term, 0.6), ("weights", S.Weight, 0.4), ("shape", S.Shape, 0.3), ("gate", S.Gate, 0.2)):
+        if draw.random() < chance:
+            words.append(f"{slot}={{x: {{name: {draw.choice(names(stage))}}}}}")
+    if choice["advantage"] == "gae" or any("oreal" in word for word in words):
+        words.append(
+            "callbacks={critic: {name: critic, epochs: 1}}"
+            if choice["advantage"] == "gae"
+            else "callbacks={critic: {name: critic, objective: outcome}}"
+        )
+    if choice["advantage"] == "remax" or choice["credit"] == "spae":
+        words.append(f"strategy={{name: {'remax' if choice['advantage'] == 'remax' else 'spae'}}}")
+    return [*words, f"minibatches={draw.choice([1, 2])}", f"iterations={draw.choice([1, 1, 2])}"]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_combinations(seed):
+    words = drawn(seed)
+    try:
+        run = text_run([], words)
+    except ConfigError as error:
+        assert len(str(error)) > 20, words
+        return
+    metrics = steps(run)[-1]
+    assert metrics["length/mean"] >= 1, words
+
+
+def test_most_combinations_are_valid():
+    valid = 0
+    for seed in range(40):
+        try:
+            text_run([], drawn(seed)).close()
+            valid += 1
+        except ConfigError as error:
+            assert str(error)
+    assert valid >= 25

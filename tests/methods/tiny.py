@@ -1,0 +1,49 @@
+"""Two steps of training on the lab, in a second: a random text policy, or a random vision policy."""
+
+from __future__ import annotations
+
+import math
+
+from vlrl.config import load
+from vlrl.loop import train_step
+from vlrl.run import Run
+
+SMALL = ["prompts_per_step=4", "group_size=6", "decode.max_tokens=10", "optimizer.lr=1e-3", "collect_rounds=1", "watch.rollouts_every=0"]
+TEXT = [
+    "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}",
+    "engine={name: fake, options: ['<answer>{answer}</answer>', '<answer>{answer}</answer> ok', '<answer>1</answer>', 'no', '']}",
+]
+
+
+def text_run(method: list[str], overrides: list[str] = (), engine: str = "fake") -> Run:
+    """A run on arithmetic. With the fake engine rewards differ from the start, though the policy is random."""
+    words = TEXT if engine == "fake" else TEXT[:1]
+    config = load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", *method], [*SMALL, *words, *overrides])
+    return opened(Run(config))
+
+
+def vision_run(method: list[str], overrides: list[str] = (), task: str = "lab_digits") -> Run:
+    """A run on pictures, with the real engine."""
+    config = load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}", *method], [*SMALL, *overrides])
+    return opened(Run(config))
+
+
+def opened(run: Run) -> Run:
+    """Model loaded, first phase entered."""
+    run.open()
+    run.use(0)
+    run.enter(0)
+    run.engine.sync(run.policy)
+    return run
+
+
+def steps(run: Run, n: int = 2) -> list[dict[str, float]]:
+    """Train n steps; every number of the log must be finite."""
+    out = []
+    for _ in range(n):
+        metrics = train_step(run)
+        run.phase_step += 1
+        assert all(math.isfinite(v) for v in metrics.values()), {k: v for k, v in metrics.items() if not math.isfinite(v)}
+        out.append(metrics)
+    run.close()
+    return out
