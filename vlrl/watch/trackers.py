@@ -9,19 +9,26 @@ from typing import Any
 from vlrl.registry import ConfigError, suggest
 
 
-def open_trackers(names: Sequence[str], folder: Path, run_config: Mapping[str, Any]) -> list[Any]:
-    """Started trackers, told the config. Raises ConfigError for an unknown name or a package that is not installed."""
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise ConfigError for a tracker that is unknown or whose package is not installed. Starts nothing."""
     if not names:
-        return []
+        return
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 
-    trackers = []
+    available = {str(getattr(known, "value", known)) for known in get_available_trackers()}
     for name in names:
         if name not in LOGGER_TYPE_TO_CLASS:
             raise ConfigError(f"watch.trackers: no tracker named {name!r}.{suggest(name, LOGGER_TYPE_TO_CLASS)}")
-        if name not in {str(getattr(known, "value", known)) for known in get_available_trackers()}:
+        if name not in available:
             raise ConfigError(f"watch.trackers: {name!r} needs its package: pip install {name}, or remove it from watch.trackers")
-        cls = LOGGER_TYPE_TO_CLASS[name]
+
+
+def open_trackers(names: Sequence[str], folder: Path, run_config: Mapping[str, Any]) -> list[Any]:
+    """Started trackers, told the config. Raises ConfigError as `check_trackers` does."""
+    check_trackers(names)
+    trackers = []
+    for name in names:
+        cls = _class(name)
         project = "tensorboard" if cls.requires_logging_directory else "vlrl"
         extra = {"logging_dir": str(folder)} if cls.requires_logging_directory else {}
         tracker = cls(project, **extra)
@@ -30,6 +37,12 @@ def open_trackers(names: Sequence[str], folder: Path, run_config: Mapping[str, A
         tracker.store_init_configuration(flat(run_config))
         trackers.append(tracker)
     return trackers
+
+
+def _class(name: str) -> Any:
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    return LOGGER_TYPE_TO_CLASS[name]
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
