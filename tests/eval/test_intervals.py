@@ -15,7 +15,7 @@ from vlrl.eval.statistics import (
     permutation_test,
     wilson,
 )
-from vlrl.eval.statistics.intervals import macro_statistic
+from vlrl.eval.statistics.intervals import macro_statistic, macro_weights
 from vlrl.eval.statistics.paired import planned_standard_error
 
 RUNS = 2000
@@ -103,7 +103,8 @@ def test_bootstrap_of_clusters_that_span_strata():
     videos, tasks = np.repeat(np.arange(10), 4), np.tile(["a", "b", "a", "b"], 10)
     interval = bootstrap(macro_statistic(scores, [(t,) for t in tasks]), tasks, videos, draws=200)
     assert interval.value == pytest.approx(0.75)
-    assert interval.low == pytest.approx(interval.high)  # every video is the same, so drawing videos changes nothing
+    assert interval.method == "wilson of clusters"  # every video is the same, so drawing videos changes nothing: ten draws, three in four right
+    assert (interval.low, interval.high) == pytest.approx(wilson(7.5, 10))
 
 
 def test_comparison_of_two_runs():
@@ -114,6 +115,15 @@ def test_comparison_of_two_runs():
     assert compare(a, a).p_value == 1 and compare(a, a).low == compare(a, a).high == 0
     with pytest.raises(ValueError, match="same rows"):
         compare([1], [1, 0])
+
+
+def test_comparison_of_macro_scores():
+    paths = [("a",), ("a",), ("a",), ("b",)]
+    weights = macro_weights(paths)
+    assert weights.tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
+    result = compare([0, 0, 0, 0], [1, 0, 0, 1], weights=weights.tolist())
+    assert result.difference == pytest.approx(1 / 6 + 1 / 2)
+    assert (result.gained, result.test) == (2, "permutation")
 
 
 def test_permutation_test_is_exact_for_few_clusters():

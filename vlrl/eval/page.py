@@ -19,6 +19,7 @@ from vlrl.eval.prompts import media_of
 from vlrl.eval.rows import Rows
 from vlrl.eval.runner import reopen
 from vlrl.eval.statistics import compare
+from vlrl.eval.statistics.intervals import macro_weights
 from vlrl.eval.summary import of_journal
 from vlrl.registry import ConfigError
 from vlrl.types import Clip, MediaError
@@ -105,7 +106,9 @@ def _compared(scores: list[dict[str, Any]], name: str, graded: Sequence[Graded])
     clusters = [rows.suite.cluster_of(rows.fields[a[key][1]], a[key][1]) for key in shared]
     if not shared:
         return
-    result = compare([a[key][0] for key in shared], [b[key][0] for key in shared], clusters)
+    paths = rows.suite.profile(graded[0].profile).aggregate.paths([rows.fields[a[key][1]] for key in shared])
+    weights = macro_weights(paths) if paths and any(paths) else None
+    result = compare([a[key][0] for key in shared], [b[key][0] for key in shared], clusters, None if weights is None else weights.tolist())
     for entry in scores:
         if entry["suite"] == name and entry["profile"] == graded[0].profile:
             entry["comparison"] = vars(result)

@@ -120,6 +120,25 @@ def bootstrap(
     return Interval(value, float(low), float(high), float(values.std(ddof=1)), len(group), number, "stratified bootstrap")
 
 
+def macro_weights(paths: Sequence[tuple[Any, ...]]) -> np.ndarray:
+    """What each row weighs in the nested mean (they sum to 1): 1 / (groups of the first level * groups below * ... * rows of its last group)."""
+    weights = np.ones(len(paths))
+
+    def share(members: list[int], depth: int, weight: float) -> None:
+        if depth == len(paths[members[0]]):
+            weights[members] = weight / len(members)
+            return
+        groups: dict[Any, list[int]] = {}
+        for i in members:
+            groups.setdefault(paths[i][depth], []).append(i)
+        for group in groups.values():
+            share(group, depth + 1, weight / len(groups))
+
+    if len(paths):
+        share(list(range(len(paths))), 0, 1.0)
+    return weights
+
+
 def macro_statistic(scores: Sequence[float], paths: Sequence[tuple[Any, ...]]) -> Callable[[np.ndarray], np.ndarray]:
     """The nested mean of scores as a function of draw counts: mean over groups of ... of the weighted mean of rows; empty groups are left out."""
     values = np.asarray(scores, dtype=np.float64)

@@ -72,22 +72,31 @@ def planned_standard_error(n: int, accuracy: float = 0.5, correlation: float = 0
     return math.sqrt(2 * accuracy * (1 - accuracy) * (1 - correlation) / n)
 
 
-def compare(a: Sequence[float], b: Sequence[float], clusters: Sequence[Hashable] | None = None, level: float = 0.95, seed: int = 0) -> Comparison:
-    """B minus A on the same rows (the mean over samples where a row has several).
+def compare(
+    a: Sequence[float],
+    b: Sequence[float],
+    clusters: Sequence[Hashable] | None = None,
+    weights: Sequence[float] | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """B minus A on the same rows (the mean over samples where a row has several); `weights`, which sum to 1, make it a difference of macro scores.
 
-    Right-or-wrong scores without clusters get McNemar's exact test, everything else a permutation test by cluster. Raises ValueError unless
-    both have as many rows, at least one.
+    Right-or-wrong scores without clusters and weights get McNemar's exact test, everything else a permutation test by cluster. Raises
+    ValueError unless both have as many rows, at least one.
     """
     if len(a) != len(b) or not len(a):
         raise ValueError(f"a comparison needs the same rows of both runs, got {len(a)} and {len(b)}")
     labels = list(range(len(a))) if clusters is None else list(clusters)
     difference = np.asarray(b, dtype=np.float64) - np.asarray(a, dtype=np.float64)
+    gained, lost = int((difference > 0).sum()), int((difference < 0).sum())
+    if weights is not None:
+        difference = difference * np.asarray(weights, dtype=np.float64) * len(a)  # so that its mean is the difference of the weighted means
     groups = len(set(labels))
     se = clustered_standard_error(difference, labels)
     half = float(stats.t.ppf((1 + level) / 2, max(1, groups - 1))) * se
     mean = float(difference.mean())
-    gained, lost = int((difference > 0).sum()), int((difference < 0).sum())
-    binary = groups == len(a) and set(np.unique([*a, *b])) <= {0.0, 1.0}
+    binary = weights is None and groups == len(a) and set(np.unique([*a, *b])) <= {0.0, 1.0}
     test, p_value = ("mcnemar", mcnemar(gained, lost)) if binary else ("permutation", permutation_test(difference, labels, seed=seed))
     detectable = minimum_detectable_effect(se)
     return Comparison(mean, max(-1.0, mean - half), min(1.0, mean + half), se, p_value, test, gained, lost, len(a), detectable)
