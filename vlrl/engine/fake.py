@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from vlrl.engine.streams import uniforms
 from vlrl.registry import register
@@ -26,6 +26,7 @@ class Fake(Engine):
     policy. Edge: a completion longer than `sampling.max_tokens` is cut, `finish` "length". `calls` counts requests, `version` syncs.
     """
 
+    own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
     options: tuple[str, ...] = ("<answer>{answer}</answer>", "<answer>0</answer>")
     table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     function: Speak | None = None

@@ -5,20 +5,21 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from vlrl.engine.hf import LM
 from vlrl.engine.sync import merged, named_weights
 from vlrl.engine.versions import check_installed
-from vlrl.engine.vllm_prompts import FORBIDDEN, common_parameters, extra_args, finished_prefix, vllm_prompt
+from vlrl.engine.vllm_prompts import FORBIDDEN, common_parameters, extra_args, finished_prefix, versions_of, vllm_prompt
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Engine
-from vlrl.types import Completion, Prompt, Request
+from vlrl.types import Completion, Prompt, Request, Sampling
 
 
 @register("vllm")
@@ -33,6 +34,7 @@ class VLLM(Engine):
     request draws from vLLM's stream seed + i: other numbers than engine 'hf', equally independent of the batch. All of `n` come together.
     """
 
+    own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
     memory: float = 0.4
     cpu_kv_gb: int = 1
     dtype: str = ""
@@ -43,7 +45,12 @@ class VLLM(Engine):
     lora: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
-    state: dict[str, Any] = field(init=False, default_factory=lambda: {"version": 0, "asleep": False, "read": Counter()}, repr=False, compare=False)
+    state: dict[str, Any] = field(
+        init=False,
+        default_factory=lambda: {"version": 0, "asleep": False, "read": Counter(), "lock": threading.Lock(), "done": {}},
+        repr=False,
+        compare=False,
+    )
 
     def check(self, run: Any) -> None:
         check_installed()
@@ -80,9 +87,13 @@ class VLLM(Engine):
         with merged(policy.model):
             policy.save(folder.name)
         self.state["llm"] = LLM(folder.name, **self._arguments(policy))
-        self.state["version"] = policy.version
+        self._label(policy)
         self._sleep()
         return self
+
+    def _label(self, policy: Any) -> None:
+        self.state["version"] = policy.version
+        self.core.set_weight_version(str(policy.version))
 
     def _arguments(self, policy: Any) -> dict[str, Any]:
         from vlrl.engine._vllm_logits import Forbid, PerRequest
@@ -116,15 +127,21 @@ class VLLM(Engine):
                 self.core.add_request(name, prompt, self._parameters(request), lora_request=lora)
                 waiting[name] = request
             while waiting:
-                for output in self.core.step():
-                    if output.finished and output.request_id in waiting:
-                        request = waiting.pop(output.request_id)
-                        yield from self._completions(request, output)
+                for name in self._step(waiting):
+                    yield from self._completions(waiting.pop(name), self.state["done"].pop(name))
         finally:
             if waiting:
                 self.core.abort_request(list(waiting))
                 self.counters["aborted"] += len(waiting)
             self._sleep()
+
+    def _step(self, waiting: Mapping[str, Request]) -> list[str]:
+        """Let vLLM work until one of these requests is done. Other threads may be waiting for theirs: whoever steps keeps what it finds for all."""
+        done: dict[str, Any] = self.state["done"]
+        with self.state["lock"]:
+            if not any(name in done for name in waiting):
+                done.update({output.request_id: output for output in self.core.step() if output.finished})
+        return [name for name in waiting if name in done]
 
     def _parameters(self, request: Request) -> Any:
         from vllm import SamplingParams
@@ -151,8 +168,8 @@ class VLLM(Engine):
             self.counters.update(completions=1, tokens=len(sample.token_ids))
             finish = sample.finish_reason if sample.finish_reason in ("stop", "length") else "abort"
             yield Completion(
-                request=request, index=sample.index, ids=ids, logp=[*before, *logp], text=self.lm.decode(ids), finish=finish, version=self.version,
-                top_logprobs=top,
+                request=request, index=sample.index, ids=ids, logp=[*before, *logp], text=self.lm.decode(ids), finish=finish,
+                version=versions_of(sample.weight_versions, len(prefix), len(ids), self.version), top_logprobs=top,
             )  # fmt: skip
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
@@ -163,25 +180,29 @@ class VLLM(Engine):
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, output_kind=RequestOutputKind.FINAL_ONLY)
         name = f"vlrl-{next(self.state.setdefault('numbers', itertools.count()))}"
         self.core.add_request(name, vllm_prompt(self.state["policy"], prompt, ids), parameters, lora_request=self.state.get("lora"))
-        done: list[Any] = []
-        while not done:
-            done = [output for output in self.core.step() if output.finished]
-        return prompt_logp(done[0], list(ids))
+        waiting = {name: Request(prompt, Sampling(max_tokens=1))}
+        while not self._step(waiting):
+            pass
+        return prompt_logp(self.state["done"].pop(name), list(ids))
 
     # --- weights --------------------------------------------------------------------------------------------------------------------
 
     def sync(self, policy: Any) -> None:
-        """One batched load of all weights (or the adapter), and every cache that depended on the old ones is emptied."""
+        """One batched load of all weights (or the adapter), and every cache that depended on the old ones is emptied.
+
+        Completions that another thread is generating go on under the new weights, their keys and values recomputed.
+        """
         self._wake()
-        if self.lora:
-            self._sync_adapter(policy)
-        else:
-            with policy.whole(), merged(policy.model):
-                self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
-        self.core.reset_prefix_cache()
-        self.core.reset_mm_cache()
-        self.core.reset_encoder_cache()
-        self.state["version"] = policy.version
+        with self.state["lock"]:
+            if self.lora:
+                self._sync_adapter(policy)
+            else:
+                with policy.whole(), merged(policy.model):
+                    self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
+            self.core.reset_prefix_cache(reset_running_requests=True)
+            self.core.reset_mm_cache()
+            self.core.reset_encoder_cache()
+            self._label(policy)
         self.counters["syncs"] += 1
         self._sleep()
 

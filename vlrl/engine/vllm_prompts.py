@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlrl.types import Completion, Prompt, Request
@@ -94,3 +94,13 @@ def finished_prefix(request: Request, version: int, text: str) -> list[Completio
         Completion(request=request, index=i, ids=list(ids), logp=[0.0] * len(ids), text=text, finish="length", version=version)
         for i in range(request.n)
     ]
+
+
+def versions_of(spans: Any, prefix: int, length: int, present: int) -> int | list[int]:
+    """The policy version of a completion, or one per token where weights changed under way. `spans` are vLLM's, over the tokens after the prefix."""
+    read = [span if isinstance(span, Mapping) else vars(span) for span in spans or ()]
+    versions = [present] * length
+    for span in read:
+        for t in range(prefix + span["start"], min(prefix + span["end"], length)):
+            versions[t] = int(span["version"])
+    return versions if len(set(versions)) > 1 else (versions or [present])[0]

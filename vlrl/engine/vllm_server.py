@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vlrl.engine.hf import LM
 from vlrl.engine.sync import merged
 from vlrl.engine.versions import check_installed
-from vlrl.engine.vllm_prompts import FORBIDDEN, common_parameters, extra_args, finished_prefix, prompt_ids
+from vlrl.engine.vllm_prompts import FORBIDDEN, common_parameters, extra_args, finished_prefix, prompt_ids, versions_of
 from vlrl.registry import ConfigError, register
 from vlrl.services.http import JsonClient
 from vlrl.services.process import Server
@@ -41,6 +41,7 @@ class VLLMServer(Engine):
     Edge: videos and callables as logits processors cannot be sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
     """
 
+    own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
     replicas: int = 1
     parallel: int = 64
     memory: float = 0.85
@@ -93,6 +94,8 @@ class VLLMServer(Engine):
             for i in range(self.replicas)
         ]  # fmt: skip
         self.state["spots"] = [(server.wait(), JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers]
+        for _, client in self.state["spots"]:
+            client.post("/update_weight_version", {"new_version": str(self.version)})
         self.state["pool"] = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
         return self
 
@@ -176,13 +179,19 @@ class VLLMServer(Engine):
         for choice in answer["choices"]:
             entries = choice["logprobs"]["content"]
             ids = [*prefix, *choice["token_ids"]]
-            top = [{e["token_id"]: e["logprob"] for e in entry["top_logprobs"][:wanted]} for entry in entries]
+            top = [{e["token_id"]: e["logprob"] for e in entry["top_logprobs"][:wanted] if e["logprob"] > -9000} for entry in entries]
             finish = choice["finish_reason"] if choice["finish_reason"] in ("stop", "length") else "abort"
             self.counters.update(completions=1, tokens=len(choice["token_ids"]))
             yield Completion(
-                request=request, index=choice["index"], ids=ids, logp=[*before, *(entry["logprob"] for entry in entries)],
-                text=self.state["lm"].decode(ids), finish=finish, version=version, top_logprobs=[{}] * len(prefix) + top if wanted else None,
-            )  # fmt: skip
+                request=request,
+                index=choice["index"],
+                ids=ids,
+                logp=[*before, *(entry["logprob"] for entry in entries)],
+                text=self.state["lm"].decode(ids),
+                finish=finish,
+                version=versions_of(choice.get("weight_versions"), len(prefix), len(ids), version),  # type: ignore[arg-type]
+                top_logprobs=[{}] * len(prefix) + top if wanted else None,
+            )
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         body = self._wire(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})
@@ -212,8 +221,10 @@ class VLLMServer(Engine):
     def _load(self, url: str, client: JsonClient) -> None:
         client.url = url
         client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": {"folder": str(self.state["weights"])}})
-        for cache in ("prefix", "mm", "encoder"):
-            client.post(f"/reset_{cache}_cache")
+        client.post("/reset_prefix_cache?reset_running_requests=true")
+        client.post("/reset_mm_cache")
+        client.post("/reset_encoder_cache")
+        client.post("/update_weight_version", {"new_version": str(self.version)})
 
     def _replaced(self, server: Server) -> None:
         """A new process started from the first weights: give it the present ones."""

@@ -1,0 +1,183 @@
+"""Batches that are collected ahead of the step that trains on them: in a thread where the engine has weights of its own, else in turn."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from vlrl.dist import total
+from vlrl.loop import _over_ranks as over_ranks
+from vlrl.loop import assign, collect, learn
+from vlrl.loops import _pending
+from vlrl.objective import means
+from vlrl.tally import Tally, finish
+from vlrl.types import Group, Row
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
+
+_PIPELINES: WeakKeyDictionary[Any, Pipeline] = WeakKeyDictionary()
+
+
+@dataclass
+class Batch:
+    """What one `collect` gave: the groups to train on, all that were sampled, the counters, how long it took (s)."""
+
+    step: int
+    groups: list[Group]
+    sampled: list[Group] = field(default_factory=list)
+    counts: dict[str, float] = field(default_factory=dict)
+    scored: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class _LockedSampler:
+    """The run's sampler, drawn from in the collecting thread while the main one lets it observe."""
+
+    sampler: Any
+    lock: Any
+
+    def __call__(self, n: int) -> list[Row]:
+        with self.lock:
+            return self.sampler(n)
+
+
+class Pipeline:
+    """Keeps up to `ahead` batches in stock. `overlaps` says whether they are collected while the trainer works."""
+
+    def __init__(self, run: Run, ahead: int):
+        self.phase, self.ahead = run.phase, ahead
+        self.stock: deque[Batch] = deque(_pending.restore(run, Batch))
+        self.lock = threading.Lock()
+        self.overlaps = overlaps(run)
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="vlrl-collect") if self.overlaps else None
+        self.under_way: deque[Future[Batch]] = deque()
+
+    @classmethod
+    def of(cls, run: Run, ahead: int) -> Pipeline:
+        """The run's pipeline in its present phase."""
+        if run not in _PIPELINES or _PIPELINES[run].phase != run.phase:
+            _PIPELINES[run] = cls(run, ahead)
+        return _PIPELINES[run]
+
+    def take(self, run: Run) -> tuple[Batch, float]:
+        """The batch of step `run.step`, and how long it was waited for (s)."""
+        begun = time.perf_counter()
+        if not self.stock:
+            self.order(run, run.step)
+            self.receive(all_of_them=False)
+        batch = self.stock.popleft()
+        assert batch.step == run.step, f"a batch of step {batch.step} in step {run.step}"
+        return batch, time.perf_counter() - begun
+
+    def order(self, run: Run, up_to: int) -> None:
+        """Have the batches up to this step collected (never beyond the phase)."""
+        last = min(up_to, run.step + run.settings.steps - run.phase_step - 1)
+        newest = (self.stock[-1].step if self.stock else run.step - 1) + len(self.under_way)
+        for step in range(max(newest + 1, run.step), last + 1):
+            shadow = self._shadow(run, step)
+            if self.pool is not None:
+                self.under_way.append(self.pool.submit(gather_batch, shadow))
+            else:
+                self.stock.append(gather_batch(shadow))
+
+    def receive(self, all_of_them: bool = True) -> None:
+        """Move finished batches into the stock, waiting for all that are under way, or for the next."""
+        while self.under_way:
+            self.stock.append(self.under_way.popleft().result())
+            if not all_of_them:
+                return
+
+    def _shadow(self, run: Run, step: int) -> Run:
+        """The run as a collecting thread sees it: counters of its own, and the number of the step it collects for."""
+        shadow = copy.copy(run)
+        shadow.step, shadow.tally = step, Tally()
+        shadow.tally.scored, shadow.tally.score_errors = run.tally.scored, run.tally.score_errors
+        shadow.sampler = _LockedSampler(run.sampler, self.lock)  # type: ignore[assignment]
+        return shadow
+
+
+def overlaps(run: Run) -> bool:
+    """Whether batches can be collected while the trainer works: one process, an engine with its own weights, no forward passes while collecting."""
+    early = [*run.shape.values(), *run.gate.values()]
+    return bool(getattr(run.engine, "own_weights", False)) and run.accelerator.num_processes == 1 and not any(part.needs for part in early)
+
+
+def gather_batch(shadow: Run) -> Batch:
+    """Collect for the shadow's step."""
+    begun, tally = time.perf_counter(), shadow.tally
+    scored, errors = tally.scored, tally.score_errors
+    with shadow.policy.whole():
+        groups = collect(shadow)
+    return Batch(
+        shadow.step, groups, tally.sampled, dict(tally.counts), tally.scored - scored, tally.score_errors - errors, time.perf_counter() - begun
+    )
+
+
+def train_on(run: Run, batch: Batch, before_sync: Any = lambda: None, lock: Any = None) -> dict[str, float]:
+    """One update from a batch that was collected earlier. `before_sync` runs between the update and the engine's new weights."""
+    run.tally.begin()
+    run.tally.sampled = batch.sampled
+    run.tally.count(batch.counts)
+    run.tally.scored += batch.scored
+    run.tally.score_errors += batch.errors
+    groups = batch.groups
+    for rollout in (r for group in groups for r in group):
+        rollout.signals.pop("old_logp", None)  # of the weights that it was collected with: the proximal policy is the present one
+    with run.policy.whole():
+        groups = run.replay(groups) if run.replay is not None else groups
+        assign(groups, run)
+    run.groups = list(groups)
+    learned: dict[str, float] = staleness(run, groups)
+    if total(run.accelerator, [len(groups)])[0]:
+        learned |= means(over_ranks(run, learn(groups, run)))
+        before_sync()
+        run.policy.version += 1
+        run.engine.sync(run.policy)
+    else:
+        before_sync()
+        run.warn(f"step {run.step}: no group survived the gates and the scorer, so nothing was learned; see the gate/* counters")
+    with lock or threading.Lock():
+        return finish(run, learned)
+
+
+def staleness(run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    """How many updates old the sampled tokens are: mean and most."""
+    ages = []
+    for rollout in (r for group in groups for r in group if r.source == "policy"):
+        versions = rollout.version if isinstance(rollout.version, list) else [rollout.version] * len(rollout)
+        ages += [run.policy.version - version for version in versions]
+    return {"staleness/mean": sum(ages) / len(ages), "staleness/max": float(max(ages))} if ages else {}
+
+
+def report(run: Run, batch: Batch, waited: float) -> None:
+    """Wall-clock numbers of the overlap, to events.jsonl: they are no part of the reproducible metrics."""
+    if run.recorder is not None:
+        seconds = {"collect": round(batch.seconds, 4), "waited": round(waited, 4), "idle_saved": round(max(0.0, batch.seconds - waited), 4)}
+        run.recorder.event("overlap", step=run.step, seconds=seconds)
+
+
+def remember(run: Run, pipeline: Pipeline) -> None:
+    """Put the stock into the run's state, so that a restart trains on the very same batches."""
+    try:
+        _pending.keep(run, list(pipeline.stock))
+    except (TypeError, ValueError) as error:
+        run.warn(f"step {run.step}: the batches collected ahead cannot be kept over a restart ({error}); they would be sampled anew")
+
+
+def due(run: Run) -> bool:
+    """Whether a checkpoint follows this step."""
+    every = run.settings.watch.checkpoint_every
+    return bool(every) and (run.phase_step + 1) % every == 0
+
+
+__all__ = ["Batch", "Pipeline", "due", "remember", "report", "train_on"]
