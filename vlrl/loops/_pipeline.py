@@ -57,6 +57,7 @@ class Pipeline:
     def __init__(self, run: Run, ahead: int):
         self.phase, self.ahead = run.phase, ahead
         self.stock: deque[Batch] = deque(_pending.restore(run, Batch))
+        self.ordered = self.stock[-1].step if self.stock else run.step
         self.lock = threading.Lock()
         self.overlaps = overlaps(run)
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="vlrl-collect") if self.overlaps else None
@@ -64,7 +65,7 @@ class Pipeline:
 
     @classmethod
     def of(cls, run: Run, ahead: int) -> Pipeline:
-        """The run's pipeline in its present phase."""
+        """The run's pipeline in its present phase. Asked for before a step begins."""
         if run not in _PIPELINES or _PIPELINES[run].phase != run.phase:
             _PIPELINES[run] = cls(run, ahead)
         return _PIPELINES[run]
@@ -82,8 +83,8 @@ class Pipeline:
     def order(self, run: Run, up_to: int) -> None:
         """Have the batches up to this step collected (never beyond the phase)."""
         last = min(up_to, run.step + run.settings.steps - run.phase_step - 1)
-        newest = (self.stock[-1].step if self.stock else run.step - 1) + len(self.under_way)
-        for step in range(max(newest + 1, run.step), last + 1):
+        for step in range(self.ordered + 1, last + 1):
+            self.ordered = step
             shadow = self._shadow(run, step)
             if self.pool is not None:
                 self.under_way.append(self.pool.submit(gather_batch, shadow))

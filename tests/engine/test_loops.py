@@ -1,0 +1,125 @@
+"""The loops that collect ahead: what they train on, how stale it is, that threads change nothing they must not, and that they resume."""
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from vlrl.config import load
+from vlrl.loops import _pipeline
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Callback, Reward, Source
+from vlrl.train import train
+from vlrl.types import Row
+
+TINY = "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}"
+
+
+@register("test_ahead_rows")
+@dataclass(frozen=True, kw_only=True)
+class Rows(Source):
+    """Twelve questions."""
+
+    def __call__(self):
+        return [Row(f"r{i}", f"Pick {i}", answer="7", target="7") for i in range(12)]
+
+
+@register("test_ahead_ids")
+@dataclass(frozen=True)
+class Ids(Reward):
+    """More even ids, more reward: something to learn."""
+
+    def __call__(self, rollout):
+        return sum(1.0 for i in rollout.ids if i % 2 == 0) / len(rollout.ids)
+
+
+@register("test_ahead_bomb")
+@dataclass(frozen=True)
+class Bomb(Callback):
+    """Stops the run in one step, while `armed`."""
+
+    armed: ClassVar[bool] = False
+    step: int = 5
+
+    def __call__(self, run, groups):
+        if Bomb.armed and run.step == self.step:
+            raise KeyboardInterrupt
+        return {}
+
+
+def config(folder, loop, *more, steps=8):
+    base = [TINY, f"output={folder}", "data.train.mine.name=test_ahead_rows", "rewards.mine.name=test_ahead_ids", f"loop={loop}", f"steps={steps}"]
+    base += ["decode={name: plain, max_tokens: 4}", "prompts_per_step=2", "group_size=4", "optimizer.lr=1e-2", "watch.checkpoint_every=2"]
+    return load(["base/rl", "methods/grpo"], [*base, "weights.engine={name: tis}", "callbacks.bomb.name=test_ahead_bomb", *more])
+
+
+def metrics_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def events_of(folder, kind):
+    events = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+    return [event for event in events if kind in json.dumps(event)]
+
+
+def weights_of(folder):
+    return (sorted((folder / "checkpoints").glob("step-*"))[-1] / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("loop", "options", "ages"), [
+    ("one_step_off", (), [0, 1, 1, 1, 1, 1, 1, 1]),
+    ("asynchronous", ("loop_options={staleness: 2}",), [0, 1, 2, 2, 2, 2, 2, 2]),
+])  # fmt: skip
+def test_staleness_is_what_the_loop_says(tmp_path, loop, options, ages):
+    train(config(tmp_path, loop, *options), live=False)
+    steps = metrics_of(tmp_path)
+    assert [step["staleness/max"] for step in steps] == ages and [step["step"] for step in steps] == list(range(1, 9))
+    assert all(step["rollouts"] == 8 for step in steps)
+    assert len(events_of(tmp_path, "overlap")) == 8
+
+
+@pytest.mark.parametrize("loop", ["one_step_off", "asynchronous"])
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path, loop):
+    train(config(tmp_path / "whole", loop), live=False)
+    Bomb.armed = True
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(config(tmp_path / "stopped", loop), live=False)
+    finally:
+        Bomb.armed = False
+    train(config(tmp_path / "stopped", loop), resume=True, live=False)
+    assert metrics_of(tmp_path / "stopped") == metrics_of(tmp_path / "whole")
+    assert weights_of(tmp_path / "stopped") == weights_of(tmp_path / "whole")
+
+
+FAKE = "engine={name: fake, options: ['ab', 'ba', 'aab', 'b']}"
+
+
+def test_a_thread_changes_nothing_in_lockstep(tmp_path, monkeypatch):
+    train(config(tmp_path / "threads", "one_step_off", FAKE), live=False)
+    monkeypatch.setattr(_pipeline, "overlaps", lambda run: False)
+    train(config(tmp_path / "turns", "one_step_off", FAKE), live=False)
+    assert metrics_of(tmp_path / "threads") == metrics_of(tmp_path / "turns")
+    assert weights_of(tmp_path / "threads") == weights_of(tmp_path / "turns")
+
+
+def test_threads_keep_the_bound_and_lose_no_row(tmp_path):
+    train(config(tmp_path, "asynchronous", FAKE, "loop_options={staleness: 3}", "watch.rollouts_every=1"), live=False)
+    steps = metrics_of(tmp_path)
+    assert len(steps) == 8 and max(step["staleness/max"] for step in steps) <= 3
+    import pyarrow.parquet as pq
+
+    rows = [row for file in sorted((tmp_path / "rollouts").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    name = next(key for key in rows[0] if key in ("row", "row_id", "id"))
+    seen = [row[name] for row in rows]
+    assert len(seen) == 8 * 8
+    assert sorted(set(seen)) == sorted(f"r{i}" for i in range(12)), "one epoch of 12 rows in the first 6 steps: none skipped"
+    assert all(seen[:48].count(f"r{i}") == 4 for i in range(12))
+
+
+def test_errors_of_the_thread_come_out(tmp_path):
+    with pytest.raises(ConfigError, match="staleness"):
+        train(config(tmp_path / "a", "asynchronous", "loop_options={staleness: 0}"), live=False)
+    with pytest.raises(ConfigError, match="takes none"):
+        train(config(tmp_path / "b", "one_step_off", "loop_options={staleness: 1}"), live=False)
