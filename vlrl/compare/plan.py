@@ -1,0 +1,99 @@
+"""What is to be run: one cold start per seed, then one run per preset and seed, each a resolved config in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vlrl.config import Config, find, load
+from vlrl.registry import ConfigError
+
+TEXT_TASKS = ("arithmetic", "knights")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison. `steps` are a run's, `cold_steps` those of the common cold start; then `samples` completions per held-out row are scored."""
+
+    presets: tuple[str, ...]
+    task: str
+    seeds: int
+    output: Path
+    steps: int = 100
+    cold_steps: int = 60
+    samples: int = 8
+    model: str = ""
+    overrides: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.presets)) < len(self.presets) or not self.presets:
+            raise ConfigError(f"compare: name each preset once, got {', '.join(self.presets) or 'none'}")
+        if min(self.seeds, self.steps, self.cold_steps, self.samples) < 1:
+            raise ConfigError("compare: seeds, steps, cold-start and samples must be at least 1")
+
+    @property
+    def bases(self) -> list[str]:
+        """The configs that all runs share."""
+        task = self.task if "/" in self.task or self.task.endswith(".yaml") else f"tasks/lab_{self.task}"
+        model = self.model or ("models/tiny_text" if self.task.rpartition("lab_")[2] in TEXT_TASKS else "models/tiny_qwen2_5_vl")
+        return ["base/rl", "base/lab", model, task]
+
+    def cold(self, seed: int) -> Path:
+        """The folder of a seed's cold start."""
+        return self.output / "cold" / f"seed-{seed}"
+
+    def cell(self, preset: str, seed: int) -> Path:
+        """The folder of a run."""
+        return self.output / preset.replace("/", "_") / f"seed-{seed}"
+
+    def cold_config(self, seed: int) -> Config:
+        """The cold start alone: the lab's first phase, the model made from the seed."""
+        config = load(self.bases, self.overrides)
+        tree = config.phase(config.phases[0])
+        return load_tree(tree, self.cold(seed), [f"seed={seed}", f"steps={self.cold_steps}", "optimizer.schedule=constant"])
+
+    def config(self, preset: str, seed: int, weights: Path | str) -> Config:
+        """A run of a preset from the cold start's weights: the lab's second phase, then the preset, then the overrides."""
+        config = load(self.bases)
+        tree = config.phase(config.phases[-1])
+        folder = self.cell(preset, seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        base = folder / "base.yaml"
+        base.write_text(yaml.safe_dump(plain(tree), sort_keys=False), encoding="utf-8")
+        words = [
+            f"seed={seed}",
+            f"steps={self.steps}",
+            f"policy.model={weights}",
+            f"output={folder}",
+            "watch.checkpoint_every=0",
+            "watch.rollouts_every=0",
+        ]
+        return load([base, preset_file(preset)], [*words, *self.overrides])
+
+    def cells(self) -> list[tuple[str, int]]:
+        """(preset, seed), seeds outermost, so that early results compare all presets."""
+        return [(preset, seed) for seed in range(self.seeds) for preset in self.presets]
+
+
+def preset_file(preset: str) -> Path:
+    """`methods/NAME`, or any config by its name or path."""
+    if "/" in preset or preset.endswith(".yaml"):
+        return find(preset)
+    return find(f"methods/{preset}")
+
+
+def plain(tree: Any) -> Any:
+    """The tree without phases, which a run of one phase has none of."""
+    return {key: value for key, value in tree.items() if key != "phases"}
+
+
+def load_tree(tree: dict[str, Any], folder: Path, words: Sequence[str]) -> Config:
+    """A config from a resolved tree, written to its folder first, so that it can be read there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    base = folder / "base.yaml"
+    base.write_text(yaml.safe_dump(plain(tree), sort_keys=False), encoding="utf-8")
+    return load([base], [*words, f"output={folder}", "watch.checkpoint_every=0", "watch.rollouts_every=0"])

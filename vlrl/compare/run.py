@@ -1,0 +1,48 @@
+"""Runs the cells of a plan in processes side by side."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+from vlrl.compare.plan import Plan
+from vlrl.run import Run
+
+
+def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """All cells, by preset and seed. Every config is built before the first one runs. Raises what a run raises, with its preset and seed."""
+    from vlrl.compare.work import cell, cold_start
+
+    check(plan)
+    results: dict[tuple[str, int], dict[str, Any]] = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(plan.cells())), context, initializer=_one_thread) as pool:
+        starts = [pool.submit(cold_start, plan, seed) for seed in range(plan.seeds)]
+        for start in starts:
+            start.result()
+        futures = {pool.submit(cell, plan, preset, seed): (preset, seed) for preset, seed in plan.cells()}
+        for future in as_completed(futures):
+            preset, seed = futures[future]
+            try:
+                results[preset, seed] = future.result()
+            except Exception as error:
+                pool.shutdown(cancel_futures=True)
+                raise RuntimeError(f"{preset}, seed {seed}: {type(error).__name__}: {error} (see {plan.cell(preset, seed)})") from error
+            if not quiet:
+                sys.stderr.write(f"[{len(results)}/{len(futures)}] {preset} seed {seed}: held-out {results[preset, seed]['final']:.3f}\n")
+    return {preset: [results[preset, seed] for seed in range(plan.seeds)] for preset in plan.presets}
+
+
+def check(plan: Plan) -> None:
+    """Build every run's plug-ins once. Raises ConfigError."""
+    Run(plan.cold_config(0))
+    for preset in plan.presets:
+        Run(plan.config(preset, 0, ""))
+
+
+def _one_thread() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -1,0 +1,100 @@
+"""The result of a comparison: a table, and a page with the curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlrl.compare.statistics import Summary, bootstrap, improvement_interval, iqm
+
+Cells = Mapping[str, Sequence[Mapping[str, Any]]]  # preset -> its runs, by seed
+COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8f5db7", "#e08e0b", "#3aa6a6", "#7a7a7a", "#a0522d", "#5566cc", "#c71585", "#556b2f", "#111111")
+
+
+def summarise(cells: Cells) -> dict[str, dict[str, Any]]:
+    """Per preset: every number's mean over seeds with its interval, `iqm` of the held-out score, and how likely a run beats the first preset's."""
+    first = next(iter(cells))
+    out: dict[str, dict[str, Any]] = {}
+    for preset, runs in cells.items():
+        names = [name for name, value in runs[0].items() if isinstance(value, (int, float)) and name != "seed"]
+        row: dict[str, Any] = {name: bootstrap([run[name] for run in runs]) for name in names}
+        row["iqm"] = bootstrap([run["final"] for run in runs], iqm)
+        row["better"] = improvement_interval([run["final"] for run in runs], [run["final"] for run in cells[first]])
+        row["seeds"] = len(runs)
+        out[preset] = row
+    return out
+
+
+def columns(cells: Cells) -> list[tuple[str, str]]:
+    """(number, heading) of the table."""
+    run = next(iter(cells.values()))[0]
+    passes = sorted((name for name in run if name.startswith("pass@")), key=lambda name: int(name[5:]))
+    middle = [(name, name) for name in passes]
+    first = [("final", "held-out"), ("iqm", "IQM"), ("better", f"P(> {next(iter(cells))})"), ("auc", "mean reward")]
+    return [*first, *middle, ("entropy", "entropy"), ("length", "length"), ("kl", "KL"), ("tokens", "tokens"), ("cpu_seconds", "CPU s")]
+
+
+def shown(name: str, value: Summary) -> str:
+    """A number for people: intervals where they tell something."""
+    if name in ("tokens", "cpu_seconds"):
+        return f"{value.value:,.0f}"
+    if name == "length":
+        return f"{value.value:.1f}"
+    if name in ("final", "better", "auc") or name.startswith("pass@"):
+        return str(value)
+    return f"{value.value:.3f}"
+
+
+def markdown(cells: Cells, title: str) -> str:
+    """The table as Markdown, best held-out score first."""
+    rows, heads = summarise(cells), columns(cells)
+    lines = [f"# {title}", "", "| preset | " + " | ".join(head for _, head in heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    for preset in sorted(rows, key=lambda p: -rows[p]["final"].value):
+        lines.append(f"| {preset} | " + " | ".join(shown(name, rows[preset][name]) for name, _ in heads) + " |")
+    seeds = {row["seeds"] for row in rows.values()}
+    note = "Means over seeds with 95% bootstrap intervals; IQM: interquartile mean of the held-out score; mean reward: over all training steps."
+    return "\n".join([*lines, "", f"{note} Seeds: {', '.join(map(str, sorted(seeds)))}. Entropy and length: last tenth of the steps.", ""])
+
+
+def page(cells: Cells, title: str, path: Path) -> None:
+    """The table and two charts (reward, entropy; mean over seeds) as one file without a network or a script."""
+    from html import escape
+
+    body = [f"<h1>{escape(title)}</h1>", legend(list(cells)), "<h2>Reward in training</h2>", chart(cells, "curve")]
+    body += ["<h2>Entropy</h2>", chart(cells, "entropy_curve"), "<pre>" + escape(markdown(cells, title)) + "</pre>"]
+    style = "body{font:14px/1.5 system-ui;max-width:1000px;margin:2em auto;padding:0 1em}pre{overflow:auto;font-size:12px}.key{margin-right:1em}"
+    page_text = f"<!doctype html><meta charset=utf-8><title>{escape(title)}</title><style>{style}</style>{''.join(body)}"
+    path.write_text(page_text, encoding="utf-8")
+
+
+def legend(presets: Sequence[str]) -> str:
+    """Which colour is whose."""
+    from html import escape
+
+    return (
+        "<p>"
+        + "".join(f'<span class=key style="color:{COLOURS[i % len(COLOURS)]}">&#9632; {escape(p)}</span>' for i, p in enumerate(presets))
+        + "</p>"
+    )
+
+
+def chart(cells: Cells, key: str, width: int = 900, height: int = 300) -> str:
+    """One line per preset, the mean over its seeds."""
+    lines = {preset: mean_curve([run[key] for run in runs]) for preset, runs in cells.items()}
+    values = [v for line in lines.values() for v in line if math.isfinite(v)]
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    span, most = (high - low) or 1.0, max(max(map(len, lines.values())) - 1, 1)
+    out = [f'<svg viewBox="0 0 {width} {height}" role="img">', f'<text x="0" y="12">{high:.3g}</text><text x="0" y="{height - 4}">{low:.3g}</text>']
+    for i, line in enumerate(lines.values()):
+        points = " ".join(
+            f"{50 + (width - 60) * x / most:.1f},{height - 10 - (height - 25) * (v - low) / span:.1f}" for x, v in enumerate(line) if math.isfinite(v)
+        )
+        out.append(f'<polyline fill="none" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="1.5" points="{points}"/>')
+    return "".join([*out, "</svg>"])
+
+
+def mean_curve(curves: Sequence[Sequence[float]]) -> list[float]:
+    """The mean over runs at each step that all of them have."""
+    return [sum(values) / len(values) for values in zip(*curves)]

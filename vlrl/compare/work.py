@@ -1,0 +1,139 @@
+"""One run of a comparison: trains, then samples the held-out rows, and leaves its numbers in `cell.json`. What is there already is not done again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vlrl.compare.plan import Plan
+from vlrl.config import Config
+from vlrl.types import Group, Request
+
+LAST = 0.1  # the share of steps at the end over which entropy and length are averaged
+
+
+def cold_start(plan: Plan, seed: int) -> str:
+    """The weights that all runs of a seed start from."""
+    from vlrl.train import train
+
+    done = plan.cold(seed) / "cold.json"
+    if not done.is_file():
+        summary = train(plan.cold_config(seed), live=False)
+        write(done, {"weights": str(Path(summary["checkpoint"]).resolve()), "heldout": summary["heldout"].get("final", {})})
+    return json.loads(done.read_text())["weights"]
+
+
+def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
+    """Train a preset from a seed's cold start and measure it."""
+    from vlrl.train import train
+
+    folder = plan.cell(preset, seed)
+    done = folder / "cell.json"
+    if done.is_file():
+        return json.loads(done.read_text())
+    weights = cold_start(plan, seed)
+    config = plan.config(preset, seed, weights)
+    begun = time.process_time()
+    summary = train(config, resume=(folder / "metrics.jsonl").exists(), live=False)
+    seconds = time.process_time() - begun
+    result = {
+        "preset": preset,
+        "seed": seed,
+        "cpu_seconds": seconds,
+        **logged(folder),
+        **sampled(config, summary["checkpoint"], weights, plan.samples),
+    }
+    result["final"] = _mean(list(summary["heldout"]["final"].values()))
+    result["start"] = _mean(list(summary["heldout"].get("cold_start", {}).values())) if summary["heldout"].get("cold_start") else None
+    write(done, result)
+    return result
+
+
+def logged(folder: Path) -> dict[str, Any]:
+    """What the run's own log says: reward curve and its area, entropy and length at the end, tokens trained on."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    slots = [key for key in rows[0] if key.startswith("reward/") and key not in ("reward/total", "reward/errors", "reward/format")]
+    key = slots[0] if len(slots) == 1 else "reward/total"
+    reward = [row.get(key, 0.0) for row in rows]
+    return {
+        "auc": _mean(reward),
+        "curve": reward,
+        "entropy": _mean(tail_of(rows, "entropy")),
+        "entropy_curve": [row.get("entropy", float("nan")) for row in rows],
+        "length": _mean(tail_of(rows, "length/mean")),
+        "tokens": sum(row.get("tokens", 0.0) for row in rows),
+    }
+
+
+def tail_of(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
+    """The last values of a number, of the steps that have it."""
+    values = [row[name] for row in rows if name in row]
+    return values[-max(1, round(LAST * len(rows))) :]
+
+
+def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict[str, float]:
+    """pass@1 and pass@k of `samples` completions per held-out row at temperature 1, and KL per token to the cold start (k3, nats)."""
+    from vlrl.eval.heldout import primary_slot
+    from vlrl.eval.statistics.samples import pass_at_k
+    from vlrl.loop import score
+    from vlrl.rows import heldout_by_task
+    from vlrl.run import Run
+
+    run = Run(config)
+    run.open(weights=checkpoint)
+    run.use(len(run.phases) - 1)
+    run.engine.sync(run.policy)
+    requests = []
+    for place, row in enumerate(row for rows in heldout_by_task(run).values() for row in rows):
+        prompt = run.scaffold(row)
+        sampling = replace(run.decode(prompt, 0), temperature=1.0, top_p=1.0, top_k=0, min_p=0.0)
+        requests.append(Request(prompt, sampling, samples, seed=run.seed + 1, tag=place))
+    groups = [Group(request.prompt, [], id=f"sampled-{i}") for i, request in enumerate(requests)]
+    for completion in run.engine.generate(requests):
+        groups[completion.request.tag].rollouts.append(run.make_rollout(completion))
+    score(groups, run)
+    right = []
+    for group in groups:
+        slots = [primary_slot(rollout, run.rewards) for rollout in group]
+        right.append([rollout.rewards[slot] >= 0.5 if slot else False for rollout, slot in zip(group, slots)])
+    kl = divergence(run, groups, weights)
+    run.close()
+    live = [r for r in right if r]
+    return {
+        "pass@1": _mean([sum(r) / len(r) for r in live]),
+        f"pass@{samples}": _mean([pass_at_k(len(r), sum(r), len(r)) for r in live]),
+        "kl": kl,
+    }
+
+
+def divergence(run: Any, groups: Sequence[Group], weights: str) -> float:
+    """Mean over tokens of k3 between the run's policy, which sampled `groups`, and the policy in `weights`."""
+    import torch
+
+    from vlrl.batch import make_batch
+    from vlrl.policy import Policy
+
+    start = Policy(replace(run.family, model=weights), device=run.policy.device)
+    total, count = 0.0, 0.0
+    with torch.no_grad():
+        for group in groups:
+            if len(group):
+                batch = make_batch([group], run.policy.pad_id, run.policy.device)
+                log_r = (start.forward(batch)["logp"] - run.policy.forward(batch)["logp"])[batch.mask_BT].clamp(-20, 20)
+                total, count = total + float((torch.expm1(log_r) - log_r).sum()), count + len(log_r)
+    return total / max(count, 1.0)
+
+
+def write(path: Path, value: Any) -> None:
+    """As JSON, whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value), encoding="utf-8")
+    part.replace(path)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
