@@ -16,7 +16,7 @@ from vlrl_data.records import BadRecord, Records
 from vlrl_data.rowmaker import RowMaker
 
 LEVELS = ("none", "rows", "headers", "decode")
-AUTO = ((5_000, "decode"), (100_000, "headers"), (1_000_000, "rows"))  # up to so many rows, look so closely
+AUTO = ((2_000, "decode"), (20_000, "headers"), (100_000, "rows"))  # up to so many rows, look so closely
 FIRST = 2_000  # rows that are looked at even where all are too many
 PARALLEL = 2_000  # media from which worker processes pay
 
@@ -42,14 +42,17 @@ class Part:
 
 
 class Dataset(Sequence[Row]):
-    """The usable rows of some parts, in order. Rows are made when they are asked for; RowError is raised only for rows that were not looked at."""
+    """The usable rows of some parts, in order. Rows are made when they are asked for; RowError is raised only for rows that were not looked at.
 
-    def __init__(self, parts: Sequence[Part], good: np.ndarray, quarantine: Quarantine) -> None:
-        self.parts, self.good, self.quarantine = parts, good, quarantine
+    `good` are the numbers of the usable records among the first `looked`; all of the rest, up to `total`, follow.
+    """
+
+    def __init__(self, parts: Sequence[Part], good: np.ndarray, looked: int, total: int, quarantine: Quarantine) -> None:
+        self.parts, self.good, self.looked, self.total, self.quarantine = parts, good, looked, total, quarantine
         self.ends = np.cumsum([len(part.records) for part in parts])
 
     def __len__(self) -> int:
-        return len(self.good)
+        return len(self.good) + self.total - self.looked
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -58,9 +61,13 @@ class Dataset(Sequence[Row]):
     def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        number = int(self.good[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        index %= len(self)
+        number = int(self.good[index]) if index < len(self.good) else self.looked + index - len(self.good)
+        part, place = locate(self.parts, self.ends, number)
         try:
-            return locate(self.parts, self.ends, number)[0].row(locate(self.parts, self.ends, number)[1])
+            return part.row(place)
         except RowError as error:
             self._set_aside(number, str(error))
             raise
@@ -107,7 +114,7 @@ def examine(parts: Sequence[Part], check: str, quarantine: Quarantine, limit: in
         quarantine.add(number, part.records.place(index), reason, part.row(index).id)
     quarantine.rows.sort(key=lambda bad: bad.index)
     kept = np.array([number for number in good if number not in broken], dtype=np.int64)
-    return Dataset(parts, np.concatenate([kept, np.arange(looked, total)]), quarantine)
+    return Dataset(parts, kept, looked, total, quarantine)
 
 
 def look(media: Sequence[tuple[int, Media]], whole: bool, workers: int) -> dict[int, str]:
