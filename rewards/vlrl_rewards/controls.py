@@ -1,0 +1,110 @@
+"""Control rewards: what a run learns when its reward says nothing, the opposite, or is noisy. Run one before claiming that a reward works."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Group, Rollout
+from vlrl_rewards.nested import build_parts, note, number
+
+
+def uniform(*address: object) -> float:
+    """A number in [0, 1) that is a function of its address alone: the same in every process, and after a restart."""
+    digest = hashlib.blake2b("\x00".join(map(str, address)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name}={value} is a probability: give a number from 0 to 1")
+
+
+@register("random")
+@dataclass(frozen=True, kw_only=True)
+class Random(Reward):
+    """r ~ Bernoulli(p), independent of the response.
+
+    Paper: random rewards as a control: Shao et al. 2025, arXiv:2506.10947; under clipping: arXiv:2512.16912.
+    Edge: drawn from the group's id and the rollout's place in it, so a restart draws the same, and equal responses may score differently. A rollout
+    scored outside a group (held-out rows) is drawn from its row and text. p = 0 and p = 1 are constant: no signal at all.
+    """
+
+    p: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_share("p", self.p)
+
+    def __call__(self, rollout: Rollout) -> float:
+        return float(uniform("random", self.seed, rollout.row.id, rollout.text) < self.p)
+
+    def score(self, group: Group) -> list[float]:
+        if not group.id:
+            return [self(rollout) for rollout in group]
+        return [float(uniform("random", self.seed, group.row.id, group.id, i) < self.p) for i in range(len(group))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control(Reward):
+    """A control around another reward, given in `of` as it would stand in a config."""
+
+    of: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.of:
+            raise ValueError("of: name the reward that this one changes, for instance {name: exact}")
+        object.__setattr__(self, "_inner", build_parts({"of": self.of}, self.name)["of"])
+
+    def true(self, rollout: Rollout) -> float:
+        """The inner reward's score, noted."""
+        value = number(self._inner, rollout)  # type: ignore[attr-defined]
+        note(rollout, "true", value)
+        return value
+
+
+@register("inverted")
+@dataclass(frozen=True, kw_only=True)
+class Inverted(Control):
+    """r = low + high - r_of: the opposite of another reward.
+
+    Paper: inverted reward as a control: arXiv:2507.10532; wrong labels: arXiv:2506.10947.
+    Edge: scores outside [low, high] raise ValueError, for their opposite would be outside too.
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def __call__(self, rollout: Rollout) -> float:
+        value = self.true(rollout)
+        if not self.low <= value <= self.high:
+            raise ValueError(f"inverted: the score {value} is not in [low, high] = [{self.low}, {self.high}]; set them to the range of the reward")
+        return self.low + self.high - value
+
+
+@register("flipped")
+@dataclass(frozen=True, kw_only=True)
+class Flipped(Control):
+    """r = 1 - r_of for a share p of the prompts, all rollouts of a prompt together; else r_of.
+
+    Paper: noisy verifiers: Lv et al. 2025, arXiv:2505.22653 (flips by question).
+    Edge: a prompt is flipped always or never; p = 0.5 leaves no signal on average over prompts, p = 1 is `inverted`. Scores outside [0, 1] raise
+    ValueError.
+    """
+
+    p: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_share("p", self.p)
+
+    def __call__(self, rollout: Rollout) -> float:
+        value = self.true(rollout)
+        if not 0 <= value <= 1:
+            raise ValueError(f"flipped: the score {value} is not in [0, 1]")
+        return 1.0 - value if uniform("flipped", self.seed, rollout.row.id) < self.p else value
