@@ -138,12 +138,25 @@ class HF(Engine):
     def sync(self, policy: Any) -> None:
         """Nothing to copy: the engine runs the policy's own weights."""
 
-    @torch.no_grad()
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
-        encoded = self.lm.encode(prompt)
+        return self.score_all([(prompt, ids)])[0]
+
+    @torch.no_grad()
+    def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
+        sources = [(self.lm.encode(prompt), list(ids)) for prompt, ids in pairs]
+        order = sorted(range(len(sources)), key=lambda i: len(sources[i][0]) + len(sources[i][1]), reverse=True)
+        out: list[list[float]] = [[] for _ in sources]
+        seen: dict[str, Any] = {}
         with self.lm.policy.whole():
-            hidden_PLH, _ = prefill(self.lm, [(encoded, list(ids))], {}, self.counters)
-            return prefix_logp(self.lm, hidden_PLH[0], len(encoded), ids, Sampling())
+            while order:
+                width = len(sources[order[0]][0]) + len(sources[order[0]][1])
+                count = max(1, self.prefill_tokens // width)
+                batch, order = order[:count], order[count:]
+                hidden_PLH, _ = prefill(self.lm, [sources[i] for i in batch], seen, self.counters)
+                for i, hidden_LH in zip(batch, hidden_PLH):
+                    encoded, ids = sources[i]
+                    out[i] = prefix_logp(self.lm, hidden_LH, len(encoded), ids, Sampling())
+        return out
 
     def metrics(self) -> dict[str, float]:
         """What was done since they were last read, in counts."""

@@ -52,6 +52,10 @@ class Engine(Stage):
         """Log-probs (nats) of `ids` after `prompt` at temperature 1."""
         raise NotImplementedError(f"engine {self.name!r} cannot score; use engine 'hf'")
 
+    def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
+        """`score` of many; engines that can, batch it."""
+        return [self.score(prompt, ids) for prompt, ids in pairs]
+
     def close(self) -> None:
         """Free what the engine holds."""
 

@@ -1,0 +1,121 @@
+"""Any OpenAI-compatible endpoint, for evaluation: text comes back, no tokens and no log-probs, so that nothing can be trained on it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Engine
+from vlrl.types import Clip, Completion, Prompt, Request
+
+
+def data_uri(image: Any) -> str:
+    """A PIL picture as a PNG data URI."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def api_messages(prompt: Prompt) -> list[dict[str, Any]]:
+    """The prompt's messages with its pictures as data URIs; a video becomes its frames."""
+    from PIL import Image
+
+    images, videos = iter(prompt.images), iter(prompt.videos)
+    out = []
+    for message in prompt.messages:
+        if isinstance(message["content"], str):
+            out.append(dict(message))
+            continue
+        parts: list[dict[str, Any]] = []
+        for item in message["content"]:
+            if item["type"] == "text":
+                parts.append({"type": "text", "text": item["text"]})
+            elif item["type"] == "image":
+                parts.append({"type": "image_url", "image_url": {"url": data_uri(next(images).load())}})
+            else:
+                clip = next(videos).load()
+                assert isinstance(clip, Clip)
+                parts += [{"type": "image_url", "image_url": {"url": data_uri(Image.fromarray(frame))}} for frame in clip.frames_THWC]
+        out.append({"role": message["role"], "content": parts})
+    if prompt.prefix:
+        out.append({"role": "assistant", "content": prompt.prefix})
+    return out
+
+
+@register("openai")
+@dataclass(frozen=True)
+class OpenAI(Engine):
+    """POST {url}/chat/completions for each request, `parallel` at a time, with `retries` waits that double after 429, 5xx and broken connections.
+
+    vlrl original. `url` ends before /chat/completions; `model` is the endpoint's name for it; the key is read from the environment variable
+    `key_env` (none: no key is sent). Edge: after the last retry the request fails with a RuntimeError that names status and place.
+    Completions carry text and the endpoint's token count, and no ids: use a sampling engine to train.
+    """
+
+    needs_policy: ClassVar[bool] = False
+    url: str = "http://127.0.0.1:8000/v1"
+    model: str = ""
+    key_env: str = "OPENAI_API_KEY"
+    parallel: int = 8
+    retries: int = 5
+    timeout: float = 300.0
+    wait: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ConfigError("engine.model: the endpoint's name of the model is needed, for instance -E model=my-model")
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"engine.url: {self.url!r} must begin with http:// or https://")
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
+        with ThreadPoolExecutor(self.parallel) as pool:
+            waiting = [pool.submit(self._one, request, index) for request in requests for index in range(request.n)]
+            for future in as_completed(waiting):
+                yield future.result()
+
+    def _one(self, request: Request, index: int) -> Completion:
+        sampling = request.sampling
+        body: dict[str, Any] = {
+            "model": self.model, "messages": api_messages(request.prompt), "temperature": sampling.temperature_at(0), "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens, "seed": (request.seed + index) % 2**31,
+        }  # fmt: skip
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        started = time.monotonic()
+        reply = self._post(body)
+        choice = reply["choices"][0]
+        finish = "length" if choice.get("finish_reason") == "length" else "stop"
+        text = choice["message"].get("content") or ""
+        return Completion(request, index, [], [], text, finish, seconds=time.monotonic() - started)
+
+    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        key = os.environ.get(self.key_env, "")
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        problem = ""
+        for attempt in range(self.retries + 1):
+            if attempt:
+                time.sleep(self.wait * 2 ** (attempt - 1))
+            post = urllib.request.Request(f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers)
+            try:
+                with urllib.request.urlopen(post, timeout=self.timeout) as answer:
+                    return json.loads(answer.read())
+            except urllib.error.HTTPError as error:
+                problem = f"HTTP {error.code}: {error.read()[:200].decode(errors='replace')}"
+                if error.code != 429 and error.code < 500:
+                    break
+            except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
+                problem = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"engine openai: {self.url} did not answer ({problem})")
+
+    def sync(self, policy: Any) -> None:
+        raise ConfigError("engine 'openai' cannot take over weights; it is for evaluation. Train with hf, vllm or vllm_server")
