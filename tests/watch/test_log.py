@@ -86,6 +86,7 @@ def test_rollouts_hold_everything_and_one_copy_of_the_picture(tmp_path, make_gro
     group = make_group([1.0] + [0.0] * 7, texts, answer=[2, 4, 60, 80], images=[image], task="grounding")
     del group.rollouts[1].rewards["format"]
     group.rollouts[0].signals["entropy"] = [0.5, 1.5, 1.0]
+    group.rollouts[0].info["parts"] = {"iou": 0.25}
     record(tmp_path, [7], [group]).close()
     path = tmp_path / "rollouts" / "step-000007.parquet"
     rows = read(path)
@@ -93,7 +94,7 @@ def test_rollouts_hold_everything_and_one_copy_of_the_picture(tmp_path, make_gro
     first = rows[0]
     assert (first["step"], first["phase"], first["task"], first["id"], first["index"]) == (7, "rl", "grounding", "row-1", 0)
     assert (first["reward"], first["reward/accuracy"], first["reward/format"], first["advantage"]) == (1.0, 1.0, 1.0, 0.875)
-    assert rows[1]["reward/format"] is None
+    assert rows[1]["reward/format"] is None and (first["part/iou"], rows[1]["part/iou"]) == (0.25, None)
     assert first["prompt"] == "user: <image>Which digit?\nassistant: <think>"
     assert (first["completion"], first["length"], first["finish"]) == (texts[0], 3, "stop")
     assert (first["entropy"], rows[1]["entropy"]) == (1.0, None) and first["logp"] == pytest.approx(-0.2)

@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from vlrl.watch.pictures import encode
-from vlrl.watch.rollouts import REWARD, read
+from vlrl.watch.rollouts import PART, REWARD, read
 
 MAX_GROUPS = 48
 MAX_STEPS = 16
@@ -76,7 +76,7 @@ def _rollout(row: dict[str, Any], largest: float) -> Card:
     spans = json.loads(row["spans"]) or [[row["completion"], row["advantage"]]]
     scale = max([largest, *(abs(advantage) for _, advantage in spans)])
     pieces = [{"text": text, "style": tint(advantage / scale), "advantage": advantage} for text, advantage in _shorten(spans)]
-    raw = {name.removeprefix(REWARD): value for name, value in row.items() if name.startswith(REWARD) and value is not None}
+    raw = {name.removeprefix(REWARD): value for name, value in row.items() if name.startswith((REWARD, PART)) and value is not None}
     known = ("index", "reward", "advantage", "length", "finish", "source", "entropy", "logp")
     return {**{name: row[name] for name in known}, "raw": raw, "pieces": pieces, "marks": json.loads(row["marks"])}
 

@@ -1,6 +1,7 @@
 """Rollouts as a table: one row each, every raw reward in a column of its own, with the pictures.
 
 Columns: step, phase, group, index, id, task, prompt, completion, finish, source, length (tokens), reward/<slot> (null where a slot did not score),
+part/<name> (what a combined reward is made of),
 reward (total), advantage, answer (JSON), entropy and logp (means in nats, null if unknown), spans (JSON [[text, advantage], ...] where the advantage
 differs between tokens), gold_marks and marks (JSON boxes and points in original pixels), media (list of {kind, bytes, width, height}).
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 Decode = Callable[[Sequence[int]], str]
 REWARD = "reward/"
+PART = "part/"
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -58,6 +60,7 @@ def _own(rollout: Rollout, decode: Decode | None) -> Record:
         "reward": float(rollout.reward), "advantage": float(rollout.advantage),
         "entropy": _mean(rollout.signals.get("entropy")), "logp": _mean(rollout.logp), "spans": to_json(_spans(rollout, decode)),
         **{REWARD + slot: float(value) for slot, value in rollout.rewards.items()},
+        **{PART + slot: float(value) for slot, value in rollout.info.get("parts", {}).items()},
     }  # fmt: skip
 
 
@@ -96,7 +99,7 @@ def _table(rows: Sequence[Record]) -> pa.Table:
 
     text = ["phase", "group", "id", "task", "prompt", "completion", "finish", "source", "answer", "spans", "gold_marks", "marks"]
     schema = {"step": pa.int64(), "index": pa.int64(), "length": pa.int64(), **{name: pa.string() for name in text}}
-    slots = sorted({name for row in rows for name in row if name.startswith(REWARD)})
+    slots = sorted({name for row in rows for name in row if name.startswith((REWARD, PART))})
     schema |= {name: pa.float64() for name in ["reward", *slots, "advantage", "entropy", "logp"]}
     schema["media"] = pa.list_(pa.struct({"kind": pa.string(), "bytes": pa.binary(), "width": pa.int32(), "height": pa.int32()}))
     return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in schema.items()})
