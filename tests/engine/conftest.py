@@ -1,66 +1,27 @@
-"""A tiny Qwen2.5-VL, a tiny text model, and prompts of every kind, made on the spot."""
+"""A tiny Qwen2.5-VL and a tiny text model, made on the spot."""
 
-from dataclasses import dataclass
+import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from vlrl.engine.hf import HF
-from vlrl.policy import Family, Policy
-from vlrl.registry import build
-from vlrl.types import Clip, Media, Prompt, Request, Row, Sampling
 
-
-@dataclass(frozen=True)
-class Noise(Media):
-    """A picture, or a video of `frames`, of random pixels."""
-
-    seed: int
-    size: tuple[int, int] = (56, 56)
-    frames: int = 0
-
-    @property
-    def kind(self):
-        return "video" if self.frames else "image"
-
-    @property
-    def key(self):
-        return repr(self)
-
-    def load(self):
-        shape = (self.frames or 1, self.size[1], self.size[0], 3)
-        pixels = np.random.default_rng(self.seed).integers(0, 255, shape, dtype=np.uint8)
-        return Clip(pixels, 2.0) if self.frames else Image.fromarray(pixels[0])
-
-
-def make_prompt(text="How many?", *media, prefix=""):
-    images, videos = tuple(m for m in media if m.kind == "image"), tuple(m for m in media if m.kind == "video")
-    content = [{"type": m.kind} for m in images + videos] + [{"type": "text", "text": text}]
-    row = Row(id=text, question=text, images=images, videos=videos)
-    return Prompt(row=row, messages=({"role": "user", "content": content},), images=images, videos=videos, prefix=prefix)
-
-
-def make_request(prompt, n=1, seed=0, prefix_ids=(), tag=None, **sampling):
-    return Request(prompt=prompt, sampling=Sampling(**sampling), n=n, seed=seed, prefix_ids=tuple(prefix_ids), tag=tag)
-
-
-def make_policy(name, **tiny):
-    policy = Policy(build(Family, {"name": name, "tiny": {"std": 0.2, "layers": 3, "seed": 3, **tiny}}))
-    return policy
+sys.path.insert(0, str(Path(__file__).parent))
+import engine_kit  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def policy():
     torch.set_num_threads(1)
-    return make_policy("qwen2_5_vl")
+    return engine_kit.make_policy("qwen2_5_vl")
 
 
 @pytest.fixture(scope="module")
 def text_policy():
     torch.set_num_threads(1)
-    return make_policy("text", kind="qwen3")
+    return engine_kit.make_policy("text", kind="qwen3")
 
 
 @pytest.fixture
@@ -73,4 +34,6 @@ def tools():
     """The helpers above, for test files."""
     import types
 
-    return types.SimpleNamespace(Noise=Noise, prompt=make_prompt, request=make_request, policy=make_policy)
+    return types.SimpleNamespace(
+        Noise=engine_kit.Noise, prompt=engine_kit.make_prompt, request=engine_kit.make_request, policy=engine_kit.make_policy
+    )

@@ -14,7 +14,7 @@ needs_vllm = pytest.mark.vllm
 def both(request):
     """(engine hf, engine vllm, policy) of one model."""
     pytest.importorskip("vllm")
-    from conftest import make_policy
+    from engine_kit import make_policy
 
     from vlrl.engine.vllm import VLLM
 
