@@ -25,6 +25,7 @@ class Seed:
     options: Mapping[str, Any] = field(default_factory=dict)
     choices: tuple[str, ...] = ()
     joined: str = " or "
+    prose: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,11 +136,12 @@ SEEDS: dict[str, Seed] = {
     ),
     "scene_graph": Seed(_GRAPH, json.dumps(_GRAPH), (json.dumps(_ALONE),), {"no objects": '{"objects": [], "relationships": []}'}, _SIZE),
     "ocr": Seed("EXIT 42 north", "EXIT 42 north", ("open all day", "no parking"), {"long": "EXIT 42 north " * 60}),
-    "extraction": Seed({"name": "Ann", "age": 31}, '{"name": "Ann", "age": 31}', ('{"name": "Bob"}', '{"age": 5}'), {"no fields": "{}"}),
+    "extraction": Seed({"name": "Ann", "age": 31}, '{"name": "Ann", "age": 31}', ('{"name": "Bob"}', '{"age": 5}'), {"no fields": "{}"}, prose=True),
     "evidence": Seed(
         {"answer": "42 kg", "bbox": [20, 20, 40, 40]},
         '{"final_answer": "42 kg", "bbox_2d": [20, 20, 40, 40]}',
         ('{"final_answer": "7", "bbox_2d": [0, 0, 9, 9]}', '{"final_answer": "42 lb"}'),
+        prose=True,
     ),
     "keywords": Seed(
         ["red", "bus", "street"],
@@ -147,12 +149,23 @@ SEEDS: dict[str, Seed] = {
         ("A tree.", "The sky is blue today."),
         {"bare list": "red bus street", "glued": "redbusstreet", "stuffed": "red bus street " * 300},
         joined="",
+        prose=True,
     ),
     "objects_named": Seed(
-        ["dog"], "A dog.", ("A cat.", "A car."), {"everything": "dog cat car cow"}, {"vocabulary": ("dog", "cat", "car", "cow")}, joined=" "
+        ["dog"],
+        "A dog.",
+        ("A cat.", "A car."),
+        {"everything": "dog cat car cow"},
+        {"vocabulary": ("dog", "cat", "car", "cow")},
+        joined=" ",
+        prose=True,
     ),
     "caption": Seed(
-        "a red bus on a wet street", "a red bus on a wet street", ("two dogs play", "an empty room"), {"repeated": "a red bus on a wet street " * 9}
+        "a red bus on a wet street",
+        "a red bus on a wet street",
+        ("two dogs play", "an empty room"),
+        {"repeated": "a red bus on a wet street " * 9},
+        prose=True,
     ),
     "maze": Seed(
         ["S.#", "#..", "##G"],
@@ -168,6 +181,20 @@ SEEDS: dict[str, Seed] = {
     ),
     "true_false": Seed("TFF", "T F F", ("F T T", "T T T"), {"both": "T F T F T F", "unsure": "T or F, F or T, F or T"}),
 }
+
+ALIASES = {
+    "iou": "box",
+    "detection": "boxes",
+    "click": "point",
+    "gui": "gui_action",
+    "counting": "count",
+    "rotation": "angle",
+    "classification": "label",
+    "multi_label": "labels",
+    "temporal_iou": "temporal",
+    "cider": "caption",
+}
+SEEDS.update({alias: SEEDS[kind] for alias, kind in ALIASES.items()})
 
 _SILENCE = {
     "blank": "",

@@ -48,6 +48,8 @@ class Keywords(Graded):
     Edge: empty: 0; naming a keyword twice counts once. Range [0, 1]. Gold: a list of words or phrases.
     """
 
+    refusals = False
+    lists = False
     most: int = 400
     dense: float = 0.7
 
@@ -81,6 +83,8 @@ class ObjectsNamed(Graded):
     list unless the text has words. Range [0, 1]. Gold: the objects in the picture.
     """
 
+    refusals = False
+    lists = False
     vocabulary: tuple[str, ...] = ()
     synonyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -138,6 +142,8 @@ class Caption(Graded):
     verdicts.
     """
 
+    refusals = False
+    lists = False
     sigma: float = 6.0
     references: Literal["best", "mean"] = "best"
     correct_at: float = 0.5

@@ -25,9 +25,10 @@ def normal_label(text: str) -> str:
 
 def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
     """Normalised gold labels from text or a list. Raises ValueError if one of them is empty."""
-    labels = [normal_label(str(label)) for label in (gold if isinstance(gold, (list, tuple, set, frozenset)) else [gold])]
-    if not labels or not all(labels):
-        raise ValueError(f"{field_name}: the gold label {gold!r} is empty; give a word, or a list of words")
+    listed = list(gold) if isinstance(gold, (list, tuple, set, frozenset)) else [gold]
+    labels = [normal_label(str(label)) for label in listed if isinstance(label, (str, int))]
+    if not labels or not all(labels) or len(labels) != len(listed):
+        raise ValueError(f"{field_name}: the gold label {gold!r} is empty or no text; give a word, or a list of words")
     return labels
 
 

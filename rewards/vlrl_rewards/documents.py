@@ -42,6 +42,7 @@ class Ocr(Graded):
     Edge: empty: 0; a gold list gives the best of its members; more than 20,000 characters: 0. Range [0, 1].
     """
 
+    refusals = False
     metric: Literal["wer", "cer", "edit", "anls", "exact"] = "cer"
     case: bool = True
     punctuation: bool = True
@@ -52,9 +53,10 @@ class Ocr(Graded):
         return text if self.punctuation else clean("".join(c if c.isalnum() or c.isspace() else " " for c in text))
 
     def target(self, gold: Any, scene: Scene) -> list[str]:
-        texts = [self.plain(str(g)) for g in (gold if isinstance(gold, (list, tuple)) else [gold])]
-        if not texts or not all(texts) or gold is None:
-            raise ValueError(f"answer: the gold text {gold!r} is empty")
+        listed = list(gold) if isinstance(gold, (list, tuple)) else [gold]
+        texts = [self.plain(str(g)) for g in listed if isinstance(g, (str, int))]
+        if not all(texts) or not texts or len(texts) != len(listed):
+            raise ValueError(f"answer: the gold text {gold!r} is empty, or no text")
         return texts
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
@@ -99,6 +101,7 @@ class Fields(Graded):
     `lists` "bag" ignores the order of lists. Edge: no JSON object, or several: 0. Range [0, 1]. A leaf is used once.
     """
 
+    refusals = False
     alpha: float = 0.5
     f1: bool = False
     fuzzy: float = 1.0
@@ -154,6 +157,7 @@ class Evidence(Graded):
     Gold: {"answer": text (or list of texts), "bbox": [x1, y1, x2, y2]} in original pixels.
     """
 
+    refusals = False
     answer: float = 1.0
     box: float = 1.0
     needs_answer: bool = False

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from vlrl.registry import make
 from vlrl.stages import Reward
 from vlrl.types import Rollout, Space
+from vlrl_rewards.hedges import refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import committed, visible
 from vlrl_rewards.verdict import Verdict
@@ -59,7 +60,9 @@ def final_answer(response: str, phrases: bool = False) -> Answer:
     found = committed(response, None if phrases else _no_phrase)
     if found is None:
         return Answer(visible(response).strip(), False)
-    return Answer(found.text.strip(), found.route != "phrase", found.problem, found.route, found.span)
+    rest = visible(response)[found.end :].lstrip().removeprefix("</answer>")
+    problem = found.problem or ("the answer is taken back" if taken_back(rest) else "")
+    return Answer(found.text.strip(), found.route != "phrase", problem, found.route, found.span)
 
 
 def _no_phrase(_text: str) -> bool:
@@ -70,7 +73,9 @@ def _no_phrase(_text: str) -> bool:
 class Graded(Reward):
     """A reward that grades the committed answer alone. An empty answer gets `lowest()`, the least the grade can give."""
 
-    phrases: ClassVar[bool] = False
+    phrases: ClassVar[bool] = False  # whether "the answer is ..." is read as an answer
+    refusals: ClassVar[bool] = True  # whether "I cannot answer" makes the answer none (not where the answer is prose, or a document)
+    lists: ClassVar[bool] = True  # whether several boxed texts side by side are one answer
 
     @abstractmethod
     def target(self, gold: Any, scene: Scene) -> Any:
@@ -91,6 +96,10 @@ class Graded(Reward):
         answer = answer or final_answer(response, self.phrases)
         if answer.problem or not answer.text:
             return self.refuse(answer.problem or "the answer is empty")
+        if answer.route == "boxes" and not self.lists:
+            return self.refuse("several answers in boxes")
+        if self.refusals and refuses(answer.text):
+            return self.refuse("the response declines to answer")
         return self.grade(target, answer, scene)
 
     def refuse(self, reason: str, extracted: str = "") -> Grade:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from vlrl_rewards.attacks_perception import SEEDS, attacks
+from vlrl_rewards.attacks_perception import ALIASES, SEEDS, attacks
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.kinds import VERIFIERS
 from vlrl_rewards.verification import kinds, verify
@@ -15,7 +15,7 @@ from vlrl_rewards.verification import kinds, verify
 from vlrl.registry import get, names
 from vlrl.stages import Reward
 
-STEMS = [
+STEMS = (
     "grounding",
     "detection",
     "shapes",
@@ -37,7 +37,7 @@ STEMS = [
     "plans",
     "process",
     "siblings",
-]
+)
 
 
 def perception_rewards():
@@ -76,7 +76,10 @@ def test_the_right_answer_does(kind):
 
 def test_every_kind_is_attacked():
     mine = {f"vlrl_rewards.{stem}" for stem in STEMS}
-    assert {f"judge_{kind}" for kind in SEEDS} == {judge for kind, judge in kinds_by_module().items() if VERIFIERS[kind].__module__ in mine}
+    assert set(ALIASES.values()) <= set(SEEDS) and all(VERIFIERS[alias] is VERIFIERS[kind] for alias, kind in ALIASES.items())
+    assert {f"judge_{kind}" for kind in SEEDS if kind not in ALIASES} == {
+        judge for kind, judge in kinds_by_module().items() if VERIFIERS[kind].__module__ in mine
+    }
 
 
 def test_silence_earns_the_least_of_every_reward(rollout):

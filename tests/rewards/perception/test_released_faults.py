@@ -150,7 +150,7 @@ def test_a_broken_gold_raises_and_is_never_paid(kind, gold):
         assert not verdict.correct or (kind in TEXTS and str(gold) in response)
 
 
-TEXTS = {"label", "labels", "ocr", "open_set", "plan"}
+TEXTS = {"label", "classification", "labels", "multi_label", "ocr", "open_set", "plan"}
 
 
 def test_weights_of_a_group_come_from_that_group(group):
