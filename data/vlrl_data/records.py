@@ -7,7 +7,7 @@ disk cache). Ten million records open in seconds and take memory only when they 
 from __future__ import annotations
 
 import json
-import mmap
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -41,7 +41,7 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.starts, self.numbers, self.size = _line_starts(path)
-        self._map: mmap.mmap | None = None
+        self._handle: int | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -50,18 +50,22 @@ class Lines:
         return f"{self.path}:{index + 1 if self.numbers is None else self.numbers[index]}"
 
     def get(self, index: int) -> Any:
-        if self._map is None:
-            with self.path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        end = self.starts[index + 1] if index + 1 < len(self.starts) else self.size
+        if self._handle is None:
+            self._handle = os.open(self.path, os.O_RDONLY)
+        start = int(self.starts[index])
+        end = int(self.starts[index + 1]) if index + 1 < len(self.starts) else self.size
         try:
-            return json.loads(self._map[self.starts[index] : end])
+            return json.loads(os.pread(self._handle, end - start, start))  # not mapped: pages read would count as our memory
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             detail = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
             raise BadRecord(f"{self.place(index)}: broken JSON: {detail}") from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_map": None}
+        return vars(self) | {"_handle": None}
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            os.close(self._handle)
 
 
 def _line_starts(path: Path) -> tuple[np.ndarray, np.ndarray | None, int]:

@@ -87,7 +87,7 @@ class Lisa:
     @staticmethod
     def why(record: Record) -> str:
         turns = record.get("conversations")
-        return "its `conversations` hold <img>path</img>" if isinstance(turns, list) and turns and "<img>" in str(turns[0].get("value", "")) else ""
+        return "its `conversations` hold <img>path</img>" if Llava.why(record) and "<img>" in str(turns[0]["value"]) else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:

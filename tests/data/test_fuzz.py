@@ -1,0 +1,74 @@
+"""Any record either makes a row or says what is wrong with it: nothing else is ever raised."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from vlrl_data import anymedia
+from vlrl_data.answers import parsed
+from vlrl_data.anymedia import Place, Web
+from vlrl_data.families import by_name, recognise, table
+from vlrl_data.rowmaker import Options, RowMaker
+from vlrl_data.tools.duplicates import ngrams
+from vlrl_data.tools.preview import marks_of
+
+from vlrl.registry import ConfigError
+from vlrl.types import MediaError, Row, RowError
+
+PLACE = Place(("/no/such/folder",), web=Web(enabled=False))
+FIELDS = sorted(set().union(*(family.known for family in table().values())))
+TEXT = st.one_of(
+    st.text(max_size=12), st.sampled_from(["<image>", "<answer>1</answer>", "[1,2,3,4]", "<img>a</img>", "data:image/png;base64,xx", "http://x/y"])
+)
+KEYS = ["role", "content", "type", "text", "image", "from", "value", "bytes", "path", "url", "bbox"]
+PLAIN = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.floats(), TEXT, st.binary(max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["role", "content", "type", "text", "image", "from", "value", "bytes", "path", "url", "bbox"]), inner, max_size=3
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("name", sorted(table()))
+@settings(max_examples=60, deadline=None)
+@given(record=st.dictionaries(st.sampled_from(FIELDS), PLAIN, max_size=7))
+def test_any_record(name, record):
+    maker = RowMaker(by_name(name), PLACE, Options(answers="optional"), "s")
+    try:
+        row = maker(record, 0)
+    except RowError as error:
+        assert str(error)
+    else:
+        assert isinstance(row, Row) and isinstance(row.question, str) and row.id
+
+
+@settings(max_examples=100, deadline=None)
+@given(record=st.dictionaries(st.sampled_from(FIELDS), PLAIN, max_size=5))
+def test_recognition(record):
+    try:
+        family, why = recognise(record)
+    except ConfigError as error:
+        assert "no record family" in str(error)
+    else:
+        assert why and family.name
+
+
+@settings(max_examples=100, deadline=None)
+@given(value=PLAIN)
+def test_media_columns(value):
+    for read in (anymedia.image, anymedia.video):
+        try:
+            assert read(value, PLACE).kind in ("image", "video")
+        except MediaError as error:
+            assert str(error)
+
+
+@settings(max_examples=100, deadline=None)
+@given(value=PLAIN)
+def test_answers_marks_and_words(value):
+    answer = parsed(value)
+    assert isinstance(marks_of(answer), list)
+    assert all(ngrams(str(value), n) is not None for n in (1, 3))
