@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vlrl.batch import Mini, split_micros, split_minis, totals_of
 from vlrl.dist import all_groups, gather, total
 from vlrl.objective import Sums, add_sums, means
-from vlrl.optim import backward, optimizer_step
+from vlrl.optim import accumulating, backward, optimizer_step, set_learning_rate
 from vlrl.registry import ConfigError
 from vlrl.rows import check_length
 from vlrl.scoring import score
@@ -130,10 +130,13 @@ def learn(groups: Sequence[Group], run: Run) -> Sums:
             add_signals(run, groups, ["old_logp", *at_start])
     for iteration in range(run.settings.iterations):
         for mini in minis(groups, run, iteration):
+            set_learning_rate(run)
             for index, micro in enumerate(mini.micros):
-                x = loss_inputs(run, micro) if micro else nothing(run)
-                loss, metrics = run.objective(x, mini.totals)
-                backward(run, loss, last=index == len(mini.micros) - 1)
+                last = index == len(mini.micros) - 1
+                with accumulating(run, last):
+                    x = loss_inputs(run, micro) if micro else nothing(run)
+                    loss, metrics = run.objective(x, mini.totals)
+                    backward(run, loss, last)
                 if micro:
                     add_sums(sums, metrics)
                     add_sums(sums, watched(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +32,8 @@ def make_accelerator(run: Run) -> Accelerator:
         raise ConfigError(
             f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch with configs/accelerate/*.yaml"
         )
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and accelerator.distributed_type.value != "FSDP":
+        raise ConfigError(f"FSDP was asked for, but accelerate runs {accelerator.distributed_type.value} on this hardware; use ddp or zero2 on a CPU")
     return accelerator
 
 
@@ -70,6 +73,7 @@ def make_optimizer(run: Run) -> None:
     """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to accelerate."""
     settings = run.settings.optimizer
     policy = run.policy
+    policy.unwrap(run.accelerator)
     groups = run.tune(policy)
     if not any(len(group["params"]) for group in groups):
         raise ConfigError(f"tune: {run.tune.name!r} leaves nothing to train in phase {run.phase!r}")
@@ -80,15 +84,36 @@ def make_optimizer(run: Run) -> None:
     optimizer = cls(groups, lr=settings.lr, weight_decay=settings.weight_decay, **betas, **extra)
     for group in optimizer.param_groups:
         group["base_lr"] = group["lr"]
-    policy.wrapped, run.optimizer = run.accelerator.prepare(policy.net, optimizer)
+    plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
+    if plugin is not None:  # DeepSpeed clips by itself
+        plugin.deepspeed_config["gradient_clipping"] = settings.max_grad_norm
+    if policy.wrapped is None:
+        policy.wrapped, run.optimizer = run.accelerator.prepare(policy.net, optimizer)
+    else:  # FSDP spreads a module once; its new optimizer already holds the spread weights
+        run.optimizer = run.accelerator.prepare_optimizer(optimizer)
+
+
+def set_learning_rate(run: Run) -> None:
+    """The schedule's rate for the next optimizer step; before its backward pass, in which DeepSpeed steps."""
+    settings = run.settings
+    per_step = settings.minibatches * settings.iterations
+    index = run.phase_step * per_step + run.tally.updates
+    factor = learning_rate_factor(settings.optimizer, index, settings.steps * per_step)
+    for group in run.optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor
+    run.learning_rate = settings.optimizer.lr * factor
+
+
+def accumulating(run: Run, last: bool) -> AbstractContextManager:
+    """Around the forward and backward of a micro-batch: gradients cross ranks only with the last one."""
+    return nullcontext() if last else run.accelerator.no_sync(run.policy.wrapped)
 
 
 def backward(run: Run, loss: torch.Tensor, last: bool) -> None:
     """Accumulate; gradients cross ranks only with the last micro-batch. Totals are global, so the mean that DDP takes becomes a sum here."""
     accelerator = run.accelerator
-    loss = loss * accelerator.num_processes
     accelerator.gradient_state._set_sync_gradients(last)
-    accelerator.backward(loss)
+    accelerator.backward(loss * accelerator.num_processes)
 
 
 def optimizer_step(run: Run) -> dict[str, float]:
@@ -96,13 +121,7 @@ def optimizer_step(run: Run) -> dict[str, float]:
 
     Raises FloatingPointError for a gradient that is not finite.
     """
-    settings = run.settings
-    optimizer = settings.optimizer
-    per_step = settings.minibatches * settings.iterations
-    index = run.phase_step * per_step + run.tally.updates
-    factor = learning_rate_factor(optimizer, index, settings.steps * per_step)
-    for group in run.optimizer.param_groups:
-        group["lr"] = group["base_lr"] * factor
+    optimizer = run.settings.optimizer
     params = [p for group in run.optimizer.param_groups for p in group["params"]]
     limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
     norm = run.accelerator.clip_grad_norm_(params, limit)
@@ -112,4 +131,4 @@ def optimizer_step(run: Run) -> dict[str, float]:
     run.optimizer.step()
     run.optimizer.zero_grad()
     run.tally.updates += 1
-    return {"grad_norm": norm, "lr": optimizer.lr * factor}
+    return {"grad_norm": norm, "lr": run.learning_rate}

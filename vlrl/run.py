@@ -76,6 +76,7 @@ class Run:
         self.policy: Any = None
         self.accelerator: Any = None
         self.optimizer: Any = None
+        self.learning_rate = 0.0  # of the current optimizer step
         self.recorder: Any = None
         self.tally = Tally()
         self.groups: list[Group] = []  # of the step just taken

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -55,9 +55,11 @@ class Family(Stage):
     cache_mb: int = 1024
     chunk: int = 1024  # completion tokens whose logits are alive at a time
     chat_template: str = ""  # a Jinja template that replaces the model's own
-    adapter: dict[str, Any] = field(default_factory=dict)
+    quantize: Literal["", "nf4", "int8"] = ""  # frozen weights in 4 or 8 bits, for adapters (needs bitsandbytes and a GPU)
 
     def __post_init__(self) -> None:
+        if self.quantize and not self.model:
+            raise ConfigError("policy.quantize: only loaded models can be quantised; set `model`, or leave it out")
         if not self.model and self.tiny is None:
             raise ConfigError(f"policy: {self.name!r} needs `model` (a hub id or a folder) or `tiny` (sizes of a random model)")
 
@@ -67,6 +69,19 @@ class Family(Stage):
     def kernel(self) -> str:
         """`attn` under the name that transformers knows it by."""
         return "flex_attention" if self.attn == "flex" else self.attn
+
+    def quantization(self) -> dict[str, Any]:
+        """The loader's options for quantised weights. Raises ConfigError without bitsandbytes."""
+        if not self.quantize:
+            return {}
+        from importlib.util import find_spec
+
+        from transformers import BitsAndBytesConfig
+
+        if find_spec("bitsandbytes") is None:
+            raise ConfigError(f"policy.quantize: {self.quantize!r} needs bitsandbytes; `pip install bitsandbytes`, or leave it out")
+        four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": DTYPES[self.dtype]}
+        return {"quantization_config": BitsAndBytesConfig(**(four if self.quantize == "nf4" else {"load_in_8bit": True}))}
 
     def bound(self, processor: Any) -> None:
         """Put pixel bounds into a processor."""

@@ -26,6 +26,8 @@ class Net(nn.Module):
         super().__init__()
         self.model = model
         self.family = family
+        self._no_split_modules = getattr(model, "_no_split_modules", None)  # where FSDP cuts
+        self._tied_weights_keys = None
 
     def forward(self, layout: Layout, ids_N: Tensor, temperature_N: Tensor, features: Sequence[Features], shown: Sequence[int],
                 fields: Sequence[Field] = (), spare: Sequence[Features] = ()) -> dict[str, Tensor]:  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from vlrl.policy import adapters
 from vlrl.policy.encoded import Features, Seen
 from vlrl.policy.encoder import Encoder
 from vlrl.policy.family import DTYPES, Family
 from vlrl.policy.net import Net
 from vlrl.policy.packing import lay_out
-from vlrl.policy.sharding import full_state, is_main, is_sharded, whole, world_size
+from vlrl.policy.sharding import full_state, is_fsdp, is_main, is_sharded, release, whole, world_size
 from vlrl.policy.spare import BLANKS
 from vlrl.types import TokenBatch
 
@@ -32,25 +33,34 @@ class Policy(Encoder):
     """A model of a `Family`. `net` is what an accelerator prepares: put what it returns into `wrapped`."""
 
     def __init__(self, family: Family, device: torch.device | str = "cpu", seed: int = 0) -> None:
-        if family.model:
-            model, processor = family.load()
+        source, made_with = adapters.base_of(family)
+        seed = seed if made_with is None else made_with
+        if source.model:
+            model, processor = source.load()
         else:
-            assert family.tiny is not None
+            assert source.tiny is not None
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(family.tiny.seed + seed)
-                model, processor = family.build(family.tiny)
+                torch.manual_seed(source.tiny.seed + seed)
+                model, processor = source.build(source.tiny)
         super().__init__(family, processor)
         self.device = torch.device(device)
         self.version = 0
         self.held_whole = False
         self.wrapped: nn.Module | None = None
         self._reference: nn.Module | None = None
-        model.to(device=self.device, dtype=DTYPES[family.dtype])
+        if not family.quantize:
+            model.to(device=self.device, dtype=DTYPES[family.dtype])
+        if self.device.type == "cpu" and source.model:
+            for tensor in (*model.parameters(), *model.buffers()):  # off the mapped file: other alignments give other last bits
+                tensor.data = tensor.data.clone()
         if family.checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.packed = family.layout == "packed" and family.packs
         if family.layout == "packed" and not family.packs:
             warnings.warn(f"policy: {family.name!r} cannot pack completions; the padded layout is used", stacklevel=2)
+        self.base_origin = adapters.describe(source, seed)  # None once the base is not what was loaded
+        if source is not family:
+            model = adapters.load(model, family.model)
         self.net = Net(model.eval(), family)
 
     @property
@@ -122,6 +132,12 @@ class Policy(Encoder):
             return self.net
         return self.wrapped
 
+    def unwrap(self, accelerator: Any) -> None:
+        """Take the model back from a distributed engine (a collective), so that it can be wrapped anew. What FSDP has spread stays spread."""
+        if self.wrapped is not None and not is_fsdp(self.wrapped):
+            release(accelerator, self.wrapped)
+            self.wrapped = None
+
     @contextmanager
     def whole(self) -> Iterator[None]:
         """All weights on every rank, for sampling and for passes without gradient that not all ranks make. A collective where weights are spread."""
@@ -135,6 +151,21 @@ class Policy(Encoder):
                 yield
             finally:
                 self.held_whole = False
+
+    # --- adapters -------------------------------------------------------------------------------------------------------------------
+
+    def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> None:
+        """Put a LoRA adapter on the model and freeze everything else; an adapter that is there already is gone on with."""
+        if hasattr(self.model, "disable_adapter"):
+            return
+        if self.version:
+            self.base_origin = None
+        self.model = adapters.attach(self.model, options, parts, targets)
+
+    @staticmethod
+    def part_of(name: str) -> str:
+        """The part of the model that a parameter belongs to: "vision", "projector" or "language"."""
+        return adapters.part_of(name)
 
     # --- the reference --------------------------------------------------------------------------------------------------------------
 
@@ -159,11 +190,18 @@ class Policy(Encoder):
     # --- keeping it -----------------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """A plain transformers folder: model and processor. A collective where weights are spread (the main process writes)."""
+        """A plain transformers folder: model (an adapter merged, and kept apart too) and processor.
+
+        A collective where weights are spread (the main process writes).
+        """
         state = None
         if is_sharded(self.wrapped):
             assert self.wrapped is not None
             state = {name.removeprefix("model."): value for name, value in full_state(self.wrapped).items()}
-        if is_main():
+        if not is_main():
+            return
+        if hasattr(self.model, "disable_adapter") and state is None:
+            adapters.write(self, Path(folder))
+        else:
             self.model.save_pretrained(folder, **({"state_dict": state} if state is not None else {}))
-            self.processor.save_pretrained(folder)
+        self.processor.save_pretrained(folder)

@@ -88,6 +88,19 @@ def _fsdp_whole(module: nn.Module) -> Iterator[None]:
                 group.post_forward_mesh_info = mesh
 
 
+def release(accelerator: Any, module: nn.Module) -> None:
+    """Undo what a distributed engine did to the module that it wraps, so that it can be wrapped anew (another phase, other frozen parts)."""
+    if is_zero3(module):
+        inner: nn.Module = module.module  # type: ignore[assignment]
+        with whole(module):
+            plain = {id(p): nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad) for p in inner.parameters()}
+        accelerator.free_memory()
+        for part in inner.modules():  # weights that two modules share stay shared
+            part._parameters.update({name: plain[id(p)] for name, p in part._parameters.items() if p is not None})
+    else:
+        accelerator.free_memory()
+
+
 def full_state(module: nn.Module) -> dict[str, Tensor]:
     """All weights on the CPU of the main process (elsewhere possibly nothing), under the names they have in `module`."""
     if is_fsdp(module):

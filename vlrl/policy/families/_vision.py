@@ -31,7 +31,8 @@ class VisionFamily(Family):
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         options = {"revision": self.revision}
-        model = AutoModelForImageTextToText.from_pretrained(self.model, dtype=DTYPES[self.dtype], attn_implementation=self.kernel, **options)
+        kernel = {"dtype": DTYPES[self.dtype], "attn_implementation": self.kernel, **self.quantization()}
+        model = AutoModelForImageTextToText.from_pretrained(self.model, **kernel, **options)
         return model, AutoProcessor.from_pretrained(self.model, **options)
 
     def make(self, model_class: Any, config: Any) -> Any:

@@ -25,7 +25,8 @@ class Text(Family):
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         options = {"revision": self.revision}
-        model = AutoModelForCausalLM.from_pretrained(self.model, dtype=DTYPES[self.dtype], attn_implementation=self.kernel, **options)
+        kernel = {"dtype": DTYPES[self.dtype], "attn_implementation": self.kernel, **self.quantization()}
+        model = AutoModelForCausalLM.from_pretrained(self.model, **kernel, **options)
         return model, AutoTokenizer.from_pretrained(self.model, **options)
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:

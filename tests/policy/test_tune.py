@@ -1,0 +1,123 @@
+"""What is trained, at which pace, and that it can be saved, merged and gone on with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from samples import PROMPTS, groups_of, policy_of
+from transformers import AutoModelForImageTextToText
+
+from vlrl.batch import make_batch
+from vlrl.methods.field.ref_logp import RefLogp
+from vlrl.methods.tune.full import Full
+from vlrl.methods.tune.lora import LoRA
+from vlrl.methods.tune.parts import Parts
+from vlrl.policy import Family, Policy
+from vlrl.registry import ConfigError, build, get, names
+
+SEEING = [name for name in names(Family) if get(Family, name).sees]
+
+
+def step(policy: Policy, groups: list[dict], batch, times: int = 2) -> None:
+    optimizer = torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.0)
+    for _ in range(times):
+        optimizer.zero_grad()
+        (-policy.forward(batch)["logp"].sum()).backward()
+        optimizer.step()
+
+
+def batch_for(policy: Policy):
+    return make_batch(groups_of([PROMPTS["image"], PROMPTS["text"]]), policy.pad_id)
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.parametrize("frozen", ["vision", "projector", "language"])
+def test_frozen_parts_stay(name: str, frozen: str) -> None:
+    policy = policy_of(name)
+    before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    step(policy, Parts(freeze=(frozen,))(policy), batch_for(policy))
+    moved = changed(before, dict(policy.model.named_parameters()))
+    assert {policy.part_of(n) for n in before} == {"vision", "projector", "language"}
+    assert {policy.part_of(n) for n in moved} == {"vision", "projector", "language"} - {frozen}
+
+
+def test_learning_rates_by_part_and_name() -> None:
+    policy = policy_of("qwen2_5_vl")
+    groups = Parts(lr={"vision": 1e-6, "projector": 1e-5}, lr_of={"embed_tokens": 0.0}, frozen=("patch_embed",))(policy)
+    rate = {id(p): group.get("lr") for group in groups for p in group["params"]}
+    names_of = {n: rate.get(id(p)) for n, p in policy.model.named_parameters()}
+    assert names_of["model.visual.patch_embed.proj.weight"] is None
+    assert not policy.model.model.visual.patch_embed.proj.weight.requires_grad
+    assert names_of["model.visual.blocks.0.norm1.weight"] == 1e-6
+    assert names_of["model.visual.merger.mlp.0.weight"] == 1e-5
+    assert names_of["model.language_model.embed_tokens.weight"] == 0.0
+    assert names_of["model.language_model.norm.weight"] is None
+    assert id(policy.model.model.language_model.norm.weight) in rate  # the run's own rate
+
+
+def test_full_spares_vectors_from_decay() -> None:
+    policy = policy_of("text")
+    matrices, vectors = Full()(policy)
+    assert all(p.dim() > 1 for p in matrices["params"])
+    assert vectors["weight_decay"] == 0.0
+    assert sum(len(g["params"]) for g in (matrices, vectors)) == len(list(policy.model.parameters()))
+
+
+@pytest.mark.parametrize("options", [{}, {"dora": True}, {"rank_stabilised": True, "r": 4}, {"parts": ("language", "projector", "vision")}])
+def test_adapter_trains_merges_and_resumes(options: dict, tmp_path) -> None:
+    policy = policy_of("qwen2_5_vl")
+    batch = batch_for(policy)
+    start = policy.forward(batch)["logp"].detach()
+    base = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    groups = LoRA(**options)(policy)
+    trained = sum(p.numel() for p in groups[0]["params"])
+    assert 0 < trained < sum(p.numel() for p in base.values())
+    torch.testing.assert_close(policy.forward(batch)["logp"], start, atol=1e-6, rtol=0)  # B = 0: nothing changes at first
+    step(policy, groups, batch)
+    after = policy.forward(batch)["logp"].detach()
+    assert not torch.allclose(after, start, atol=1e-3)
+    policy.keep_reference()
+    torch.testing.assert_close(RefLogp()(policy, batch), start, atol=1e-6, rtol=0)  # the adapter off is the reference
+
+    policy.save(tmp_path)
+    plain = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)
+    merged = policy_of("qwen2_5_vl")
+    merged.model = plain.eval()
+    torch.testing.assert_close(merged.forward(batch)["logp"], after, atol=1e-5, rtol=0)
+
+    again = Policy(build(Family, {"name": "qwen2_5_vl", "model": str(tmp_path)}))
+    torch.testing.assert_close(again.forward(batch)["logp"], after, atol=0, rtol=0)
+    assert len(LoRA(**options)(again)[0]["params"]) == len(groups[0]["params"])
+
+
+def test_an_adapter_on_trained_weights_keeps_its_base(tmp_path) -> None:
+    policy = policy_of("text")
+    batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
+    step(policy, Full()(policy), batch)
+    policy.version = 2
+    step(policy, LoRA()(policy), batch)
+    policy.save(tmp_path)
+    again = Policy(build(Family, {"name": "text", "model": str(tmp_path)}))
+    torch.testing.assert_close(again.forward(batch)["logp"], policy.forward(batch)["logp"], atol=0, rtol=0)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ConfigError, match="no linear layer of language matches targets='nothing'"):
+        LoRA(targets="nothing")(policy_of("text"))
+    with pytest.raises(ConfigError, match="is not a regular expression"):
+        Parts(frozen=("(",))
+    with pytest.raises(ConfigError, match=r"policy\.quantize"):
+        policy_of("text", quantize="nf4")
+
+
+def test_checkpointing_changes_no_gradient() -> None:
+    grads = []
+    for checkpointing in (False, True):
+        policy = policy_of("qwen2_5_vl", checkpointing=checkpointing)
+        policy.forward(batch_for(policy))["logp"].sum().backward()
+        grads.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
+    assert (grads[0] - grads[1]).norm() / grads[0].norm() < 1e-6
