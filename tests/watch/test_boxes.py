@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vlrl.types import Prompt, Rollout, Row, Space
 from vlrl.watch.boxes import gold_marks, is_mark, predicted_marks
@@ -46,6 +48,10 @@ def rollout(text, **fields):
         ("(10, 20)", [2], [[20, 40]]),
         ("(10, 20)", [4], []),
         ("garbage [1, 2", [4], []),
+        ("[1, \x1c 2, 3\u00a0, 4]", [4], []),
+        ("[1,\t2,\n30,  40]", [4], [[2, 4, 60, 80]]),
+        ("[\u0661, \u0662, \u0663, \u0664]", [4], []),
+        ("[" + "9" * 400 + ", 2, 3, 4]", [4], []),
         ("", [4], []),
         ("[" + "1, " * 5000 + "1]", [4], []),
     ],
@@ -58,3 +64,9 @@ def test_a_flood_of_boxes_is_bounded_and_a_rewards_own_reading_wins():
     assert len(predicted_marks(rollout("[1, 2, 3, 4]" * 10_000), [4])) == 50
     own = [{"xy": [1, 2, 3, 4], "label": "cat"}]
     assert predicted_marks(rollout("[5, 6, 7, 8]", info={"marks": own}), [4]) == own
+
+
+@given(st.text(st.sampled_from("[](),.-0123456789 \t\n\x1c\x85\u00a0\u0665ab<answer>/"), max_size=80))
+def test_no_text_is_an_error(text):
+    for sizes in ([4], [2]):
+        assert all(len(mark["xy"]) in sizes for mark in predicted_marks(rollout(text), sizes))

@@ -108,6 +108,15 @@ def test_rollouts_hold_everything_and_one_copy_of_the_picture(tmp_path, make_gro
     assert path.stat().st_size < 2 * len(media["bytes"])
 
 
+@pytest.mark.parametrize("text", ["\ud800 lone", "nul \x00", "\u2028", "𝄞 ☃", "\x1c[1, 2, 3, 4]"])
+def test_any_text_can_be_kept(tmp_path, make_group, text):
+    group = make_group([1.0], [text], answer={"text": text, "odd": {1, 2}}, row_id=text.replace("\ud800", ""))
+    record(tmp_path, [0], [group]).close()
+    (row,) = read(tmp_path / "rollouts" / "step-000000.parquet")
+    assert row["completion"] == text.replace("\ud800", "?")
+    assert json.loads(row["answer"])["text"] == row["completion"]
+
+
 def test_a_video_becomes_a_strip_and_a_large_picture_small(tmp_path, make_group, picture):
     group = make_group(images=[picture(1, (2000, 1000))], videos=[picture(2, (40, 30), frames=9)])
     record(tmp_path, [0], [group]).close()

@@ -9,7 +9,8 @@ from typing import Any
 
 from vlrl.types import Rollout, Space
 
-_NUMBERS = re.compile(r"[\[(]\s*(-?\d+(?:\.\d+)?(?:\s*,\s*-?\d+(?:\.\d+)?)+)\s*[\])]")
+_NUMBER = r"-?\d{1,7}(?:\.\d{1,7})?"
+_NUMBERS = re.compile(rf"[\[(]\s*({_NUMBER}(?:\s*,\s*{_NUMBER})+)\s*[\])]", re.ASCII)  # ASCII: \d and \s know more than float() does
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.DOTALL)
 _LABELS = ("label", "category", "name", "class")
 MAX_MARKS = 50
@@ -57,7 +58,7 @@ def predicted_marks(rollout: Rollout, sizes: Sequence[int]) -> list[dict[str, An
     space = rollout.spaces[0] if rollout.spaces else Space((1, 1), (1, 1), "original")
     found = []
     for match in _NUMBERS.finditer(text):
-        numbers = [float(number) for number in match.group(1).split(",")]
+        numbers = [float(number) for number in re.findall(_NUMBER, match.group(1), re.ASCII)]
         if len(numbers) in sizes and len(found) < MAX_MARKS:
             found.append({"xy": [round(value, 2) for value in space.to_original(numbers)], "label": ""})
     return found

@@ -44,7 +44,7 @@ def records(step: int, phase: str, groups: Iterable[Group], decode: Decode | Non
     for group_index, group in enumerate(groups):
         shared = {
             "step": step, "phase": phase, "group": group.id or str(group_index), "id": group.row.id, "task": group.row.task,
-            "prompt": prompt_text(group.prompt), "answer": to_json(group.row.answer), "media": group.prompt.images + group.prompt.videos,
+            "prompt": plain(prompt_text(group.prompt)), "answer": to_json(group.row.answer), "media": group.prompt.images + group.prompt.videos,
         }  # fmt: skip
         gold = gold_marks(group.row.answer) if group.prompt.images else []
         sizes = {len(mark["xy"]) for mark in gold}
@@ -56,7 +56,7 @@ def records(step: int, phase: str, groups: Iterable[Group], decode: Decode | Non
 
 def _own(rollout: Rollout, decode: Decode | None) -> Record:
     return {
-        "completion": rollout.text, "finish": rollout.finish, "source": rollout.source, "length": len(rollout),
+        "completion": plain(rollout.text), "finish": rollout.finish, "source": rollout.source, "length": len(rollout),
         "reward": float(rollout.reward), "advantage": float(rollout.advantage),
         "entropy": _mean(rollout.signals.get("entropy")), "logp": _mean(rollout.logp), "spans": to_json(_spans(rollout, decode)),
         **{REWARD + slot: float(value) for slot, value in rollout.rewards.items()},
@@ -77,9 +77,14 @@ def _spans(rollout: Rollout, decode: Decode | None) -> list[tuple[str, float]]:
     return [(decode([token for token, _ in run]), round(float(advantage), 6)) for advantage, run in runs]
 
 
+def plain(text: str) -> str:
+    """Text that UTF-8 can hold: lone surrogates become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def to_json(value: Any) -> str:
     """JSON with sorted keys; what JSON does not know is written as its repr."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=repr)
+    return plain(json.dumps(value, ensure_ascii=False, sort_keys=True, default=repr))
 
 
 def write(rows: Sequence[Record], path: Path, picture: Callable[[Any], Record]) -> None:
