@@ -142,6 +142,27 @@ def contamination(
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(_contaminated(name, part) for name, part in found.items()))
 
 
+@app.command()
+def judge(
+    run: Annotated[str, typer.Argument(help="The folder of a run.")],
+    judge_model: Annotated[str, typer.Option("--judge", help="The judge, pinned: model@revision.")],
+    engine: Engine = "openai",
+    engine_option: EngineOptions = [],  # noqa: B006
+    suite: Suites = [],  # noqa: B006
+    profile: Annotated[str, typer.Option("--profile", "-p", help="The rule that the judge is set beside.")] = "official",
+    prices: Prices = "0,0",
+    dry_run: Dry = False,
+    as_json: Json = False,
+) -> None:
+    """Ask a language model for its verdicts, beside the rule's and never in their place. Replies are cached in the run's folder."""
+    from vlrl.eval.rescore import judged
+
+    _logging(as_json)
+    options = {"model": judge_model.partition("@")[0], **_pairs(engine_option)} if engine == "openai" else _pairs(engine_option)
+    found = judged(Path(run), judge_model, engine, options, _split(suite), profile, _prices(prices), dry_run)
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+
+
 def _contaminated(name: str, part: dict[str, Any]) -> str:
     return f"{name}: {part['text_share']:.1%} of {part['rows']} questions and {part['image_share']:.1%} of the pictures are in the training data"
 

@@ -27,8 +27,9 @@ def floors(rows: Rows, profile: Profile) -> dict[str, Any]:
     (rows without options get none). No model is asked.
     """
     letters = string.ascii_uppercase[: max((len(rows.suite.options(row)) for row in rows.fields), default=0)]
-    constants = {text: _overall(rows, profile, lambda row, number, text=text: text) for text in (*letters, *NUMBERS, "yes", "no")}
-    keys = {text: _overall(rows, profile, lambda row, number, text=text: text) for text in MASTER_KEYS}
+    tried = ("",) if profile.scorer.costly else (*letters, *NUMBERS, "yes", "no")
+    constants = {text: _overall(rows, profile, lambda row, number, text=text: text) for text in tried}
+    keys = {text: _overall(rows, profile, lambda row, number, text=text: text) for text in (("",) if profile.scorer.costly else MASTER_KEYS)}
     best, loudest = max(constants, key=constants.__getitem__), max(keys, key=keys.__getitem__)
     return {
         "blank": _overall(rows, profile, lambda row, number: ""),

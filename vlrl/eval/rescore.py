@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +39,26 @@ def rescore(
 def _result(rows: Rows, responses: Any, profile: str, protocol: str) -> dict[str, Any]:
     graded = grade(rows, responses, profile, protocol)
     return {**summarise(graded), "scores": dict(zip(rows.ids, graded.scores, strict=True)), "items": items(graded)}
+
+
+def judged(
+    path: Path, model: str, engine: str, options: Mapping[str, Any], suites: Sequence[str], profile: str, prices: tuple[float, float], dry: bool
+) -> dict[str, Any]:  # fmt: skip
+    """A judge's report for each suite of a run, or (if `dry`) what asking it would cost. The judge is never part of a score."""
+    from vlrl.eval.judge import Judge, prompts_of, report, through
+    from vlrl.eval.model import engine_spec, open_model
+    from vlrl.eval.runner import reopen
+
+    run_options, all_rows, _ = reopen(path)
+    graded = [
+        grade(rows, of_journal(path, rows.suite.name), profile, run_options.protocol) for rows in all_rows if not suites or rows.suite.name in suites
+    ]
+    if dry:
+        asker = Judge(model, lambda prompts: [""] * len(prompts), path / "judge.jsonl", prices)
+        return {entry.rows.suite.name: asker.price(prompts_of(entry)) for entry in graded}
+    served = open_model(model.partition("@")[0], engine_spec(engine, options))
+    try:
+        asker = Judge(model, through(served.engine), path / "judge.jsonl", prices)
+        return {entry.rows.suite.name: report(asker, entry) for entry in graded}
+    finally:
+        served.close()

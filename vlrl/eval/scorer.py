@@ -36,6 +36,7 @@ class Scorer(Stage):
 
     kind: ClassVar[str] = "scorer"
     home: ClassVar[str] = "vlrl.eval.scorers"
+    costly: ClassVar[bool] = False  # runs programs: floors are then computed for silence only
 
     @abstractmethod
     def __call__(self, row: Fields, response: str) -> Mark: ...

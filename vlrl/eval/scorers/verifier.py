@@ -54,5 +54,6 @@ class Verifier(Scorer):
 
     def gold(self, row: Fields) -> list[str]:
         answer = evaluate(self.answer, row)
-        answer = answer[0] if isinstance(answer, (list, tuple)) and len(answer) == 1 else answer
+        accepted = isinstance(answer, (list, tuple)) and bool(answer) and all(isinstance(entry, str) for entry in answer)
+        answer = answer[0] if accepted else answer  # any of several accepted answers will do; a list of numbers is one answer
         return [f"<answer>{answer}</answer>"]

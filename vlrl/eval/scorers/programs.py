@@ -1,0 +1,112 @@
+"""Programs judged by their tests, in the sandbox of the training verifier."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickletools
+import re
+import secrets
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorers.verifier import training_verifier
+from vlrl.registry import register
+
+_FENCED = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")
+
+
+def last_fenced(response: str) -> str | None:
+    """What stands between the last two fences."""
+    found = _FENCED.findall(response)
+    return found[-1] if found else None
+
+
+def passes(program: str, tests: Any, seconds: float, total: float, sandbox: str) -> Any:
+    """The training verifier's verdict on a program."""
+    options = {"sandbox": sandbox, "seconds": seconds, "total_seconds": total}
+    return training_verifier()(tests, f"```python\n{program}\n```", kind="code", **options)
+
+
+@register("humaneval")
+@dataclass(frozen=True)
+class HumanEval(Scorer):
+    """score = [prompt + completion passes check(entry_point)].
+
+    Paper: Chen et al., arXiv:2107.03374. A fenced block counts as the program, else the response continues the prompt up to the stop sequences of
+    the paper. That the tests were passed is told by a word drawn anew for every response, printed after them.
+    """
+
+    costly: ClassVar[bool] = True
+    seconds: float = 10.0
+    sandbox: str = "bubblewrap"
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        program = self.program(row, response)
+        if not response.strip():
+            return Mark(0.0, None, "empty")
+        word = secrets.token_hex(8)
+        whole = f"{program}\n{row['test']}\ncheck({row['entry_point']})\nprint('\\n{word}')\n"
+        verdict = passes(whole, {"inputs": [""], "outputs": [word]}, self.seconds, self.seconds + 5, self.sandbox)
+        return Mark(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason.replace(word, "passed")})
+
+    def program(self, row: Fields, response: str) -> str:
+        """The whole program that a response stands for."""
+        block = last_fenced(response)
+        if block is not None:
+            return block if f"def {row['entry_point']}" in block else row["prompt"] + block
+        ends = [response.find(stop) for stop in STOPS if stop in response]
+        return row["prompt"] + response[: min(ends, default=len(response))]
+
+    def gold(self, row: Fields) -> list[str]:
+        return [str(row["canonical_solution"])]
+
+
+def hidden_tests(text: str) -> list[Mapping[str, Any]]:
+    """Tests as JSON, or as the hub packs them: base64 of a compressed pickle of that JSON. The text is read out of the pickle; nothing is unpickled.
+
+    Raises ValueError if there is no text in it.
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        packed = zlib.decompress(base64.b64decode(text))
+    for code, argument, _ in pickletools.genops(packed):
+        if "UNICODE" in code.name and isinstance(argument, str):
+            return json.loads(argument)
+    raise ValueError("livecodebench: private_test_cases holds no text")
+
+
+@register("livecodebench")
+@dataclass(frozen=True)
+class LiveCodeBench(Scorer):
+    """score = [the program between the last two fences passes every public and hidden test].
+
+    Paper: arXiv:2403.07974. 6 s per test and (6 + 1) * tests + 5 s in all; outputs are compared line by line, then as decimals.
+    """
+
+    costly: ClassVar[bool] = True
+    seconds: float = 6.0
+    sandbox: str = "bubblewrap"
+
+    def __call__(self, row: Fields, response: str) -> Mark:
+        program = last_fenced(response)
+        if program is None or not program.strip():
+            return Mark(0.0, None, "no fenced program")
+        tests = self.tests(row)
+        verdict = passes(program, tests, self.seconds, (self.seconds + 1) * len(tests["inputs"]) + 5, self.sandbox)
+        return Mark(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason})
+
+    def tests(self, row: Fields) -> dict[str, Any]:
+        """All tests of a row, as the verifier takes them."""
+        tests = [*json.loads(row["public_test_cases"]), *(hidden_tests(row["private_test_cases"]) if row.get("private_test_cases") else ())]
+        name = json.loads(row.get("metadata") or "{}").get("func_name")
+        found = {"inputs": [test["input"] for test in tests], "outputs": [test["output"] for test in tests]}
+        return {**found, "fn_name": name} if name else found
+
+    def gold(self, row: Fields) -> list[str]:
+        return [f"```python\n{row['solution']}\n```"] if row.get("solution") else []
