@@ -1,0 +1,46 @@
+"""The flagship recipes: their lab presets train on pictures and videos, their real-size twins build."""
+
+from __future__ import annotations
+
+import pytest
+from tiny import opened, steps
+
+from vlrl.config import load
+from vlrl.run import Run
+
+LAB = ["visual_rft", "vlm_r1", "video_r1", "jigsaw_r1", "cls_rl", "no_thinking_cls_rl", "papo", "mm_eureka"]
+REAL = ["visual_rft", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "papo", "mm_eureka"]
+TINY = [
+    "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, vision_layers: 1}",
+    "phases.rl.prompts_per_step=4", "group_size=4", "decode.max_tokens=8", "collect_rounds=1", "phases.rl.steps=2", "phases.cold_start.steps=1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAB)
+def test_lab_presets_train(name):
+    run = Run(load([f"experiments/{name}_lab"], [*TINY, "output=unused"]))
+    run.phases = run.phases[1:]
+    metrics = steps(opened(run))[-1]
+    assert metrics["length/mean"] >= 1 and "reward/total" in metrics
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_sizes_build(name):
+    config = load([f"experiments/{name}"], ["engine={name: hf}"])
+    run = Run(config)
+    assert run.family.model.startswith("Qwen/") and run.settings.optimizer.lr == 1e-6
+    assert config.tree["about"]["fidelity"] == "code"
+
+
+def test_shuffled_rollouts_leave_no_gradient():
+    """T-GRPO without a bonus learns exactly what GRPO does from the same seeds: the shuffled rollouts count for nothing."""
+    words = [*TINY, "output=unused", "phases.rl.shape.temporal.alpha=0"]
+    ours = Run(load(["experiments/video_r1_lab"], words))
+    plain = Run(load(["experiments/video_r1_lab"], [*TINY, "output=unused", "phases.rl.strategy={name: independent}", "phases.rl.shape=null"]))
+    results = []
+    for run in (ours, plain):
+        run.phases = run.phases[1:]
+        results.append(steps(opened(run), 1)[0])
+    same = ("grad_norm", "loss", "tokens", "rollouts", "reward/total", "length/mean")
+    assert {k: results[0].get(k) for k in same} == {k: results[1].get(k) for k in same}
+    assert results[0]["engine/completions"] == 1.5 * results[1]["engine/completions"]
