@@ -1,0 +1,218 @@
+"""Conversations: who wrote which token, what the tools say, what a picture in a reply does."""
+
+import json
+from types import SimpleNamespace
+
+import engine_kit
+import numpy as np
+import pytest
+from PIL import Image
+from vlrl_rewards.sandbox import available
+
+from vlrl.engine.fake import Fake
+from vlrl.engine.hf import HF
+from vlrl.methods.decode.plain import Plain
+from vlrl.methods.env._calls import last_call
+from vlrl.methods.env.python import Python
+from vlrl.methods.env.zoom import Crop, Zoom
+from vlrl.methods.shape.conversation import Conversation
+from vlrl.methods.strategy.multi_turn import MultiTurn, between
+from vlrl.registry import ConfigError
+from vlrl.run import Run
+from vlrl.types import Group, Prompt, Rollout, Row, Space
+
+
+def call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+class Echo:
+    """Answers the first two turns."""
+
+    name, stops = "echo", ("!",)
+
+    def __init__(self, *replies):
+        self.replies, self.heard = replies, []
+
+    def reply(self, rollout):
+        self.heard.append(rollout.info["turn_text"])
+        turn = rollout.info["turns"]
+        return [{"role": "user", "content": self.replies[turn - 1]}] if turn <= len(self.replies) else None
+
+
+def make_run(policy, env, speak, max_tokens=60):
+    engine = Fake(function=speak)
+    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=engine, decode=Plain(max_tokens=max_tokens), env=env, shape={})
+    engine.setup(run)
+    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    return run
+
+
+def test_replies_are_masked_and_the_policy_speaks_for_itself(text_policy, tools):
+    said = ["first!", "second!", "<answer>3</answer>"]
+    turns = iter(said * 2)
+    env = Echo("tool says <answer>9</answer>", "more <|im_end|>")
+    run = make_run(text_policy, env, lambda request, index: next(turns))
+    (group,) = MultiTurn()([tools.prompt("Go")], [1], run)
+    (rollout,) = group
+    decode = text_policy.tokenizer.decode
+    own = decode([i for i, mine in zip(rollout.ids, rollout.loss_mask) if mine])
+    others = decode([i for i, mine in zip(rollout.ids, rollout.loss_mask) if not mine])
+    assert own == "".join(f"{text}<|im_end|>" for text in said)
+    assert "tool says <answer>9</answer>" in others and others.count("<|im_end|>") == 2, "the tool's own end of turn was broken up"
+    assert rollout.text == "\n".join(said) and "9" not in rollout.text and "9" in rollout.info["transcript"]
+    assert len(rollout.ids) == len(rollout.logp) == len(rollout.loss_mask) and rollout.info["turns"] == 3 and rollout.info["calls"] == 2
+    assert env.heard == ["first!", "second!", "<answer>3</answer>"]
+    conversation = (*tools.prompt("Go").messages, {"role": "assistant", "content": "first!"}, {"role": "user", "content": env.replies[0]})
+    begun = text_policy.render(Prompt(row=Row("a", "q"), messages=conversation))
+    assert decode([*text_policy.encode(tools.prompt("Go")).ids, *rollout.ids]).startswith(begun), (
+        "the tokens are what the template would have written"
+    )
+
+
+@pytest.mark.parametrize(("strategy", "turns"), [(MultiTurn(max_turns=1), 1), (MultiTurn(max_turns=2), 2), (MultiTurn(max_turns=9), 3)])
+def test_turns_end(text_policy, tools, strategy, turns):
+    run = make_run(text_policy, Echo("a", "b"), lambda request, index: "x!")
+    for rollout in strategy([tools.prompt("Go")], [2], run)[0]:
+        assert rollout.info["turns"] == turns
+    cut = make_run(text_policy, Echo("a", "b"), lambda request, index: "long " * 50, max_tokens=4)
+    (rollout,) = strategy([tools.prompt("Go")], [1], cut)[0]
+    assert rollout.finish == "length" and rollout.info["turns"] == 1 and len(rollout) == 4
+
+
+def test_long_replies_are_cut(text_policy, tools):
+    run = make_run(text_policy, Echo("word " * 500), lambda request, index: "x!")
+    (rollout,) = MultiTurn(max_reply_tokens=10)([tools.prompt("Go")], [1], run)[0]
+    assert "(cut)" in rollout.info["transcript"] and rollout.loss_mask.count(False) < 60
+
+
+def test_with_a_real_model_the_trainer_scores_what_was_sampled(policy, tools):
+    from vlrl.batch import make_batch
+
+    run = make_run(policy, Echo("reply", "reply"), None, max_tokens=5)
+    run.engine = HF().attach(policy)
+    run.env.stops = ()
+    run.decode = Plain(max_tokens=5, stop_ids=tuple(range(0, 500, 3)))
+    groups = MultiTurn()([tools.prompt("Go", tools.Noise(1)), tools.prompt("Stop")], [3, 3], run)
+    assert any(r.info["calls"] for g in groups for r in g)
+    out = policy.forward(make_batch(groups, policy.pad_id))["logp"]
+    for logp_T, rollout in zip(out, [r for g in groups for r in g]):
+        for t, mine in enumerate(rollout.loss_mask or [True] * len(rollout)):
+            if mine:
+                assert rollout.logp[t] - logp_T[t].item() > -1e-3  # what may not be sampled has some mass in the trainer's distribution
+                assert rollout.logp[t] - logp_T[t].item() < 1.0
+
+
+def test_a_picture_in_a_reply_starts_a_new_rollout(policy, tools):
+    picture = tools.Noise(1, (112, 112))
+    run = make_run(policy, Zoom(side=56), None, max_tokens=200)
+    space = policy.spaces(tools.prompt("Find", picture))[0]
+    box = list(space.from_original([10, 20, 50, 60]))
+    speak = iter([call("zoom", box=box), "<answer>1</answer>"])
+    run.engine = Fake(function=lambda request, index: next(speak))
+    run.engine.setup(run)
+    (group,) = MultiTurn()([tools.prompt("Find", picture)], [1], run)
+    first, last = group
+    assert first.text.startswith("<tool_call>") and last.text == "<answer>1</answer>"
+    assert len(first.prompt.images) == 1 and len(last.prompt.images) == 2
+    crop = last.prompt.images[1]
+    assert crop == Crop(picture, (10, 20, 50, 60), 56) and crop.load().size == (56, 56)
+    shown = policy.encode(last.prompt)
+    assert len(shown.features) == 2 and "<tool_call>" in policy.decode(shown.ids)
+    first.reward, last.reward = 0.0, 1.0
+    assert Conversation()(group) == [1.0, 1.0] and (first.info["segment"], last.info["segment"]) == (0, 1)
+    lone = Rollout(prompt=first.prompt, ids=[1], reward=0.3)
+    assert Conversation()(Group(prompt=first.prompt, rollouts=[lone, first, last])) == [0.3, 1.0, 1.0]
+
+
+def zoomed(text, image=None):
+    image = image or engine_kit.Noise(1, (100, 80))
+    rollout = Rollout(prompt=engine_kit.make_prompt("q", image), ids=[1], spaces=(Space((100, 80), (50, 40), "seen"),), info={"turn_text": text})
+    return Zoom().reply(rollout)
+
+
+def test_zoom_reads_the_policys_units_and_clips():
+    (message,) = zoomed("so " + call("zoom", box=[-5, 10, 20, 400], image=0))
+    crop = message["content"][0]["media"]
+    assert crop.box == (0, 20, 40, 80), "pixels after the resize are half of the original ones"
+    assert crop.load().size == (224, 336)
+    gradient = np.arange(100 * 80 * 3, dtype=np.uint8).reshape(80, 100, 3)
+    assert np.array_equal(np.asarray(Crop(_Still(gradient), (10, 20, 42, 60), 8).load()), gradient[20:60, 10:42])
+
+
+class _Still(engine_kit.Noise):
+    def __init__(self, pixels):
+        object.__setattr__(self, "pixels", pixels)
+
+    def load(self):
+        return Image.fromarray(self.pixels)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("<tool_call>{box}</tool_call>", "not valid JSON"),
+        ("<tool_call>[1]</tool_call>", "a tool call is"),
+        (call("rotate", box=[0, 0, 9, 9]), "no tool 'rotate'"),
+        (call("zoom", box=[0, 0, 9]), "four numbers"),
+        (call("zoom", box=[0, 0, "9", 9]), "four numbers"),
+        (call("zoom", box=[0, 0, 1e400, 9]), "four numbers"),
+        (call("zoom", box=[0, 0, 20, 20], image=1), "between 0 and 0"),
+        (call("zoom", box=[0, 0, 20, 20], image=True), "between 0 and 0"),
+        (call("zoom", box=[10, 10, 11, 11]), "at least 8 pixels"),
+        (call("zoom", box=[90, 90, 99, 99]), "at least 8 pixels"),
+    ],
+)
+def test_zoom_tells_the_model_what_was_wrong(text, problem):
+    (message,) = zoomed(text)
+    assert problem in message["content"][0]["text"] and "media" not in message["content"][0]
+
+
+def test_no_call_no_reply():
+    assert zoomed("<answer>3</answer>") is None and last_call("") is None
+    assert last_call(call("a") + call("b", x=1)) == ("b", {"x": 1})
+
+
+def python(text, **settings):
+    rollout = Rollout(prompt=engine_kit.make_prompt("q"), ids=[1], info={"turn_text": text})
+    reply = Python(**{"mode": "unsafe" if available() else "bubblewrap", **settings}).reply(rollout)
+    return reply if reply is None else reply[0]["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (call("python", code="print(6 * 7)"), "42"),
+        (call("python", code="x = 1"), "(no output)"),
+        (call("python", code="1 / 0"), "Error"),
+        (call("python", code="while True: pass"), "Error"),
+        (call("python", code=""), "Error: call"),
+        (call("shell", code="ls"), "Error: call"),
+        ("<tool_call>{", None),
+        ("no call", None),
+    ],
+)
+def test_python_runs_in_the_sandbox(text, answer):
+    out = python(text, seconds=2.0)
+    assert out is None if answer is None else out.strip().startswith(answer)
+
+
+def test_python_output_is_bounded_and_the_run_is_checked(monkeypatch):
+    assert len(python(call("python", code="print('x' * 100000)"), most=50)) <= 80
+    with pytest.raises(ConfigError, match="mode"):
+        Python(mode="open").check(None)
+    with pytest.raises(ValueError, match="seconds"):
+        Python(seconds=0)
+    monkeypatch.setattr("vlrl_rewards.sandbox.available", lambda: "bwrap is missing")
+    with pytest.raises(ConfigError, match="bwrap is missing"):
+        Python().check(None)
+
+
+def test_the_strategy_is_checked(text_policy):
+    with pytest.raises(ConfigError, match="needs an environment"):
+        MultiTurn().check(SimpleNamespace(env=None, shape={}))
+    with pytest.raises(ConfigError, match="conversation"):
+        MultiTurn().check(SimpleNamespace(env=Zoom(), shape={}))
+    MultiTurn().check(SimpleNamespace(env=Zoom(), shape={"turns": Conversation()}))
+    ids = between(text_policy, engine_kit.make_prompt("q"), [{"role": "user", "content": "r"}], text_policy.eos_id)
+    assert text_policy.tokenizer.decode(ids) == "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
