@@ -13,6 +13,7 @@ from vlrl_rewards.classification import normal_label
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 from vlrl_rewards.points import distance, inside, is_box
+from vlrl_rewards.process import section
 
 _NAME_KEYS = ("action", "action_type", "function", "name", "type")
 _TEXT_KEYS = ("input_text", "text", "value", "content", "app", "app_name", "argument")
@@ -73,7 +74,8 @@ class GuiAction(Graded):
     Paper: UI-R1, arXiv:2503.21620, eq. 3-5 (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2 (type_credit 0, radius 140, text F1 0.5);
     BTL-UI, arXiv:2509.15566, sec. 3 (point in box and within 0.14 of the gold point: `relative` is that share of the picture's diagonal).
     Deviates: single words are compared as words (GUI-R1 accepts substrings, so "a" matches every word that holds an a); the edge of the box counts;
-    a text argument may also miss by white space and case. Edge: no action, several actions, an unknown name: 0. Range [0, 1].
+    a text argument may also miss by white space and case. `tag` "link" reads BTL-UI's section instead of the answer. Edge: no action, several
+    actions, an unknown name: 0. Range [0, 1].
     Gold: {"action": "click", "box": [...] or "point": [...]}, {"action": "type", "text": "..."}, {"action": "scroll", "direction": "up"} in original
     pixels.
     """
@@ -82,6 +84,7 @@ class GuiAction(Graded):
     radius: float = 140.0
     relative: float = 0.0
     text_f1: float = 0.5
+    tag: str = ""
     picture: int = 0
 
     def target(self, gold: Any, scene: Scene) -> Mapping[str, Any]:
@@ -94,6 +97,15 @@ class GuiAction(Graded):
         if name in WORDED and not argument(action, _TEXT_KEYS):
             raise ValueError(f"answer: the gold action {name!r} has no text: {gold!r}")
         return action
+
+    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+        """Judge the answer, or (with `tag`) the only section of that name."""
+        if not self.tag:
+            return super().judge(gold, response, scene, answer)
+        text = section(response, self.tag)
+        scene = scene or Scene(response=response)
+        target = self.target(gold, scene)
+        return self.grade(target, Answer(text, True), scene) if text else self.refuse(f"no <{self.tag}> section, or several")
 
     def place(self, action: Mapping[str, Any]) -> Any:
         """Where a gold action points: a box or a point, as it is written."""

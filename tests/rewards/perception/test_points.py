@@ -135,6 +135,9 @@ def test_gui_distance_and_broken_gold():
     assert GuiAction(relative=0.14).judge(gold, "<answer>{'action': 'click', 'point': [52, 50]}</answer>", scene).score == 1
     assert GuiAction(relative=0.14).judge(gold, "<answer>{'action': 'click', 'point': [90, 90]}</answer>", scene).score == 0
     assert GuiAction(radius=10).judge({"action": "click", "point": [50, 50]}, "<answer>{'action': 'click', 'point': [56, 58]}</answer>").score == 1
+    linked = "<blink>[[10,10,30,20]]</blink><think>tap it</think><link>[{'Action': 'tap', 'point_2d': [20, 15]}]</link>"
+    assert GuiAction(tag="link").judge(CLICK, linked).score == 1
+    assert GuiAction(tag="link").judge(CLICK, linked * 2).score == GuiAction(tag="link").judge(CLICK, "").score == 0
     for broken in ({"action": "click"}, {"action": "type"}, {}, "click", 7):
         with pytest.raises(ValueError, match="answer"):
             GuiAction().judge(broken, "")
