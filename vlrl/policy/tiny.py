@@ -52,15 +52,17 @@ class Tiny:
     vision_heads: int = 4
     patch: int = 14
     vocabulary: int = 512
+    rows: int = 0  # of the embedding table, where it is to be larger than the vocabulary
     tie: bool = True
     std: float = 0.02
+    mrope_theta: float = 10000.0  # small pictures have few positions: a small base tells them apart
     kind: str = ""  # which architecture, for families that cover several ("qwen2", "qwen3")
     seed: int = 0
 
     def text(self, tokenizer: Any) -> dict[str, Any]:
         """The language model's part of a transformers config."""
         return {
-            "vocab_size": len(tokenizer), "hidden_size": self.hidden, "intermediate_size": self.intermediate, "num_hidden_layers": self.layers,
+            "vocab_size": max(self.rows, len(tokenizer)), "hidden_size": self.hidden, "intermediate_size": self.intermediate, "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads, "max_position_embeddings": 32768,
             "initializer_range": self.std, "tie_word_embeddings": self.tie, "pad_token_id": tokenizer.pad_token_id,
             "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None,
@@ -70,7 +72,7 @@ class Tiny:
         """Rotary parameters with the axes (time, height, width) sharing the frequencies in the proportion 2 : 3 : 3."""
         half = self.hidden // self.heads // 2
         side = half * 3 // 8
-        return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [half - 2 * side, side, side]}
+        return {"rope_type": "default", "rope_theta": self.mrope_theta, "mrope_section": [half - 2 * side, side, side]}
 
 
 @lru_cache(maxsize=4)
