@@ -173,6 +173,26 @@ def difficulty(
 
 
 @app.command()
+def lengths(
+    source: SourceArg,
+    out: Out,
+    processor: Annotated[str, typer.Option(help="a model's hub id or folder")],
+    max_tokens: int = 4096,
+    scaffold: Annotated[str, typer.Option(help="how prompts are made: chat,style=think")] = "chat",
+    as_json: Json = False,
+) -> None:
+    """Keep the rows whose prompt, with its pictures and videos written out, has at most so many tokens (exact; nothing is cut)."""
+    from transformers import AutoProcessor
+
+    from vlrl_data.convert import write
+    from vlrl_data.tools.lengths import over_budget, summary
+
+    kept, dropped = over_budget(rows_of(source), build(Scaffold, parse(scaffold)), AutoProcessor.from_pretrained(processor), max_tokens)
+    write(kept, out)
+    say(summary(kept, dropped, max_tokens), as_json, source)
+
+
+@app.command()
 def split(source: SourceArg, out: Out, parts: str = "train=0.9,heldout=0.1", by: str = "media", seed: int = 0) -> None:
     """Parts that share no picture (or id, or meta field): OUT/train.jsonl, OUT/heldout.jsonl ..."""
     from vlrl_data.convert import write

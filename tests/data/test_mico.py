@@ -1,0 +1,19 @@
+"""MiCo's scaffold: what is sampled with and what is trained on."""
+
+from dataclasses import replace
+
+import pytest
+
+from vlrl.registry import build
+from vlrl.stages import Scaffold, Source
+
+
+def test_trains_on_the_strong_pictures():
+    row = build(Source, "gen_mico")()[0]
+    prompt = build(Scaffold, {"name": "mico", "style": "think"})(row)
+    assert prompt.images == row.images and prompt.for_training.images == row.meta["train_images"]
+    assert prompt.for_training.messages == prompt.messages and prompt.for_training.key != prompt.key
+    plain = build(Scaffold, "mico")(replace(row, meta={}))
+    assert plain.for_training is plain
+    with pytest.raises(ValueError, match="2 train_images for 3 images"):
+        build(Scaffold, "mico")(replace(row, meta={"train_images": row.images[:2]}))

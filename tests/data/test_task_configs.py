@@ -1,0 +1,32 @@
+"""Every task config: its rewards give its demonstrations full marks and silence none, its held-out rows are others, its tasks are scored."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vlrl.registry import build
+from vlrl.stages import Reward, Scaffold, Source
+from vlrl.types import Rollout, Space
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_task(path):
+    tree = yaml.safe_load(path.read_text())
+    rewards = {slot: build(Reward, spec) for slot, spec in tree["rewards"].items()}
+    scaffold = build(Scaffold, tree["scaffold"])
+    for slot, spec in tree["data"]["train"].items():
+        rows, heldout = build(Source, spec)(), build(Source, tree["data"]["heldout"][slot])()
+        assert {row.id for row in rows[:20]}.isdisjoint(row.id for row in heldout[:20])
+        for row in (rows[0], rows[1], heldout[0]):
+            spaces = tuple(Space(medium.load().size, medium.load().size) for medium in row.images)
+            prompt = scaffold(row)
+            scored = [name for name, reward in rewards.items() if row.task in reward.tasks]
+            assert scored, f"task {row.task} is scored by nothing"
+            for name in scored:
+                reward = rewards[name]
+                assert reward(Rollout(prompt, [1], text=row.target, spaces=spaces)) == pytest.approx(1.0), (name, row.target)
+                assert reward(Rollout(prompt, [1], text="", spaces=spaces)) <= 0.0
+            assert len(row.target) + 1 <= tree["decode"]["max_tokens"] * 2
