@@ -32,7 +32,7 @@ def test_thin_keeps_the_mean_and_leaves_short_lines_alone():
     points = [(float(i), float(i % 7)) for i in range(1000)]
     shown = thin(points)
     assert len(shown) == MAX_POINTS
-    assert shown[0] == (1.0, 1.0)  # steps 0, 1, 2
+    assert shown[0] == (1.5, 1.5)  # steps 0 to 3
     assert thin(points[:10]) == points[:10]
 
 

@@ -88,7 +88,7 @@ def test_every_metric_has_a_curve(page):
     assert constant.keys() == {"tokens", "entropy", ATTACK, "tokens per second", "seconds per step"}
     assert constant["tokens per second"] == "tokens per second 200"
     charts = {element[1]["aria-label"]: json.loads(element[1]["data-points"]) for element in dom.find("svg", class_="chart")}
-    assert [point[:2] for point in charts["reward/total"]][::29] == [[1, 0.0333333], [30, 1]]
+    assert [point[:2] for point in charts["reward/total"]][::29] == [[1, 0.033333], [30, 1]]
     assert 3 not in [point[0] for point in charts["loss"]] and len(charts["loss"]) == 29
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 380, 190
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 24
-MAX_POINTS = 300
+MAX_POINTS = 240
 SMOOTH_FROM = 24  # points from which a smoothed line is drawn over the raw one
 
 Point = tuple[float, float]
@@ -91,7 +91,8 @@ def line_chart(name: str, points: Sequence[Point], bands: Sequence[Band] = ()) -
         parts.append(_line([place(*point) for point in piece], "raw" if smoothed else "main"))
         if smoothed:
             parts.append(_line([place(*point) for point in smooth(piece)], "main"))
-    data = json.dumps([[float(f"{value:.6g}") for value in (x, y, *place(x, y))] for x, y in shown], separators=(",", ":"))
+    near = [[float(f"{x:.6g}"), float(f"{y:.5g}"), *(round(value, 1) for value in place(x, y))] for x, y in shown]
+    data = json.dumps(near, separators=(",", ":")).replace(".0,", ",").replace(".0]", "]")
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}" data-points="{}">{}</svg>').format(
         WIDTH, HEIGHT, name, data, Markup("").join(parts)
     )
