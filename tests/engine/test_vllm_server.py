@@ -1,0 +1,136 @@
+"""The server engine: against a stand-in that dies in mid-run, and against the real vLLM (CPU build), which is killed too."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import engine_kit
+import httpx
+import pytest
+import torch
+
+from vlrl.engine.hf import HF
+from vlrl.engine.vllm_prompts import versions_of
+from vlrl.engine.vllm_server import VLLMServer
+from vlrl.services.http import JsonClient, ServiceError
+from vlrl.services.process import Server
+
+
+class Standing(VLLMServer):
+    """The engine, with the stand-in for a command."""
+
+    def command(self, port):
+        return [sys.executable, str(Path(__file__).parent / "fake_vllm.py"), str(port)]
+
+
+def make(policy, tmp_path, **more):
+    env = more.pop("env", {})
+    return Standing(folder=str(tmp_path / "server"), env={"FAKE_DIED": str(tmp_path / "died"), **env}, **more).attach(policy)
+
+
+@pytest.fixture
+def servers():
+    """Engines to close at the end."""
+    engines = []
+    yield engines
+    for engine in engines:
+        engine.close()
+
+
+def test_completions_come_back_as_they_were_sent(policy, tools, tmp_path, servers):
+    servers.append(engine := make(policy, tmp_path, replicas=2))
+    prompts = [tools.prompt(f"Question {i}", *[tools.Noise(i)] * (i % 2)) for i in range(10)]
+    done = list(engine.generate([tools.request(p, n=3, max_tokens=9, tag=i) for i, p in enumerate(prompts)]))
+    assert sorted((c.request.tag, c.index) for c in done) == [(i, k) for i in range(10) for k in range(3)]
+    for c in done:
+        ids = policy.tokenizer(policy.render(c.request.prompt), add_special_tokens=False).input_ids
+        assert c.ids == [sum(ids) % 50 + len(c.request.prompt.images) + c.index] * 3 and c.logp == [-1.0] * 3 and c.version == 0
+    (full,) = engine.generate([tools.request(prompts[0], max_tokens=2, prefix_ids=(5, 6))])
+    (more,) = engine.generate([tools.request(prompts[0], max_tokens=4, prefix_ids=(5, 6))])
+    assert (full.ids, full.finish) == ([5, 6], "length") and more.ids[:2] == [5, 6] and len(more.ids) == 4 and more.logp[:2] == [-2.0, -2.0]
+    assert engine.score(prompts[0], [1, 2, 3]) == [-2.0] * 3
+    assert engine.metrics()["engine/completions"] == 31 and engine.metrics()["engine/completions"] == 0
+
+
+def test_a_dead_replica_is_replaced_and_nothing_is_lost_or_counted_twice(policy, tools, tmp_path, servers):
+    servers.append(engine := make(policy, tmp_path, replicas=1, parallel=4, env={"FAKE_DIE_AT": "6"}))
+    policy.version += 1
+    engine.sync(policy)
+    folders = sorted(p.name for p in (tmp_path / "server").glob("version-*"))
+    assert folders == [f"version-{policy.version - 1}", f"version-{policy.version}"], "the first stays: new processes start from it"
+    done = list(engine.generate([tools.request(tools.prompt(f"Q {i}"), n=2, tag=i) for i in range(16)]))
+    assert sorted((c.request.tag, c.index) for c in done) == [(i, k) for i in range(16) for k in range(2)]
+    assert (tmp_path / "died").exists() and engine.counters["replaced"] == 1 and engine.counters["completions"] == 32
+    assert {c.version for c in done} <= {policy.version}, "the replacement was brought to the present weights"
+    policy.version -= 1
+
+
+def test_a_server_that_keeps_dying_is_one_clear_error(policy, tools, tmp_path, servers):
+    servers.append(engine := make(policy, tmp_path, restarts=0, env={"FAKE_DIE_AT": "1"}))
+    with pytest.raises(ServiceError, match="died 1 times"):
+        list(engine.generate([tools.request(tools.prompt("Q"))]))
+    with pytest.raises(ServiceError, match="ended with code"):
+        Server(lambda port: [sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log").wait()
+
+
+def test_what_cannot_be_sent_is_refused(policy, tools, tmp_path, servers):
+    servers.append(engine := make(policy, tmp_path))
+    with pytest.raises(ValueError, match="video"):
+        list(engine.generate([tools.request(tools.prompt("Q", tools.Noise(0, frames=4)))]))
+    with pytest.raises(ValueError, match="callables"):
+        list(engine.generate([tools.request(tools.prompt("Q"), processors=(lambda ids, logits: logits,))]))
+    with pytest.raises(ServiceError, match="401"):
+        JsonClient(engine.state["spots"][0][0].url, "wrong").post("/collective_rpc", {})
+
+
+def test_closing_ends_the_process(policy, tmp_path):
+    engine = make(policy, tmp_path)
+    process = engine.state["spots"][0][0].process
+    engine.close()
+    assert process.poll() is not None and engine.close() is None
+
+
+def test_versions_by_token():
+    spans = [{"version": "3", "start": 0, "end": 2}, {"version": "4", "start": 2, "end": 4}]
+    assert versions_of(spans, 1, 5, 4) == [4, 3, 3, 4, 4]
+    assert versions_of(spans[:1], 0, 2, 9) == 3 and versions_of(None, 0, 3, 7) == 7
+
+
+@pytest.mark.vllm
+def test_the_real_server(tools, tmp_path):
+    pytest.importorskip("vllm")
+    torch.set_num_threads(1)
+    policy = engine_kit.make_policy("qwen2_5_vl", hidden=128, layers=2)
+    arguments = ("--max-num-seqs", "16", "--distributed-executor-backend", "uni")
+    engine = VLLMServer(folder=str(tmp_path / "server"), max_model_len=1024, arguments=arguments).attach(policy)
+    try:
+        ours = HF().attach(policy)
+        prompts = [
+            tools.prompt("What is it?"),
+            tools.prompt("Look", tools.Noise(0)),
+            tools.prompt("Compare", tools.Noise(1), tools.Noise(2, (84, 56))),
+        ]
+
+        def check_agreement():
+            requests = [tools.request(p, temperature=0.0, max_tokens=6, tag=i) for i, p in enumerate(prompts)]
+            expected = {c.request.tag: c for c in ours.generate(requests)}
+            for c in engine.generate(requests):
+                assert c.ids == expected[c.request.tag].ids and c.version == policy.version
+                assert c.logp == pytest.approx(expected[c.request.tag].logp, abs=1e-3)
+
+        check_agreement()
+        server = engine.state["spots"][0][0]
+        assert httpx.post(f"{server.url}/collective_rpc", json={"method": "vlrl_load"}).status_code == 401
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+        policy.version += 1
+        engine.sync(policy)
+        check_agreement()
+        os.kill(server.process.pid, 9)
+        time.sleep(0.2)
+        check_agreement()
+        assert engine.counters["replaced"] == 1
+    finally:
+        engine.close()
