@@ -62,7 +62,7 @@ def _test_header(kind: str, name: str, body: str) -> str:
         return bool(re.search(rf"\b{word}\b", body))
 
     stage = STAGES[kind].__name__
-    stages = sorted({stage, *(["Denominators"] if used("Denominators") else [])})
+    stages = sorted([stage, "Denominators"] if used("Denominators") else [stage])
     types = [word for word in _TYPES if used(word)]
     standard = [*(["import math"] if used("math") else []), "from pathlib import Path"]
     standard += ["from types import SimpleNamespace"] if used("SimpleNamespace") else []
