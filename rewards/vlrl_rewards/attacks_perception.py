@@ -167,6 +167,7 @@ SEEDS: dict[str, Seed] = {
         {"repeated": "a red bus on a wet street " * 9},
         prose=True,
     ),
+    "colour": Seed("red", "#ff0000", ("blue", "green", "white"), {"every colour": "red, green, blue, white, black"}),
     "maze": Seed(
         ["S.#", "#..", "##G"],
         "right, down, right, down",
@@ -193,6 +194,7 @@ ALIASES = {
     "multi_label": "labels",
     "temporal_iou": "temporal",
     "cider": "caption",
+    "color": "colour",
 }
 SEEDS.update({alias: SEEDS[kind] for alias, kind in ALIASES.items()})
 

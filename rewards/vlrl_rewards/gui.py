@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,12 +35,31 @@ POINTED = frozenset({"click", "long press", "double click", "right click", "hove
 WORDED = frozenset({"type", "select", "open app"})
 
 
+_CALL = re.compile(r"\b([A-Za-z_]{3,30})\(([^()]{0,300}(?:\([^()]{0,100}\)[^()]{0,300})?)\)")
+_ARGUMENT = re.compile(
+    r"([A-Za-z_]{1,20})\s{0,3}=\s{0,3}(?:'([^']{0,200})'|\"([^\"]{0,200})\"|([^,'\"]{1,60}(?:,\s{0,3}[0-9.]{1,12}\s{0,3}[\])]?)?))"
+)
+
+
+def read_call(text: str) -> Mapping[str, Any] | None:
+    """An action written as a call, `click(start_box='(12,34)')` or `scroll(direction="down")`, as a mapping; None if there is none, or several."""
+    calls = _CALL.findall(text[:4000])
+    if len(calls) != 1:
+        return None
+    arguments = {name.lower(): first or second or third for name, first, second, third in _ARGUMENT.findall(calls[0][1])}
+    start = arguments.pop("start_box", arguments.pop("start_point", None))
+    return {"action": calls[0][0], **arguments, **({"point": start} if start else {})}
+
+
 def read_action(text: str) -> Mapping[str, Any] | None:
-    """The one action an answer gives, as a mapping with lower-case keys, or None if it gives none or several."""
+    """The one action an answer gives, as a mapping with lower-case keys, or None if it gives none or several.
+
+    JSON or Python literals, `<tool_call>` objects with "arguments", or a single call such as `click(start_box='(12,34)')`.
+    """
     values = [found.value for found in find_values(text)]
     actions = [v for value in values for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)]
     if len(actions) != 1:
-        return None
+        return None if actions else read_call(text)
     action = {str(key).lower(): value for key, value in actions[0].items()}
     nested = action.get("arguments") or action.get("args") or action.get("parameters")
     return action | {str(k).lower(): v for k, v in nested.items()} if isinstance(nested, dict) else action

@@ -37,6 +37,7 @@ STEMS = (
     "plans",
     "process",
     "siblings",
+    "colour",
 )
 
 
