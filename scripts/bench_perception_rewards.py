@@ -1,4 +1,4 @@
-"""How many answers a minute each kind of perception answer is judged at, on one core: `python scripts/bench_perception_rewards.py [seconds per kind]`."""
+"""Answers a minute (of processor time, one core) for each kind of perception answer: `python scripts/bench_perception_rewards.py [seconds]`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def rate(kind: str, seconds: float) -> float:
     seed = SEEDS[kind]
     texts = [f"{THOUGHT}<answer>{text}</answer>" for text in (seed.right, *seed.wrong)]
     verify(seed.gold, texts[0], kind=kind, choices=seed.choices, **seed.options)
-    count, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
+    count, started = 0, time.process_time()
+    while time.process_time() - started < seconds:
         verify(seed.gold, texts[count % len(texts)], kind=kind, choices=seed.choices, **seed.options)
         count += 1
-    return 60 * count / (time.perf_counter() - started)
+    return 60 * count / (time.process_time() - started)
 
 
 def main() -> None:
