@@ -1,6 +1,7 @@
 """The process behind `math_pool`: imports math-verify once, then forks a child for each question and kills it when its time is up.
 
-A line of JSON in ({"gold", "said", "seconds"}), a line out ({"equal": true|false|null, "why"}). Nothing is unpickled, no signal is used.
+A line of JSON in ({"id", "gold", "said", "cpu", "seconds"}), a line out ({"id", "equal": true|false|null, "why"}). A child may use `cpu` seconds of
+processor time (so a busy machine changes no verdict), and at most `seconds` of wall-clock time. Nothing is unpickled, no signal handler is used.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 
 MEMORY = 2 << 30
 _WARM = (r"\frac{x^2+1}{\sqrt{2}}", r"\int_0^1 x\,dx", r"\begin{pmatrix}1 & 2\\3 & 4\end{pmatrix}", r"(1,2]\cup[3,\infty)")
@@ -45,6 +47,15 @@ def _child(request: dict[str, object], out: int, seconds: float) -> None:
     os.write(out, _answer(request))
 
 
+def _used(pid: int) -> float:
+    """Processor seconds of a process (0 where /proc does not tell)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 def _serve(request: dict[str, object]) -> bytes:
     seconds = float(str(request["seconds"]))
     read, write = os.pipe()
@@ -58,11 +69,12 @@ def _serve(request: dict[str, object]) -> bytes:
     os.close(write)
     deadline, reply = time.monotonic() + seconds, b""
     while not reply.endswith(b"\n"):
-        ready, _, _ = select.select([read], [], [], max(0.0, deadline - time.monotonic()))
+        ready, _, _ = select.select([read], [], [], 0.05)
         chunk = os.read(read, 4096) if ready else b""
-        if not chunk:
-            why = "the worker ran out of memory or time" if ready else "out of time"
-            reply = json.dumps({"equal": None, "why": why}).encode() + b"\n"
+        if ready and not chunk:
+            reply = b'{"equal": null, "why": "out of memory or time"}\n'
+        elif not ready and (time.monotonic() > deadline or _used(pid) > float(str(request["cpu"]))):
+            reply = b'{"equal": null, "why": "out of time"}\n'
         reply += chunk
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -79,5 +91,6 @@ def main() -> None:
     stdout.write(b"ready\n")
     stdout.flush()
     for line in sys.stdin.buffer:
-        stdout.write(_serve(json.loads(line)))
+        request = json.loads(line)
+        stdout.write(json.dumps({**json.loads(_serve(request)), "id": request["id"]}).encode() + b"\n")
         stdout.flush()

@@ -11,10 +11,11 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
 
+LOOK = 4000  # an answer is not longer; of a longer text the end is read
 LETTERS = string.ascii_uppercase
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])[)\].:、]\s*(?=\S)|^\s*\(([A-Za-z])\)\s*")
 _MENTION = re.compile(
-    r"(?<![A-Za-z0-9'\\_-])(?P<open>[(\[{<\"'*`$]*)(?P<letter>[A-Za-z])(?P<close>[)\]}>.:,;!?\"'*`$、]*)(?=\s|$|[/,&|+-]|[^\x00-\x7f])",
+    r"(?<![A-Za-z0-9'\\_-])(?P<open>[(\[{<\"'*`$]{0,6})(?P<letter>[A-Za-z])(?P<close>[)\]}>.:,;!?\"'*`$、]{0,8})(?=\s|$|[/,&|+-]|[^\x00-\x7f])",
 )
 _BEFORE = re.compile(
     r"(?:\b(?:options?|choices?|answers?|letters?|select(?:ed|ing)?|choos(?:e|ing)|chose|pick(?:ed|ing)?|go(?:ing)?\s+with|is|be|are|and|or|to|both)|[:=,/&])\s*[(\[*\"']*$",
@@ -98,7 +99,7 @@ class Options:
 
 def mentions(text: str, count: int) -> list[str]:
     """Letters that `text` names as options and does not deny, in order."""
-    text = clean(text).replace("’", "'")
+    text = clean(text[-LOOK:]).replace("’", "'")
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|boxed)\s*\{([^{}]*)\}", r"\1", text).replace("\\", "")
     alone = re.fullmatch(r"\W*([A-Za-z])\W*", text)
     if alone:
@@ -146,7 +147,7 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
 
 def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names: letters, or else their words; empty if none."""
-    text = text.strip()
+    text = text.strip()[-LOOK:]
     whole = by_text(text, options, whole=True)
     if len(whole) == 1:
         return frozenset(whole)
@@ -194,8 +195,9 @@ def find_choice(case: Case, options: Options) -> tuple[Answer | None, frozenset[
 
 
 def _concluding(text: str, options: Options) -> tuple[Answer | None, frozenset[str], str]:
-    start = len(text) - len(text.lstrip())
-    whole = Answer(text.strip(), start, len(text.rstrip()), "text")
+    shift = max(0, len(text) - LOOK)
+    text = text[shift:]
+    whole = Answer(text.strip(), shift + len(text) - len(text.lstrip()), shift + len(text.rstrip()), "text")
     if len(whole.text) <= 200:
         letters = chosen(whole.text, options)
         if len(letters) <= 1:
@@ -206,7 +208,7 @@ def _concluding(text: str, options: Options) -> tuple[Answer | None, frozenset[s
     for part in reversed(parts[-2:]):
         letters = frozenset(mentions(part[0], options.count)) or chosen(part[0], options)
         if letters and _CONCLUSION.search(part[0]):
-            return Answer(part[0].strip(), part.start(), part.end(), "sentence"), letters, ""
+            return Answer(part[0].strip(), shift + part.start(), shift + part.end(), "sentence"), letters, ""
         if letters:
             break
     everywhere = frozenset(mentions(text, options.count))
@@ -249,12 +251,14 @@ _SAYS = re.compile(rf"\b(?:is|was|=|be)\s*:?\s*(?P<not>not\s+)?(?:(?P<yes>{_YES}
 
 def yes_or_no(text: str) -> bool | None:
     """True for yes, False for no, None for neither or both."""
-    text = clean(text)
+    text = clean(text[:LOOK])
     both = re.search(rf"\b(?:{_YES})\W{{1,3}}(?:(?:and|or)\W)?(?:{_NO})\b|\b(?:{_NO})\W{{1,3}}(?:(?:and|or)\W)?(?:{_YES})\b", text, re.IGNORECASE)
     if both:
         return None
     first, says = _FIRST.match(text), _SAYS.search(text)
     values = {bool(first["yes"])} if first else set()
+    if len(re.findall(rf"\b(?:{_YES}|{_NO})\b", text, re.IGNORECASE)) > 20:
+        return None
     if says:
         values.add(bool(says["yes"]) != bool(says["not"]))
     return values.pop() if len(values) == 1 else None
@@ -287,6 +291,6 @@ def _turns(text: str, said: bool) -> bool:
     """Whether a later sentence opens with the opposite."""
     later = [
         _FIRST.match(part)
-        for part in re.split(r"[.!?\n]\s*(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s", text, flags=re.IGNORECASE)[1:]
+        for part in re.split(r"[.!?\n]\s{0,9}(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s", text, flags=re.IGNORECASE)[1:]
     ]
     return any(match is not None and bool(match["yes"]) != said for match in later)

@@ -15,8 +15,10 @@ import threading
 import time
 from functools import lru_cache
 
-SECONDS = 1.2
-_START_SECONDS = 60.0
+CPU_SECONDS = 0.8
+SECONDS = 1.6
+_GRACE = 0.2
+_START_SECONDS = 120.0
 _CODE = "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); from vlrl_rewards._math_worker import main; main()"
 
 
@@ -26,11 +28,13 @@ class Worker:
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.ready = False
+        self.buffer = b""
+        self.asked = 0
 
     def start(self) -> None:
         """Start it without waiting for it."""
         path = json.dumps([p for p in sys.path if p])
-        self.ready = False
+        self.ready, self.buffer = False, b""
         self.process = subprocess.Popen(
             [sys.executable, "-c", _CODE, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -46,49 +50,85 @@ class Worker:
 
     def _line(self, seconds: float) -> bytes:
         assert self.process is not None and self.process.stdout is not None
-        fd, line, deadline = self.process.stdout.fileno(), b"", time.monotonic() + seconds
-        while not line.endswith(b"\n"):
+        fd, deadline = self.process.stdout.fileno(), time.monotonic() + seconds
+        while b"\n" not in self.buffer:
             ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-            chunk = os.read(fd, 4096) if ready else b""
+            if not ready:
+                raise TimeoutError("the math worker is late")
+            chunk = os.read(fd, 4096)
             if not chunk:
-                raise TimeoutError("the math worker does not answer")
-            line += chunk
+                raise BrokenPipeError("the math worker is gone")
+            self.buffer += chunk
+        line, _, self.buffer = self.buffer.partition(b"\n")
         return line
 
-    def ask(self, gold: str, said: str, seconds: float) -> tuple[bool | None, str]:
-        """One question. A worker that does not keep its time is replaced."""
+    def wait_ready(self) -> None:
+        """Raises RuntimeError if it does not start: a broken verifier must not look like a wrong answer."""
         if self.process is None or self.process.poll() is not None:
             self.start()
-        assert self.process is not None and self.process.stdin is not None
+        if self.ready:
+            return
         try:
-            if not self.ready:
-                self.ready = self._line(_START_SECONDS) == b"ready\n"
-            self.process.stdin.write(json.dumps({"gold": gold, "said": said, "seconds": seconds}).encode() + b"\n")
+            self.ready = self._line(_START_SECONDS) == b"ready"
+        except (TimeoutError, BrokenPipeError) as error:
+            self.stop()
+            raise RuntimeError(f"math-verify does not start in its worker process ({error}); try `python -c 'import math_verify'`") from None
+
+    def ask(self, gold: str, said: str, seconds: float) -> tuple[bool | None, str]:
+        """One question. A worker that is late is left to finish (it limits itself), and its late answer is thrown away."""
+        self.wait_ready()
+        assert self.process is not None and self.process.stdin is not None
+        self.asked += 1
+        request = {"id": self.asked, "gold": gold, "said": said, "cpu": CPU_SECONDS, "seconds": seconds}
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
-            reply = json.loads(self._line(seconds + 0.5))
-        except (TimeoutError, BrokenPipeError):
+            while True:
+                reply = json.loads(self._line(seconds + _GRACE))
+                if reply["id"] == self.asked:
+                    return reply["equal"], reply["why"]
+        except TimeoutError:
+            return None, "out of time"
+        except BrokenPipeError:
             self.stop()
             self.start()
-            return None, "out of time"
-        return reply["equal"], reply["why"]
+            return None, "the worker died"
 
 
 class Pool:
-    """Workers for one process; the caller's thread waits for a free one."""
+    """Workers for one process: one from the start, more when questions wait. The caller's thread waits for a free one."""
 
     def __init__(self, size: int) -> None:
-        self.pid = os.getpid()
         self.idle: queue.LifoQueue[Worker] = queue.LifoQueue()
-        for _ in range(size):
-            worker = Worker()
-            worker.start()
-            self.idle.put(worker)
+        self.room = size - 1
+        self.lock = threading.Lock()
+        first = Worker()
+        first.start()
+        self.idle.put(first)
 
     def compare(self, gold: str, said: str, seconds: float = SECONDS) -> tuple[bool | None, str]:
         """(equal or None if that cannot be told, why)."""
-        worker = self.idle.get()
+        worker = self._worker()
         try:
             return worker.ask(gold, said, seconds)
+        finally:
+            self.idle.put(worker)
+
+    def _worker(self) -> Worker:
+        try:
+            return self.idle.get_nowait()
+        except queue.Empty:
+            with self.lock:
+                if self.room > 0:
+                    self.room -= 1
+                    return Worker()
+            return self.idle.get()
+
+    def wait_ready(self) -> None:
+        """Wait until one worker has started."""
+        worker = self._worker()
+        try:
+            worker.wait_ready()
         finally:
             self.idle.put(worker)
 
@@ -112,6 +152,8 @@ def compare(gold: str, said: str) -> tuple[bool | None, str]:
     return pool().compare(gold, said)
 
 
-def warm() -> None:
-    """Start the pool without waiting, so that the first question finds it ready."""
-    pool()
+def warm(wait: bool = False) -> None:
+    """Start the pool, so that the first question finds it ready; `wait` until it is."""
+    started = pool()
+    if wait:
+        started.wait_ready()

@@ -33,8 +33,6 @@ _OPTION = re.compile(r"^\(?[A-J][).:]\s+(?=\S)")
 
 @lru_cache(maxsize=4096)
 def _read_gold(gold: str) -> Reading | None:
-    if "\\" in gold:  # such golds may need math-verify: let it start while we parse
-        warm()
     inner = committed(gold) if re.search(r"\\boxed|<answer>|####", gold) else None
     return read(inner.text if inner and not inner.problem else gold)
 
@@ -161,6 +159,7 @@ def _monstrous(text: str) -> bool:
 def math(case: Case) -> Verdict:
     """Mathematical equality of the committed answer and the gold answer. Raises ValueError on an empty gold."""
     gold = _gold_text(case)
+    warm()  # math-verify takes a second to start: let it do so while easy answers are judged
     answer, problem = find_answer(case)
     if answer is None and problem == NOTHING and len(case.visible) < 2000 and _read_gold(gold) is None and _texts(gold, case.visible):
         answer = Answer(case.visible, 0, len(case.visible), "text")

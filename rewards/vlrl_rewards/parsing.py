@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
 _OPEN_CLOSE = re.compile(
@@ -41,6 +41,8 @@ _GUESSING = re.compile(
 _JOIN = re.compile(r"[\s,;&$]*(?:and|or|as well as|和|或)?[\s,;&$]*", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
 MAX_REPEATS = 3
+LOOK = 20_000  # characters at the end of a response in which it commits
+MANY = 100  # commitments of each sort that are looked at, from the end
 
 
 @dataclass(frozen=True)
@@ -171,11 +173,11 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
 
 def commitments(text: str) -> list[tuple[int, int, str]]:
     """Every place where the visible text commits to an answer, in order: (start, end, route). Inner ones are part of the outer one."""
-    tags = [(start, end, "tag") for start, end in answer_tags(text)]
+    tags = [(start, end, "tag") for start, end in answer_tags(text)[-MANY:]]
     found = list(tags)
-    boxes = [(s, e, cs, ce) for s, e, cs, ce in boxes_in(text) if not any(a <= s < b for a, b, _ in tags)]
+    boxes = [(s, e, cs, ce) for s, e, cs, ce in boxes_in(text)[-MANY:] if not any(a <= s < b for a, b, _ in tags)]
     found += [(cs, ce, "box") for _, _, cs, ce in boxes]
-    for start, end, route in _phrases(text):
+    for start, end, route in _phrases(text)[-MANY:]:
         inside = any(a <= start < b for a, b, _ in found)
         has_box = any(start <= s < max(end, start + 1) or start <= e <= end for s, e, _, _ in boxes)
         has_tag = any(start <= a <= end + 10 for a, _, _ in tags)
@@ -205,7 +207,13 @@ def committed(response: str, plausible: Callable[[str], bool] | None = None) -> 
     `plausible` says whether a phrase ("the answer is ...") holds something of the wanted kind; without it every phrase counts.
     Boxes that stand side by side ("\\boxed{1}, \\boxed{2}") are one answer, a list.
     """
-    text = visible(response)
+    seen = visible(response)
+    shift = max(0, len(seen) - LOOK)
+    found = _committed(seen[shift:], plausible)
+    return found and replace(found, start=found.start + shift, end=found.end + shift)
+
+
+def _committed(text: str, plausible: Callable[[str], bool] | None) -> Answer | None:
     spans = [s for s in commitments(text) if s[2] != "phrase" or plausible is None or plausible(text[s[0] : s[1]])]
     if not spans:
         return None

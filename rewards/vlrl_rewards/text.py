@@ -72,6 +72,8 @@ def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
     details = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>words"}
     if taken_back(seen[answer.end :]) or (refuses(_near(seen, answer)) and not any(refuses(gold) for gold in golds)):
         return wrong("a refusal, or taken back", **details)
+    if len(answer.text) > 4 * max(map(len, golds)) + 400:
+        return wrong("far longer than the gold answer", **details)
     for said in candidates(answer.text):
         if same_text(said, golds) and (not case_sensitive or any(clean(said) == clean(gold) for gold in golds)):
             return right("the same words", **details)
@@ -99,11 +101,12 @@ def _near(seen: str, answer: Answer) -> str:
 def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
     """The whole response where it is no longer than the gold, else its last sentence."""
     start, end = len(seen) - len(seen.lstrip()), len(seen.rstrip())
-    if same_text(seen, golds) or len(seen.split()) <= 4:
+    if (end - start <= 4 * max(map(len, golds)) + 400 and same_text(seen, golds)) or len(seen.split()) <= 4:
         return Answer(seen[start:end], start, end, "text")
-    parts = [m for m in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", seen[:end]) if m[0].strip()]
+    parts = [m for m in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", seen[:end][-4000:]) if m[0].strip()]
+    shift = max(0, end - 4000)
     last = parts[-1] if parts else None
-    return Answer(seen[start:end], start, end, "text") if last is None else Answer(last[0], last.start(), last.end(), "sentence")
+    return Answer(seen[start:end], start, end, "text") if last is None else Answer(last[0], shift + last.start(), shift + last.end(), "sentence")
 
 
 def body(case: Case) -> tuple[str, str]:
