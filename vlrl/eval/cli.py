@@ -132,13 +132,19 @@ def contamination(
     training: Annotated[list[str], typer.Option("--training", help="Training data: a JSONL or parquet file, or a folder of them.")],
     data: Data = "auto",
     media: MediaFolder = "",
+    model: Annotated[str, typer.Option("--model", "-m", help="Also: how much of each question this model completes from its first 60%.")] = "",
+    engine: Engine = "hf",
+    engine_option: EngineOptions = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Look for a suite's questions (13-grams) and pictures (hashes) in training data of your own."""
-    from vlrl.eval.contamination import check_suites
+    from vlrl.eval.contamination import check_suites, probe_suites
 
     _logging(as_json)
     found = check_suites(_split(suite), [Path(path) for path in training], data, media)
+    if model:
+        probes = probe_suites(_split(suite), model, {"name": engine, **_pairs(engine_option)}, data, media)
+        found = {name: {**part, "completion": probes[name]} for name, part in found.items()}
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(_contaminated(name, part) for name, part in found.items()))
 
 
@@ -164,7 +170,10 @@ def judge(
 
 
 def _contaminated(name: str, part: dict[str, Any]) -> str:
-    return f"{name}: {part['text_share']:.1%} of {part['rows']} questions and {part['image_share']:.1%} of the pictures are in the training data"
+    known = part.get("completion")
+    completed = f"; {known['exact']:.1%} of the questions are completed word for word (ROUGE-L {known['rouge_l']:.3f})" if known else ""
+    found = f"{part['text_share']:.1%} of {part['rows']} questions and {part['image_share']:.1%} of the pictures are in the training data"
+    return f"{name}: {found}{completed}"
 
 
 def table(results: list[dict[str, Any]]) -> str:

@@ -160,6 +160,17 @@ def check_suites(names: Iterable[str], training: Sequence[Path], data: str = "au
     return {name: check_rows(read(load(name), data, media), known) for name in names}
 
 
+def probe_suites(names: Iterable[str], model: str, engine: Mapping[str, Any], data: str = "auto", media: str = "") -> dict[str, Any]:
+    """`completion_probe` for every suite, with one model."""
+    from vlrl.eval.model import open_model
+
+    served = open_model(model, engine)
+    try:
+        return {name: completion_probe(read(load(name), data, media), served.engine, Draw()) for name in names}
+    finally:
+        served.close()
+
+
 def rouge_l(said: str, wanted: str) -> float:
     """F1 of the longest common subsequence of words. Source: Lin 2004 (ROUGE-L)."""
     a, b = words(said), words(wanted)

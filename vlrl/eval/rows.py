@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from vlrl.eval.scorer import Fields
 from vlrl.eval.suite import Suite
@@ -89,8 +92,38 @@ def _hub(suite: Suite, fall_back: bool, cache: Path | None) -> Rows:
         return rows
 
 
+def reachable(timeout: float = 5.0) -> bool:
+    """Whether the hub's host answers. Behind a proxy this cannot be told so, and is taken to be true."""
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    place = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        with socket.create_connection((place.hostname or "", place.port or (443 if place.scheme == "https" else 80)), timeout):
+            return True
+    except OSError:
+        return False
+
+
+def downloaded(hub: str) -> bool:
+    """Whether an earlier run left this data set in a cache of the client libraries."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    places = (
+        Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / hub.replace("/", "___").lower(),
+        home / "hub" / f"datasets--{hub.replace('/', '--')}",
+    )
+    return any(place.exists() for place in places)
+
+
 def _from_hub(suite: Suite) -> Iterable[Fields]:
+    if not reachable():  # then only what was downloaded before can be read; the client libraries would retry for minutes
+        if not downloaded(suite.data.hub):
+            raise OSError("no connection to the hub, and no earlier download")
+        os.environ["HF_HUB_OFFLINE"] = "1"
     import datasets
+    import huggingface_hub.constants
+
+    if os.environ.get("HF_HUB_OFFLINE") == "1":
+        datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
 
     data = datasets.load_dataset(suite.data.hub, suite.data.config or None, split=suite.data.split)
     for name, feature in (data.features or {}).items():
