@@ -95,10 +95,14 @@ def crop(name: str, box: tuple[int, int, int, int], width: int, height: int) -> 
 
 
 def random_crop(rng: random.Random, split: str, photos: tuple[str, ...], aspect: float = 1.0) -> tuple[str, tuple[int, int, int, int]]:
-    """A photograph's name and a box of the given width / height inside the split's region, at least half as large as fits."""
+    """A photograph's name and a box of the given width / height inside the split's region.
+
+    Its size is between half and all of what fits the held-out region, in both splits, so that they differ in place and not in scale.
+    """
     name = rng.choice(photos or tuple(PHOTOS))
     left, top, right, bottom = region(name, split)
-    largest = min(right - left, (bottom - top) * aspect)
+    narrow = region(name, "heldout")
+    largest = min(narrow[2] - narrow[0], (bottom - top) * aspect)
     width = rng.uniform(largest / 2, largest)
     height = width / aspect
     x, y = rng.uniform(left, right - width), rng.uniform(top, bottom - height)
