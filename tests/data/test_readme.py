@@ -32,8 +32,14 @@ def test_the_config_builds():
 
 def test_tables_are_complete():
     assert all(f"| `{name}` |" in README for name in table())
-    for name in names(Source):
-        kind, _, rest = name.partition("_")
-        assert f"`{name}`" in README or (kind in ("lab", "gen") and re.search(rf"`{kind}_\*` \|.*\b{rest}\b", README)) or name == "squares", name
+    for kind in ("lab", "gen"):
+        listed = (
+            re.search(rf"\| `{kind}_\*` \| ([^|]*)", README)[1].partition(":")[0]
+            if kind == "lab"
+            else re.search(r"\| `gen_\*` \| ([^|;]*)", README)[1]
+        )
+        told = {f"{kind}_{name}" for name in re.findall(r"\w+", re.sub(r"\(.*?\)", "", listed))}
+        assert told and told <= set(names(Source)), told - set(names(Source))
+    assert all(f"| `{name}` |" in README for name in ("files", "folder", "webdataset", "hub"))
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     assert all(f"vlrl data {command}" in README for command in commands)
