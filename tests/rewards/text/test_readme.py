@@ -1,0 +1,67 @@
+"""The README's code runs as it stands, its table names every text kind, and importing the package needs no torch."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vlrl.registry import build, load_plugin_file
+from vlrl.stages import Reward
+from vlrl_rewards import attacks_text, verify
+
+README = Path(__file__).parents[3] / "rewards" / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_first_example_runs(capsys):
+    exec(compile(BLOCKS[0], "README", "exec"), {})
+    assert "0.5" in capsys.readouterr().out
+
+
+def test_a_reward_in_ten_lines(tmp_path, rollout):
+    file = tmp_path / "readme_reward.py"
+    file.write_text(BLOCKS[1])
+    load_plugin_file(file)
+    reward = build(Reward, "same_length")
+    assert [reward(rollout("abc", f"<answer>{said}</answer>")) for said in ("xyz", "abcd", "")] == [1, 0, 0]
+    code = [line for line in BLOCKS[1].splitlines() if line.strip() and not line.startswith(("from", "import"))]
+    assert len(code) <= 10
+
+
+def test_a_kind_in_one_function(tmp_path):
+    file = tmp_path / "readme_kind.py"
+    file.write_text(BLOCKS[2])
+    load_plugin_file(file)
+    assert verify("", "<answer>level</answer>", "palindrome").correct
+    assert not verify("", "<answer>level</answer>", "palindrome", at_least=9).correct
+    with pytest.raises(ValueError, match="at_least"):
+        verify("", "x", "palindrome", at_most=9)
+
+
+def test_the_table_names_every_text_kind():
+    named = set(re.findall(r"`(\w+)`", README.read_text(encoding="utf-8").partition("## Kinds")[2].partition("The perception kinds")[0]))
+    assert {*attacks_text.SEEDS, *attacks_text.ALIASES} <= named
+
+
+def test_without_torch():
+    code = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "transformers", "accelerate", "datasets", "sklearn", "skimage", "cv2"):
+            raise ImportError(name + " is not installed")
+sys.meta_path.insert(0, Refuse())
+from vlrl_rewards import verify
+assert "numpy" not in sys.modules
+assert verify("6", "<answer>6</answer>").correct
+assert verify("B", "(B)", choices=["x", "y"]).correct
+from vlrl_rewards.verification import kinds
+from vlrl.registry import names
+from vlrl.stages import Reward
+assert len(kinds()) > 20 and len(names(Reward)) > 30
+assert not [name for name in sys.modules if name.split(".")[0] == "torch"]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
