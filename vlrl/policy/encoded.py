@@ -78,3 +78,8 @@ class LRU(Generic[V]):
             _, old = self.items.popitem(last=False)
             self.used -= self.weigh(old)
         return value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.items.clear()
+        self.used = 0

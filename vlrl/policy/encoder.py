@@ -64,6 +64,11 @@ class Encoder:
         spaces = tuple(features[m.key].space for m in (*prompt.images, *prompt.videos))
         return Encoded(ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order)
 
+    def forget(self) -> None:
+        """Empty the caches."""
+        self._texts.clear()
+        self._features.clear()
+
     def spaces(self, prompt: Prompt) -> tuple[Space, ...]:
         """What coordinates mean, one per picture, then one per video."""
         return self.encode(prompt).spaces

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import Features, Seen
-from vlrl.policy.packing import Layout, may_attend
+from vlrl.policy.packing import Layout, block_mask, may_attend
 from vlrl.policy.tiny import Tiny
 from vlrl.registry import ConfigError
 from vlrl.stages import Stage
@@ -58,6 +58,10 @@ class Family(Stage):
     quantize: Literal["", "nf4", "int8"] = ""  # frozen weights in 4 or 8 bits, for adapters (needs bitsandbytes and a GPU)
 
     def __post_init__(self) -> None:
+        if self.attn == "flex" and not torch.cuda.is_available():
+            raise ConfigError("policy.attn: 'flex' needs a CUDA device; use 'sdpa'")
+        if self.attn == "flash_attention_2" and self.layout == "packed":
+            raise ConfigError("policy.attn: 'flash_attention_2' has no mask for packed groups; use 'flex' or 'sdpa', or layout: padded")
         if self.quantize and not self.model:
             raise ConfigError("policy.quantize: only loaded models can be quantised; set `model`, or leave it out")
         if not self.model and self.tiny is None:
@@ -130,10 +134,11 @@ class Family(Stage):
         """What `hidden` takes as `mask` for these rows."""
         text = base(model).config.get_text_config()
         kinds = getattr(text, "layer_types", None)
-        full = may_attend(layout.order_RL, layout.segment_RL) if layout.branches else None
+        see = block_mask if self.attn == "flex" else may_attend
+        full = see(layout.order_RL, layout.segment_RL) if layout.branches else None
         if kinds is None:  # such models take a single mask
             return full
-        windowed = {"sliding_attention": may_attend(layout.order_RL, layout.segment_RL, text.sliding_window)} if "sliding_attention" in kinds else {}
+        windowed = {"sliding_attention": see(layout.order_RL, layout.segment_RL, text.sliding_window)} if "sliding_attention" in kinds else {}
         return {"full_attention": full, **windowed}
 
     def hidden(self, model: nn.Module, ids_BL: Tensor, positions: Tensor, mask: Any = None, seen: Sequence[Seen] = (), kinds: Sequence[str] = (),
@@ -158,8 +163,13 @@ class Family(Stage):
         return BaseModelOutputWithPooling(pooler_output=tuple(s.embeds_NH for s in seen))
 
     def logits(self, model: nn.Module, hidden: Tensor) -> Tensor:
-        """(..., H) -> (..., V)."""
-        return base(model).get_output_embeddings()(hidden)
+        """(..., H) -> (..., V), scaled and capped where the architecture says so (Granite, Cohere, Gemma 2)."""
+        plain = base(model)
+        text = plain.config.get_text_config()
+        logits = plain.get_output_embeddings()(hidden)
+        logits = logits * (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
+        cap = getattr(text, "final_logit_softcapping", None)
+        return logits if cap is None else cap * (logits / cap).tanh()
 
 
 def base(model: nn.Module) -> Any:

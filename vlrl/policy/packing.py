@@ -10,8 +10,9 @@ Shape legend: B completions, T longest completion, R rows, L tokens of a row, A 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,19 +83,36 @@ def pictures(types_RL: Tensor) -> Tensor:
     return (inside & ~before).long().cumsum(-1) * inside
 
 
-def may_attend(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, picture_RL: Tensor | None = None) -> Tensor:
-    """(R, 1, L, L) bool: may query q see key k? A token sees the prompt and its own completion, up to itself.
+def rule(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, picture_RL: Tensor | None = None) -> Callable[..., Tensor]:
+    """(row, head, query, key) -> may the query see the key? A token sees the prompt and its own completion, up to itself.
 
     `window` limits how far back (in its own sequence); `picture_RL` lets the tokens of one picture see each other in both directions.
-    Padding sees the prompt, so that no softmax is empty.
+    Padding sees the prompt, so that no softmax is empty. The form is FlexAttention's `mask_mod`; indices may be tensors that broadcast.
     """
-    order_q, order_k = order_RL[:, :, None], order_RL[:, None, :]
-    segment_q, segment_k = segment_RL[:, :, None], segment_RL[:, None, :]
-    length = order_RL.shape[1]
-    earlier = torch.ones(length, length, dtype=torch.bool, device=order_RL.device).tril()
-    see = earlier & ((segment_k == 0) | (segment_k == segment_q))
-    if window is not None:
-        see = see & ((order_q - order_k < window) | (segment_q < 0))
-    if picture_RL is not None:
-        see = see | ((picture_RL[:, :, None] == picture_RL[:, None, :]) & (picture_RL[:, :, None] > 0))
-    return see[:, None]
+
+    def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        asking, asked = segment_RL[row, query], segment_RL[row, key]
+        see = (key <= query) & ((asked == 0) | (asked == asking))
+        if window is not None:
+            see = see & ((order_RL[row, query] - order_RL[row, key] < window) | (asking < 0))
+        if picture_RL is not None:
+            see = see | ((picture_RL[row, query] == picture_RL[row, key]) & (picture_RL[row, query] > 0))
+        return see
+
+    return sees
+
+
+def may_attend(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, picture_RL: Tensor | None = None) -> Tensor:
+    """`rule` as a dense (R, 1, L, L) bool mask."""
+    rows, length = order_RL.shape
+    row, place = torch.arange(rows, device=order_RL.device), torch.arange(length, device=order_RL.device)
+    sees = rule(order_RL, segment_RL, window, picture_RL)
+    return sees(row[:, None, None], place[:1], place[None, :, None], place[None, None, :])[:, None]
+
+
+def block_mask(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, picture_RL: Tensor | None = None) -> Any:
+    """`rule` as FlexAttention's block mask: blocks that no query may see cost nothing."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    rows, length = order_RL.shape
+    return create_block_mask(rule(order_RL, segment_RL, window, picture_RL), rows, None, length, length, device=order_RL.device)

@@ -53,10 +53,10 @@ def whole(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _zero3_whole(engine: Any) -> Iterator[None]:
-    from deepspeed.zero import GatheredParameters
+    import deepspeed
 
     offload = getattr(engine.optimizer, "parameter_offload", engine.optimizer)
-    with GatheredParameters(list(engine.module.parameters())):
+    with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
         # the hooks would gather and free module by module: a collective in every forward
         for parameter in engine.module.parameters():
             parameter.ds_active_sub_modules.clear()

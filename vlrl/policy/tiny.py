@@ -62,10 +62,10 @@ class Tiny:
     def text(self, tokenizer: Any) -> dict[str, Any]:
         """The language model's part of a transformers config."""
         return {
-            "vocab_size": max(self.rows, len(tokenizer)), "hidden_size": self.hidden, "intermediate_size": self.intermediate, "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads, "max_position_embeddings": 32768,
-            "initializer_range": self.std, "tie_word_embeddings": self.tie, "pad_token_id": tokenizer.pad_token_id,
-            "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None,
+            "vocab_size": max(self.rows, len(tokenizer)), "hidden_size": self.hidden, "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers, "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
+            "max_position_embeddings": 32768, "initializer_range": self.std, "tie_word_embeddings": self.tie,
+            "pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None,
         }  # fmt: skip
 
     def mrope(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vlrl.policy.encoded import Seen
 from vlrl.policy.families._vision import VisionFamily
 from vlrl.policy.family import base
-from vlrl.policy.packing import Layout, may_attend, pictures
+from vlrl.policy.packing import Layout, block_mask, may_attend, pictures
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.registry import register
 
@@ -50,7 +50,9 @@ class Gemma3(VisionFamily):
         }  # fmt: skip
         ids = {f"{short}_token_index": tokenizer.convert_tokens_to_ids(NAMES[f"{short}_token"]) for short in ("boi", "eoi", "image")}
         config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, tie_word_embeddings=tiny.tie, **ids)
-        return self.make(Gemma3ForConditionalGeneration, config), processor
+        model = self.make(Gemma3ForConditionalGeneration, config)
+        model.model.multi_modal_projector.mm_input_projection_weight.data.normal_(0, tiny.std)  # made as zeros: pictures would not count
+        return model, processor
 
     def batched(self, images: list[Any]) -> list[Any]:
         return [images]
@@ -61,8 +63,9 @@ class Gemma3(VisionFamily):
     def masks(self, model: nn.Module, layout: Layout) -> Any:
         window = base(model).config.get_text_config().sliding_window
         picture_RL = pictures(layout.types_RL)
-        full = may_attend(layout.order_RL, layout.segment_RL, None, picture_RL)
-        return {"full_attention": full, "sliding_attention": may_attend(layout.order_RL, layout.segment_RL, window, picture_RL)}
+        see = block_mask if self.attn == "flex" else may_attend
+        full = see(layout.order_RL, layout.segment_RL, None, picture_RL)
+        return {"full_attention": full, "sliding_attention": see(layout.order_RL, layout.segment_RL, window, picture_RL)}
 
     def outputs(self, model: nn.Module, kind: str, seen: Sequence[Seen]) -> Any:
         from transformers.modeling_outputs import BaseModelOutputWithPooling

@@ -1,0 +1,44 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def command(launcher: list[str], output: Path, *more: str) -> list[str]:
+    config = HERE / "mixed.yaml"
+    return [sys.executable, *launcher, "-m", "vlrl", "train", str(config), f"output={output}", f"plugins=[{HERE / 'hash_reward.py'}]", *more]
+
+
+def launcher(engine: str, processes: int = 2) -> list[str]:
+    """The arguments of `accelerate launch` with one of the shipped configs, on this machine's CPU."""
+    return ["-m", "accelerate.commands.launch", "--config_file", str(ROOT / "configs" / "accelerate" / f"{engine}.yaml"),
+            "--num_processes", str(processes), "--main_process_port", "0"]  # fmt: skip
+
+
+def run(arguments: list[str]) -> None:
+    done = subprocess.run(arguments, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+
+
+def metrics(output: Path) -> list[dict]:
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory) -> list[dict]:
+    """The metrics of one process."""
+    output = tmp_path_factory.mktemp("alone") / "run"
+    run([sys.executable, *command([], output)[1:]])
+    return metrics(output)
+
+
+@pytest.fixture
+def tools():
+    return run, command, launcher, metrics

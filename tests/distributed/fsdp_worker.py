@@ -1,0 +1,44 @@
+"""Started by torchrun: the policy spread by FSDP2 gives the gradients, the whole weights and the saved folder of the plain one."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
+
+from samples import PROMPTS, groups_of, policy_of  # noqa: E402
+
+from vlrl.batch import make_batch  # noqa: E402
+from vlrl.policy.sharding import full_state, is_sharded  # noqa: E402
+
+torch.distributed.init_process_group("gloo")
+plain, spread = policy_of("qwen2_5_vl"), policy_of("qwen2_5_vl")
+mesh = init_device_mesh("cpu", (2,))
+for module in spread.net.modules():
+    if type(module).__name__ in ("Qwen2_5_VLDecoderLayer", "Qwen2_5_VLVisionBlock"):
+        fully_shard(module, mesh=mesh)
+spread.wrapped = fully_shard(spread.net, mesh=mesh)
+assert is_sharded(spread.wrapped)
+batch = make_batch(groups_of([PROMPTS["image"] if torch.distributed.get_rank() else PROMPTS["text"]]), plain.pad_id)
+
+with torch.no_grad(), spread.whole():  # ranks may make different numbers of passes here
+    for _ in range(1 + torch.distributed.get_rank()):
+        torch.testing.assert_close(spread.forward(batch)["logp"], plain.forward(batch)["logp"], atol=1e-6, rtol=0)
+
+for policy in (plain, spread):
+    (policy.forward(batch)["logp"].sum()).backward()
+for (name, one), two in zip(plain.net.named_parameters(), spread.net.parameters()):
+    mean = one.grad if one.grad is not None else torch.zeros_like(one)
+    torch.distributed.all_reduce(mean)
+    got = two.grad.full_tensor() if two.grad is not None else torch.zeros_like(mean)
+    torch.testing.assert_close(got, mean / 2, atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+state = full_state(spread.wrapped)
+if torch.distributed.get_rank() == 0:
+    for name, value in plain.net.state_dict().items():
+        torch.testing.assert_close(state[name], value, atol=0, rtol=0)
+spread.save(sys.argv[1])
+torch.distributed.destroy_process_group()

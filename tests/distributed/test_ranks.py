@@ -1,0 +1,61 @@
+"""Real processes: two ranks give the losses of one, under every engine; a dead rank ends the job, and another number of ranks goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ENVIRONMENT, ROOT
+
+pytestmark = pytest.mark.deepspeed
+
+
+@pytest.mark.parametrize("engine", ["ddp", "zero2", "zero3"])
+def test_two_ranks_learn_what_one_does(engine: str, alone: list[dict], tools, tmp_path: Path) -> None:
+    run, command, launcher, metrics = tools
+    run(command(launcher(engine), tmp_path / "run"))
+    together = metrics(tmp_path / "run")
+    assert [line["step"] for line in together] == [1, 2, 3, 4]
+    for one, two in zip(alone, together):
+        assert two["groups"] == one["groups"] and two["length/mean"] == pytest.approx(one["length/mean"])
+        assert two["loss"] == pytest.approx(one["loss"], rel=1e-4, abs=1e-6)
+        assert two["entropy"] == pytest.approx(one["entropy"], rel=1e-5)
+        assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3)
+    weights = sorted((tmp_path / "run" / "checkpoints").glob("step-*/model.safetensors"))
+    assert weights, "sharded weights are saved whole"
+
+
+def rank_of(pid: int) -> str | None:
+    try:
+        items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return next((item.split(b"=")[1].decode() for item in items if item.startswith(b"RANK=")), None)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
+def test_a_dead_rank_ends_the_job_and_one_process_goes_on(tools, tmp_path: Path) -> None:
+    run, command, launcher, metrics = tools
+    output = tmp_path / "run"
+    more = ["phases.rl.steps=40"]
+    with (tmp_path / "log").open("w") as log:
+        job = subprocess.Popen(command(launcher("ddp"), output, *more), cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log)
+        deadline = time.time() + 300
+        while not list((output / "checkpoints").glob("step-000003")) and time.time() < deadline and job.poll() is None:
+            time.sleep(0.2)
+        victim = next(pid for pid in children(job.pid) if rank_of(pid) == "1")
+        os.kill(victim, signal.SIGKILL)
+        assert job.wait(timeout=120) != 0
+    said = (tmp_path / "log").read_text()
+    assert "exitcode: -9" in said or "Signal 9" in said
+    done = len(metrics(output))
+    assert 3 <= done < 42
+    run(command([], output, "phases.rl.steps=40", f"phases.rl.prompts_per_step={3}", "--resume"))
+    assert [line["step"] for line in metrics(output)] == list(range(1, 43))

@@ -1,0 +1,1 @@
+"""Side-by-side measurements; `scripts/bench_*` call them."""

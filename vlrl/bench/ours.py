@@ -1,0 +1,55 @@
+"""One training step (forward and backward of all groups) of vlrl, on completions that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from vlrl.batch import make_batch, per_token, split_micros, totals_of
+from vlrl.objective import Objective
+from vlrl.policy import Policy
+from vlrl.registry import build
+from vlrl.stages import Advantage, Denominators, Reduce, Surrogate
+from vlrl.types import Group, LossInputs
+
+
+class Ours:
+    """TRL's conventions: unbiased std plus 1e-4, clip 0.2, mean over all tokens of the step."""
+
+    def __init__(self, policy: Policy, groups: Sequence[Group], micro_tokens: int = 4096) -> None:
+        self.policy, self.groups, self.micro_tokens = policy, list(groups), micro_tokens
+        self.objective = Objective(build(Surrogate, {"name": "ppo_clip"}), build(Reduce, {"name": "token_mean"}), {}, {})
+        for group, values in zip(self.groups, build(Advantage, {"name": "grpo", "eps": 1e-4})(self.groups)):
+            for rollout, value in zip(group, values):
+                rollout.advantages = [value] * len(rollout)
+
+    def step(self) -> float:
+        """The loss; gradients are in the policy. Nothing is kept from the step before: pictures are decoded and processed anew."""
+        policy = self.policy
+        policy.forget()
+        policy.counters.clear()
+        totals = Denominators(*totals_of(self.groups))
+        loss_sum = 0.0
+        for micro in split_micros(self.groups, self.micro_tokens, self._cost):
+            batch = make_batch(micro, policy.pad_id, policy.device)
+            logp_BT = policy.forward(batch)["logp"]
+            loss, _ = self.objective(self._inputs(batch, logp_BT), totals)
+            loss.backward()
+            loss_sum += loss.item()
+        return loss_sum
+
+    def _cost(self, group: Group) -> int:
+        return len(self.policy.encode(group.prompt)) + sum(map(len, group))
+
+    def _inputs(self, batch: Any, logp_BT: torch.Tensor) -> LossInputs:
+        old_BT = logp_BT.detach()
+        advantage_BT = per_token(batch.rollouts, lambda r: r.advantages, logp_BT, torch.zeros_like(old_BT))
+        reward_B = torch.tensor([r.reward for r in batch.rollouts], device=old_BT.device)
+        group_B = torch.tensor([i for i, group in enumerate(batch.groups) for _ in group], device=old_BT.device)
+        return LossInputs(batch, logp_BT, old_BT, old_BT, advantage_BT, reward_B, batch.loss_mask_BT.float(), group_B)
+
+    def counters(self) -> dict[str, int]:
+        """What a step did."""
+        return {name: int(self.policy.counters[name]) for name in ("decoded", "processed", "patches", "head_rows")}

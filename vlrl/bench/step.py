@@ -1,0 +1,67 @@
+"""vlrl and TRL side by side: the training half of a GRPO step on the same weights, prompts, pictures and completions, interleaved."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vlrl.bench.cases import CASES, Case, make_groups
+from vlrl.bench.meter import measure
+from vlrl.bench.ours import Ours
+from vlrl.bench.theirs import Theirs
+from vlrl.policy import Family, Policy
+from vlrl.registry import ConfigError, build, suggest
+
+SIZES = {
+    "hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "vision_hidden": 256, "vision_layers": 4, "vision_heads": 8,
+    "rows": 32768,
+}  # fmt: skip
+
+
+def compare(names: Sequence[str], repeats: int = 3, checkpointing: bool = False) -> dict[str, Any]:
+    """{case: {"vlrl", "trl", "ratio", "loss_diff", "grad_rel_diff"}}. Raises ConfigError for an unknown case."""
+    for name in names:
+        if name not in CASES:
+            raise ConfigError(f"no case named {name!r}.{suggest(name, CASES)}")
+    return {name: compare_one(CASES[name], repeats, checkpointing) for name in names}
+
+
+def compare_one(case: Case, repeats: int, checkpointing: bool) -> dict[str, Any]:
+    """Medians over `repeats` interleaved steps, after one of each that is not counted."""
+    family = build(Family, {"name": "qwen2_5_vl" if case.images else "text", "tiny": SIZES, "checkpointing": checkpointing})
+    policy = Policy(family, device="cuda" if torch.cuda.is_available() else "cpu")
+    groups = make_groups(case, 200)
+    with tempfile.TemporaryDirectory() as folder:
+        policy.save(folder)
+        prompt_ids = [policy.encode(group.prompt).ids for group in groups]
+        sides: dict[str, Any] = {"vlrl": Ours(policy, groups), "trl": Theirs(Path(folder), groups, prompt_ids, policy.eos_id, checkpointing)}
+    models = {"vlrl": policy.model, "trl": sides["trl"].model}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    losses = {}
+    for _ in range(repeats + 1):
+        for name, side in sides.items():
+            models[name].zero_grad(set_to_none=True)
+            losses[name], used = measure(side.step)
+            runs[name].append(used)
+    gradients = {name: gradient(model) for name, model in models.items()}
+    middle = {name: {key: statistics.median(r[key] for r in used[1:]) for key in used[0]} for name, used in runs.items()}
+    clock = next(key for key in middle["trl"] if key.endswith("seconds"))
+    return {
+        **{name: {**middle[name], **sides[name].counters()} for name in sides},
+        "ratio": {
+            clock: middle["trl"][clock] / middle["vlrl"][clock],
+            "peak_extra_memory": middle["vlrl"]["peak_extra_mb"] / max(middle["trl"]["peak_extra_mb"], 1e-9),
+        },
+        "loss_diff": abs(losses["vlrl"] - losses["trl"]),
+        "grad_rel_diff": float((gradients["vlrl"] - gradients["trl"]).norm() / gradients["trl"].norm()),
+    }
+
+
+def gradient(model: torch.nn.Module) -> torch.Tensor:
+    """All gradients, as one vector."""
+    return torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).flatten().float().cpu() for _, p in sorted(model.named_parameters())])
