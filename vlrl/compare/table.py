@@ -10,6 +10,7 @@ from typing import Any
 from vlrl.compare.statistics import Summary, bootstrap, improvement_interval, iqm
 
 Cells = Mapping[str, Sequence[Mapping[str, Any]]]  # preset -> its runs, by seed
+MISSING = Summary(math.nan, math.nan, math.nan)  # a number that no run has: the entropy, say, of runs that learned nothing
 COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8f5db7", "#e08e0b", "#3aa6a6", "#7a7a7a", "#a0522d", "#5566cc", "#c71585", "#556b2f", "#111111")
 
 
@@ -18,8 +19,9 @@ def summarise(cells: Cells) -> dict[str, dict[str, Any]]:
     first = next(iter(cells))
     out: dict[str, dict[str, Any]] = {}
     for preset, runs in cells.items():
-        names = [name for name, value in runs[0].items() if isinstance(value, (int, float)) and name != "seed"]
-        row: dict[str, Any] = {name: bootstrap([run[name] for run in runs]) for name in names}
+        names = [name for name, value in runs[0].items() if isinstance(value, (int, float, type(None))) and name != "seed"]
+        known = {name: [run[name] for run in runs if run[name] is not None] for name in names}
+        row: dict[str, Any] = {name: bootstrap(values) if values else MISSING for name, values in known.items()}
         row["iqm"] = bootstrap([run["final"] for run in runs], iqm)
         row["better"] = improvement_interval([run["final"] for run in runs], [run["final"] for run in cells[first]])
         row["seeds"] = len(runs)
@@ -83,18 +85,19 @@ def legend(presets: Sequence[str]) -> str:
 def chart(cells: Cells, key: str, width: int = 900, height: int = 300) -> str:
     """One line per preset, the mean over its seeds."""
     lines = {preset: mean_curve([run[key] for run in runs]) for preset, runs in cells.items()}
-    values = [v for line in lines.values() for v in line if math.isfinite(v)]
+    values = [v for line in lines.values() for v in line if v is not None]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     span, most = (high - low) or 1.0, max(max(map(len, lines.values())) - 1, 1)
     out = [f'<svg viewBox="0 0 {width} {height}" role="img">', f'<text x="0" y="12">{high:.3g}</text><text x="0" y="{height - 4}">{low:.3g}</text>']
     for i, line in enumerate(lines.values()):
         points = " ".join(
-            f"{50 + (width - 60) * x / most:.1f},{height - 10 - (height - 25) * (v - low) / span:.1f}" for x, v in enumerate(line) if math.isfinite(v)
+            f"{50 + (width - 60) * x / most:.1f},{height - 10 - (height - 25) * (v - low) / span:.1f}" for x, v in enumerate(line) if v is not None
         )
         out.append(f'<polyline fill="none" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="1.5" points="{points}"/>')
     return "".join([*out, "</svg>"])
 
 
-def mean_curve(curves: Sequence[Sequence[float]]) -> list[float]:
-    """The mean over runs at each step that all of them have."""
-    return [sum(values) / len(values) for values in zip(*curves)]
+def mean_curve(curves: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """The mean over runs at each step that all of them reached, of the runs that have a number there."""
+    known = [[v for v in values if v is not None] for values in zip(*curves)]
+    return [sum(values) / len(values) if values else None for values in known]

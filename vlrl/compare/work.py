@@ -63,7 +63,7 @@ def logged(folder: Path) -> dict[str, Any]:
         "auc": _mean(reward),
         "curve": reward,
         "entropy": _mean(tail_of(rows, "entropy")),
-        "entropy_curve": [row.get("entropy", float("nan")) for row in rows],
+        "entropy_curve": [row.get("entropy") for row in rows],
         "length": _mean(tail_of(rows, "length/mean")),
         "tokens": sum(row.get("tokens", 0.0) for row in rows),
     }
@@ -75,7 +75,7 @@ def tail_of(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
     return values[-max(1, round(LAST * len(rows))) :]
 
 
-def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict[str, float]:
+def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict[str, float | None]:
     """pass@1 and pass@k of `samples` completions per held-out row at temperature 1, and KL per token to the cold start (k3, nats)."""
     from vlrl.eval.heldout import primary_slot
     from vlrl.eval.statistics.samples import pass_at_k
@@ -135,5 +135,5 @@ def write(path: Path, value: Any) -> None:
     part.replace(path)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else float("nan")
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,80 @@
+"""Writes docs/papers.md from the presets, whose comments say where each value comes from, and docs/lab.csv: `python scripts/make_papers_doc.py [--check]`."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+HEAD = """# Papers
+
+Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it and what does not, each value with where it
+comes from, and what the lab showed (`docs/LOG.md` has the runs). A value without a source is a plug-in's default, whose docstring names it.
+"""
+
+
+def titles() -> dict[str, tuple[str, str]]:
+    """(name, title) of the catalogue's papers, by id."""
+    with (ROOT / "docs" / "catalogue.csv").open(newline="", encoding="utf-8") as file:
+        return {row["id"]: (row["name"], row["title"]) for row in csv.DictReader(file)}
+
+
+def seen() -> dict[str, str]:
+    """What the lab showed, by preset."""
+    path = ROOT / "docs" / "lab.csv"
+    with path.open(newline="", encoding="utf-8") as file:
+        return {row["preset"]: row["seen"] for row in csv.DictReader(file)}
+
+
+def values(text: str) -> list[tuple[str, str]]:
+    """(setting, source) of each commented line of a preset."""
+    found, slot = [], ""
+    for line in text.splitlines():
+        if re.match(r"\w+:\s*$", line):
+            slot = line.strip()
+        elif not line.startswith(" "):
+            slot = ""
+        setting, mark, source = line.partition(" # ")
+        if mark and setting.strip():
+            found.append((f"{slot} {setting.strip()}" if line.startswith(" ") else setting.strip(), source.strip()))
+    return found
+
+
+def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str]) -> list[str]:
+    """One preset's section."""
+    text = path.read_text(encoding="utf-8")
+    tree = yaml.safe_load(text) or {}
+    about = tree.get("about") or {}
+    name, title = known.get(path.stem, (path.stem, text.partition("\n")[0].lstrip("# ")))
+    lines = [
+        f"## {name}: `{path.stem}`",
+        "",
+        f"{title}. {about.get('paper', '')}; fidelity: {about.get('fidelity', '?')}. {about.get('notes', '')}".strip(),
+        "",
+    ]
+    if tree.get("extends"):
+        lines += [f"Extends {', '.join(f'`{base}`' for base in tree['extends'])}.", ""]
+    rows = values(text)
+    if rows:
+        lines += ["| setting | source |", "|---|---|", *(f"| `{setting}` | {source} |".replace("\\", "\\\\") for setting, source in rows), ""]
+    if path.stem in lab:
+        lines += [f"Lab: {lab[path.stem]}", ""]
+    return lines
+
+
+def render() -> str:
+    """The whole page."""
+    known, lab = titles(), seen()
+    sections = [entry(path, known, lab) for path in sorted((ROOT / "configs" / "methods").glob("*.yaml"))]
+    return "\n".join([HEAD, *(line for section in sections for line in section)]).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    target = ROOT / "docs" / "papers.md"
+    if "--check" in sys.argv:
+        sys.exit(0 if target.read_text(encoding="utf-8") == render() else "docs/papers.md is stale: run python scripts/make_papers_doc.py")
+    target.write_text(render(), encoding="utf-8")

@@ -1,0 +1,97 @@
+"""vlrl compare: the statistics by hand, the plan, and a whole tiny comparison that is not run twice."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from vlrl.compare import work
+from vlrl.compare.plan import Plan
+from vlrl.compare.statistics import bootstrap, improvement_interval, iqm, probability_of_improvement
+from vlrl.compare.table import markdown, mean_curve, page, summarise
+from vlrl.registry import ConfigError
+
+
+def test_iqm_cuts_a_quarter_from_either_end():
+    assert iqm([1, 2, 3, 100]) == 2.5 and iqm([7.0]) == 7.0
+    assert iqm([0, 1, 2, 3, 4]) == pytest.approx(2.0) and iqm([0, 0, 0, 10, 10]) == pytest.approx((0.75 * 0 + 0 + 0.75 * 10) / 2.5)
+    with pytest.raises(ValueError, match="nothing"):
+        iqm([])
+
+
+def test_iqm_agrees_with_scipy_where_scipy_cuts_whole_values():
+    from scipy.stats import trim_mean
+
+    values = np.random.default_rng(0).normal(size=40)
+    assert iqm(values) == pytest.approx(trim_mean(values, 0.25))
+
+
+def test_probability_of_improvement():
+    assert probability_of_improvement([2, 3], [1, 2]) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    assert probability_of_improvement([1, 1], [1, 1]) == 0.5 and improvement_interval([2, 2], [1, 1]) == (1.0, 1.0, 1.0)
+
+
+def test_bootstrap_covers_and_collapses():
+    assert bootstrap([3.0]) == (3.0, 3.0, 3.0)
+    summary = bootstrap([0.0, 1.0, 2.0, 3.0])
+    assert summary.value == 1.5 and 0 <= summary.low < 1.5 < summary.high <= 3 and bootstrap([0.0, 1.0, 2.0, 3.0]) == summary
+
+
+def cells():
+    run = {"final": 0.5, "auc": 0.3, "pass@1": 0.4, "pass@8": 0.9, "entropy": 1.0, "length": 5.0, "kl": 0.1, "tokens": 100.0, "cpu_seconds": 2.0}
+    curves = {"curve": [0.1, 0.5], "entropy_curve": [2.0, None]}
+    better = {**run, "final": 0.8}
+    return {"grpo": [{**run, **curves, "seed": s} for s in (0, 1)], "dapo": [{**better, **curves, "seed": s} for s in (0, 1)]}
+
+
+def test_table_and_page(tmp_path):
+    table = markdown(cells(), "a title")
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    assert lines[1].startswith("| dapo | 0.800 [0.800, 0.800] | 0.800 | 1.000") and lines[2].startswith("| grpo | 0.500")
+    assert "P(> grpo)" in lines[0] and "pass@8" in lines[0]
+    page(cells(), "a <title>", tmp_path / "x.html")
+    text = (tmp_path / "x.html").read_text()
+    assert "a &lt;title&gt;" in text and text.count("<polyline") == 4 and "<script" not in text and "http" not in text
+    assert summarise(cells())["grpo"]["better"].value == 0.5 and mean_curve([[1, 3], [3, None, 9]]) == [2, 3]
+
+
+@pytest.mark.parametrize("bad", [{"presets": ("grpo", "grpo")}, {"presets": ()}, {"seeds": 0}, {"steps": 0}])
+def test_senseless_plans_are_refused(tmp_path, bad):
+    with pytest.raises(ConfigError, match="compare"):
+        Plan(**{"presets": ("grpo",), "task": "arithmetic", "seeds": 1, "output": tmp_path, **bad})
+
+
+def plan(folder, *presets):
+    words = ("policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}", "prompts_per_step=4", "group_size=4",
+             "data.heldout.arithmetic.count=6", "decode.max_tokens=8")  # fmt: skip
+    return Plan(presets, "arithmetic", 1, folder, steps=2, cold_steps=2, samples=2, overrides=words)
+
+
+def test_presets_keep_their_own_values(tmp_path):
+    config = plan(tmp_path, "dapo").config("dapo", 3, "some/folder")
+    tree = config.tree
+    assert tree["surrogate"]["high"] == 0.28 and tree["seed"] == 3 and tree["policy"]["model"] == "some/folder" and "phases" not in tree
+    assert tree["optimizer"]["lr"] == 1e-3, "the lab's own second phase is the base"
+    assert plan(tmp_path, "prorl").config("prorl", 0, "").tree["decode"]["temperature"] == 1.2
+
+
+def test_unknown_presets_and_tasks_are_config_errors(tmp_path):
+    with pytest.raises(ConfigError, match="nonsense"):
+        plan(tmp_path, "nonsense").config("nonsense", 0, "")
+    with pytest.raises(ConfigError, match="lab_chess"):
+        Plan(("grpo",), "chess", 1, tmp_path).cold_config(0)
+
+
+def test_a_comparison_runs_once(tmp_path):
+    small = plan(tmp_path, "grpo", "nsr")
+    first = [work.cell(small, preset, 0) for preset in small.presets]
+    cold = json.loads((small.cold(0) / "cold.json").read_text())["weights"]
+    for result in first:
+        assert {"final", "auc", "pass@1", "pass@2", "entropy", "length", "kl", "tokens", "cpu_seconds", "curve"} <= set(result)
+        assert len(result["curve"]) == 2 and result["kl"] >= 0
+    assert small.config("grpo", 0, cold).tree["policy"]["model"] == cold
+    stamp = (small.cell("grpo", 0) / "metrics.jsonl").stat().st_mtime_ns
+    assert work.cell(small, "grpo", 0) == first[0] and (small.cell("grpo", 0) / "metrics.jsonl").stat().st_mtime_ns == stamp
+    assert markdown({"grpo": [first[0]], "nsr": [first[1]]}, "t").count("\n| ") == 3
