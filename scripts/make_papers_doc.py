@@ -1,4 +1,4 @@
-"""Writes docs/papers.md from the presets, whose comments say where each value comes from, and docs/lab.csv: `python scripts/make_papers_doc.py [--check]`."""
+"""Writes docs/papers.md from the presets, whose comments source each value, and docs/lab.csv: `python scripts/make_papers_doc.py [--check]`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import yaml
 ROOT = Path(__file__).parents[1]
 HEAD = """# Papers
 
-Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it and what does not, each value with where it
-comes from, and what the lab showed (`docs/LOG.md` has the runs). A value without a source is a plug-in's default, whose docstring names it.
+Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it and what does not, each value with
+where it comes from, and what the lab showed (`docs/LOG.md` has the runs). A value without a source is a plug-in's default, whose docstring names it.
 """
 
 
@@ -25,8 +25,7 @@ def titles() -> dict[str, tuple[str, str]]:
 
 def seen() -> dict[str, str]:
     """What the lab showed, by preset."""
-    path = ROOT / "docs" / "lab.csv"
-    with path.open(newline="", encoding="utf-8") as file:
+    with (ROOT / "docs" / "lab.csv").open(newline="", encoding="utf-8") as file:
         return {row["preset"]: row["seen"] for row in csv.DictReader(file)}
 
 
@@ -49,7 +48,7 @@ def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str]) ->
     text = path.read_text(encoding="utf-8")
     tree = yaml.safe_load(text) or {}
     about = tree.get("about") or {}
-    name, title = known.get(path.stem, (path.stem, text.partition("\n")[0].lstrip("# ")))
+    name, title = known.get(path.stem, (path.stem, text.partition("\n")[0].lstrip("# ").rstrip(".")))
     lines = [
         f"## {name}: `{path.stem}`",
         "",

@@ -15,7 +15,8 @@ def catalogue():
 
 def test_every_paper_has_a_row_and_a_status():
     rows = catalogue()
-    lines = {line.split(" | ")[0].removeprefix("| "): line for line in (ROOT / "docs" / "methods.md").read_text(encoding="utf-8").splitlines()}
+    papers = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8").partition("## Plug-ins")[0]
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in papers.splitlines()}
     assert len(rows) == 376 == len({row["id"] for row in rows})
     for row in rows:
         assert any(word in lines[row["id"]] for word in ("works (", "not built: ", "not yet")), row["id"]
