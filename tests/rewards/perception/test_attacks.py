@@ -57,9 +57,9 @@ def test_nothing_passes(kind):
     kinds()  # imports everything, once
     passed = []
     for attack in attacks(kind):
-        started = time.perf_counter()
+        started = time.process_time()
         verdict = verify(attack.gold, attack.response, kind=kind, choices=attack.choices, **attack.options)
-        assert time.perf_counter() - started < 2.0, attack.name
+        assert time.process_time() - started < 2.0, attack.name
         if verdict.correct or verdict.score > attack.at_most:
             passed.append((attack.name, verdict))
     assert not passed

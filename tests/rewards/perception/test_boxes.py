@@ -166,9 +166,9 @@ def test_reads_numpy_gold():
     ],
 )
 def test_bombs_are_read_in_time(bomb):
-    started = time.perf_counter()
+    started = time.process_time()
     parse_boxes(bomb), parse_points(bomb)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 @settings(max_examples=300, deadline=None)
