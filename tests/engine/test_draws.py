@@ -113,6 +113,9 @@ def test_stops(engine, tools):
         and stopped.ids == free.ids[: len(stopped.ids)]
         and stop not in engine.lm.decode(stopped.ids[:-1])
     )
+    given = engine.lm.tokenizer.encode("so " + stop, add_special_tokens=False)
+    (after,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=len(given) + 3, prefix_ids=given, stop=(stop,))])
+    assert after.finish == "length" and len(after.ids) == len(given) + 3, "a stop string in the given prefix is not a stop"
     (by_id,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=20, stop_ids=(free.ids[2],))])
     assert by_id.ids == free.ids[: free.ids.index(free.ids[2]) + 1] and by_id.finish == "stop"
     (held,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=9, stop_ids=(free.ids[2],), min_tokens=9)])

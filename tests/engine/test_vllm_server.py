@@ -98,6 +98,7 @@ def test_versions_by_token():
 
 
 @pytest.mark.vllm
+@pytest.mark.timeout(1800)  # two starts of a server: minutes each on a busy machine
 def test_the_real_server(tools, tmp_path):
     pytest.importorskip("vllm")
     torch.set_num_threads(1)

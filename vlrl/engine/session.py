@@ -8,50 +8,15 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vlrl.engine.guided import processor_for
+from vlrl.engine.row import Row, completion_of, finish_of, make_row
 from vlrl.engine.sampler import Sampler
 from vlrl.engine.store import Slot, Store, shared_attention
-from vlrl.engine.streams import uniforms
 from vlrl.types import Completion, Request, Sampling
-
-
-@dataclass(eq=False)
-class Row:
-    """One completion on its way."""
-
-    request: Request
-    index: int
-    encoded: Any
-    ends: frozenset[int]
-    ids: list[int]
-    logp: list[float]
-    u: np.ndarray
-    processors: tuple
-    versions: list[int] = field(default_factory=list)
-    top: list[dict[int, float]] = field(default_factory=list)
-    began: float = 0.0
-    slot: Slot | None = None
-
-    @property
-    def sampling(self) -> Sampling:
-        return self.request.sampling
-
-    @property
-    def source(self) -> tuple[str, tuple[int, ...]]:
-        """What must be prefilled before the next token can be drawn: rows with equal sources share it."""
-        return self.request.prompt.key, tuple(self.ids)
-
-    @property
-    def need(self) -> int:
-        """Keys that the finished row may hold at most."""
-        return len(self.encoded) + self.sampling.max_tokens
 
 
 class Session:
@@ -67,24 +32,8 @@ class Session:
         self.prefix_logp: dict[tuple, list[float]] = {}
         self.sampler: Sampler | None = None
         self.version = lm.version
-        waiting = [self._row(request, index) for request in requests for index in range(request.n)]
+        waiting = [make_row(lm, request, index) for request in requests for index in range(request.n)]
         self.waiting = deque(sorted(waiting, key=lambda row: -len(row.encoded)))
-
-    def _row(self, request: Request, index: int) -> Row:
-        sampling, prefix = request.sampling, list(request.prefix_ids)
-        count = max(0, sampling.max_tokens - len(prefix))
-        return Row(
-            request=request,
-            index=index,
-            encoded=self.lm.encode(request.prompt),
-            ends=frozenset(self.lm.eos_ids) | frozenset(sampling.stop_ids),
-            ids=prefix,
-            logp=[0.0] * len(prefix),
-            u=uniforms(request.seed, index, count, start=len(prefix)),
-            processors=(*sampling.processors, *([processor_for(sampling.guided, self.lm)] if sampling.guided else [])),
-            versions=[self.version] * len(prefix),
-            top=[{} for _ in prefix],
-        )
 
     def run(self) -> Iterator[Completion]:
         """Completions as they finish."""
@@ -192,7 +141,7 @@ class Session:
             for row, top in zip(drawing, draw.top or ()):
                 row.top.append(top)
         for r, row in enumerate(rows):
-            if r not in done and (finish := self._finish(row)):
+            if r not in done and (finish := finish_of(self.lm, row)):
                 done[r] = finish
         if fresh:
             stay = [row for r, row in enumerate(rows) if r not in done]
@@ -205,32 +154,8 @@ class Session:
             self.sampler = None
         self.counters["tokens"] += len(drawing)
         for r, finish in done.items():
-            yield self._completion(rows[r], finish)
-
-    def _finish(self, row: Row) -> str:
-        if row.ids[-1] in row.ends:
-            return "stop"
-        stops = row.sampling.stop
-        if stops:
-            tail = self.lm.decode(row.ids[-max(len(stop.encode()) for stop in stops) - 4 :])
-            if any(stop in tail for stop in stops):
-                return "stop"
-        return "length" if len(row.ids) >= row.sampling.max_tokens else ""
-
-    def _completion(self, row: Row, finish: str) -> Completion:
-        self.counters["completions"] += 1
-        one = len(set(row.versions)) <= 1
-        return Completion(
-            request=row.request,
-            index=row.index,
-            ids=row.ids,
-            logp=row.logp,
-            text=self.lm.decode(row.ids),
-            finish=finish,  # type: ignore[arg-type]
-            version=row.versions[-1] if one else row.versions,  # type: ignore[arg-type]
-            top_logprobs=row.top if row.sampling.top_logprobs else None,
-            seconds=time.perf_counter() - row.began,
-        )
+            self.counters["completions"] += 1
+            yield completion_of(self.lm, rows[r], finish)
 
 
 def prefill(lm: Any, sources: Sequence[tuple[Any, Sequence[int]]], seen: dict[str, Any], counters: Counter) -> tuple[Tensor, Any]:

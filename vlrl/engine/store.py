@@ -122,31 +122,11 @@ class Store:
         if longest > width:
             self.row_kv_NRJCD = tuple(_widen(x, max(longest, 2 * width)) for x in self.row_kv_NRJCD)  # type: ignore[assignment]
         if not self._plan:
-            self._plan = self._lay_out(device)
+            self._plan = _lay_out(self.prompt_R, self.length_P, device)
         length_R = torch.tensor(self.length_R, device=device)
         own_RC = torch.arange(longest, device=device) > length_R[:, None]
         self._plan.update(longest=longest, length_R=length_R, own_R11C=own_RC[:, None, None] if min(self.length_R) + 1 < longest else None)
         self.length_R = [n + 1 for n in self.length_R]
-
-    def _lay_out(self, device: torch.device) -> dict[str, Any]:
-        """Rows by prompt: row r is query `slot_R[r]` of a (P x most completions of a prompt) table; `slot_R` is None if that is the identity."""
-        counts = [0] * len(self.length_P)
-        place = []
-        for p in self.prompt_R:
-            place.append(counts[p])
-            counts[p] += 1
-        most = max(counts)
-        slots = [p * most + g for p, g in zip(self.prompt_R, place)]
-        exact = slots == list(range(len(counts) * most))
-        width = max(self.length_P)
-        pad_PL = torch.arange(width, device=device) >= torch.tensor(self.length_P, device=device)[:, None]
-        return {
-            "slot_R": None if exact else torch.tensor(slots, device=device),
-            "most": most,
-            "pad_P11L": pad_PL[:, None, None] if min(self.length_P) < width else None,
-            "width": width,
-            "arange_R": torch.arange(len(slots), device=device),
-        }
 
     def update(self, key_RJ1D: Tensor, value_RJ1D: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Store one token per row and return the rows' keys and values, (R, J, longest, D)."""
@@ -183,6 +163,27 @@ class Store:
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Keys that the longest row can see."""
         return max(self.length_P[p] + n for p, n in zip(self.prompt_R, self.length_R)) if self.prompt_R else 0
+
+
+def _lay_out(prompt_R: Sequence[int], length_P: Sequence[int], device: torch.device) -> dict[str, Any]:
+    """Rows by prompt: row r is query `slot_R[r]` of a (P x most completions of a prompt) table; `slot_R` is None if that is the identity."""
+    counts = [0] * len(length_P)
+    place = []
+    for p in prompt_R:
+        place.append(counts[p])
+        counts[p] += 1
+    most = max(counts)
+    slots = [p * most + g for p, g in zip(prompt_R, place)]
+    exact = slots == list(range(len(counts) * most))
+    width = max(length_P)
+    pad_PL = torch.arange(width, device=device) >= torch.tensor(length_P, device=device)[:, None]
+    return {
+        "slot_R": None if exact else torch.tensor(slots, device=device),
+        "most": most,
+        "pad_P11L": pad_PL[:, None, None] if min(length_P) < width else None,
+        "width": width,
+        "arange_R": torch.arange(len(slots), device=device),
+    }
 
 
 def _widen(x: Tensor, width: int) -> Tensor:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +11,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from vlrl.engine._vllm_holder import Holder
 from vlrl.engine.hf import LM
-from vlrl.engine.sync import merged, named_weights
 from vlrl.engine.versions import check_installed
-from vlrl.engine.vllm_prompts import FORBIDDEN, common_parameters, extra_args, finished_prefix, versions_of, vllm_prompt
+from vlrl.engine.vllm_prompts import common_parameters, extra_args, finished_prefix, versions_of, vllm_prompt
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Engine
 from vlrl.types import Completion, Prompt, Request, Sampling
@@ -24,14 +22,15 @@ from vlrl.types import Completion, Prompt, Request, Sampling
 
 @register("vllm")
 @dataclass(frozen=True)
-class VLLM(Engine):
+class VLLM(Holder, Engine):
     """Samples with vLLM inside the training process; one batched weight load per sync.
 
     Kwon et al. 2023, arXiv:2309.06180 (paged attention). `dtype` "" is the policy's. `memory` is the share of the GPU's memory (on CPU
     `cpu_kv_gb` GiB of keys and values); `sleep` frees it while the trainer works (CUDA only). `lora` hands an adapter over as an adapter (language
     model only); without it adapters are merged into the weights that are sent. `options` go to `vllm.LLM` as they are. Log-probs are vLLM's
-    "processed" ones: of the distribution sampled from. Edge: a greedy token's is at temperature 1; those of a given prefix too. Sample i of a
-    request draws from vLLM's stream seed + i: other numbers than engine 'hf', equally independent of the batch. All of `n` come together.
+    "processed" ones: of the distribution sampled from. With several training processes each has an engine of its own. Edge: a greedy token's
+    log-prob is at temperature 1, those of a given prefix too. Sample i of a request draws from vLLM's stream seed + i: other numbers than engine
+    'hf', equally independent of the batch. All `n` of a request come together.
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
@@ -65,49 +64,9 @@ class VLLM(Engine):
     def lm(self) -> LM:
         return self.state["lm"]
 
-    @property
-    def core(self) -> Any:
-        """vLLM's LLMEngine."""
-        return self.state["llm"].llm_engine
-
     def setup(self, run: Any) -> None:
+        self.state["ranks"] = run.accelerator.num_processes if run.accelerator is not None else 1
         self.attach(run.policy)
-
-    def attach(self, policy: Any) -> VLLM:
-        """Start vLLM with this policy's architecture and weights."""
-        check_installed()
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(self.cpu_kv_gb))
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer needs the same cores
-        from vllm import LLM
-
-        self.state.update(lm=LM(policy), policy=policy, owns_group=not torch.distributed.is_initialized())
-        folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
-        self.state["folder"] = folder
-        with merged(policy.model):
-            policy.save(folder.name)
-        self.state["llm"] = LLM(folder.name, **self._arguments(policy))
-        self._label(policy)
-        self._sleep()
-        return self
-
-    def _label(self, policy: Any) -> None:
-        self.state["version"] = policy.version
-        self.core.set_weight_version(str(policy.version))
-
-    def _arguments(self, policy: Any) -> dict[str, Any]:
-        from vlrl.engine._vllm_logits import Forbid, PerRequest
-
-        device = {"gpu_memory_utilization": self.memory} if torch.cuda.is_available() else {}
-        length = {"max_model_len": self.max_model_len} if self.max_model_len else {}
-        adapter = {"enable_lora": True, "max_lora_rank": _rank(policy)} if self.lora else {}
-        return {
-            "dtype": self.dtype or policy.family.dtype, "enforce_eager": self.eager, "tensor_parallel_size": self.tensor_parallel,
-            "logprobs_mode": "processed_logprobs", "logits_processors": [Forbid, PerRequest], "enable_prefix_caching": True,
-            "additional_config": {FORBIDDEN: list(policy.forbidden_ids)}, "enable_sleep_mode": self.sleep, "generation_config": "vllm",
-            "worker_extension_cls": "vlrl.engine._vllm_worker.Loader",
-            **device, **length, **adapter, **self.options,
-        }  # fmt: skip
 
     # --- sampling -------------------------------------------------------------------------------------------------------------------
 
@@ -185,61 +144,12 @@ class VLLM(Engine):
             pass
         return prompt_logp(self.state["done"].pop(name), list(ids))
 
-    # --- weights --------------------------------------------------------------------------------------------------------------------
-
-    def sync(self, policy: Any) -> None:
-        """One batched load of all weights (or the adapter), and every cache that depended on the old ones is emptied.
-
-        Completions that another thread is generating go on under the new weights, their keys and values recomputed.
-        """
-        self._wake()
-        with self.state["lock"]:
-            if self.lora:
-                self._sync_adapter(policy)
-            else:
-                with policy.whole(), merged(policy.model):
-                    self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
-            self.core.reset_prefix_cache(reset_running_requests=True)
-            self.core.reset_mm_cache()
-            self.core.reset_encoder_cache()
-            self._label(policy)
-        self.counters["syncs"] += 1
-        self._sleep()
-
-    def _sync_adapter(self, policy: Any) -> None:
-        from vllm.lora.request import LoRARequest
-
-        folder = f"{self.state['folder'].name}/adapter-{policy.version}"
-        policy.model.save_pretrained(folder)
-        self.state["lora"] = LoRARequest(f"policy-{policy.version}", policy.version + 1, folder)
-
-    def _sleep(self) -> None:
-        if self.sleep and not self.state["asleep"]:
-            self.state["llm"].sleep(level=1)
-            self.state["asleep"] = True
-
-    def _wake(self) -> None:
-        if self.state["asleep"]:
-            self.state["llm"].wake_up()
-            self.state["asleep"] = False
-
     def metrics(self) -> dict[str, float]:
         """Counts since they were last read."""
         new = Counter(self.counters)
         new.subtract(self.state["read"])
         self.state["read"] = Counter(self.counters)
         return {f"engine/{name}": float(value) for name, value in sorted(new.items())}
-
-    def close(self) -> None:
-        llm = self.state.pop("llm", None)
-        if llm is not None:
-            from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
-
-            llm.llm_engine.engine_core.shutdown()
-            self.state.pop("folder").cleanup()
-            if self.state.pop("owns_group"):
-                destroy_model_parallel()
-                destroy_distributed_environment()
 
 
 def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:
@@ -252,10 +162,3 @@ def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:
 def _best(table: Mapping[int, Any], wanted: int) -> dict[int, float]:
     ranked = sorted(((entry.logprob, token) for token, entry in table.items() if entry.logprob > float("-inf")), reverse=True)
     return {token: value for value, token in ranked[:wanted]}
-
-
-def _rank(policy: Any) -> int:
-    configs = getattr(policy.model, "peft_config", None)
-    if not configs:
-        raise ConfigError("engine.lora: the policy has no adapter; set `tune: {name: lora}`, or engine.lora to false")
-    return max(config.r for config in configs.values())

@@ -1,0 +1,118 @@
+"""The part of engine `vllm_server` that runs the servers: launching, weights, replacement, the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from vlrl.engine.hf import LM
+from vlrl.engine.vllm_prompts import FORBIDDEN
+from vlrl.services.http import JsonClient
+from vlrl.services.process import Server
+
+
+class Fleet:
+    """Mixed into the engine, whose fields and `state` it uses."""
+
+    replicas: int
+    parallel: int
+    memory: float
+    cpu_kv_gb: int
+    dtype: str
+    max_model_len: int | None
+    tensor_parallel: int
+    eager: bool
+    host: str
+    restarts: int
+    start_timeout: float
+    folder: str
+    arguments: tuple[str, ...]
+    env: Mapping[str, str]
+    counters: Counter
+    state: dict[str, Any]
+
+    def attach(self, policy: Any) -> Any:
+        """Save the policy, launch the replicas with it and wait until all are ready."""
+        root = Path(self.folder or tempfile.mkdtemp(prefix="vlrl-server-"))
+        root.mkdir(parents=True, exist_ok=True)
+        self.state.update(policy=policy, lm=LM(policy), root=root, version=policy.version, pictures={})
+        self._save(policy, everything=True)
+        servers = [
+            Server(
+                self.command, root / f"server-{i}.log", self.host, restarts=self.restarts, start_timeout=self.start_timeout, env=self._environment(),
+                after_start=self._replaced,
+            )
+            for i in range(self.replicas)
+        ]  # fmt: skip
+        self.state["spots"] = [(server.wait(), JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers]
+        for _, client in self.state["spots"]:
+            client.post("/update_weight_version", {"new_version": str(self.state["version"])})
+        self.state["pool"] = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
+        return self
+
+    def _environment(self) -> dict[str, str]:
+        own = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": str(self.cpu_kv_gb), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        return {**own, "VLLM_DO_NOT_TRACK": "1", **self.env}
+
+    def command(self, port: int) -> list[str]:
+        """The command line of a replica, from the present weights."""
+        policy = self.state["policy"]
+        options = {
+            "--host": self.host, "--port": port, "--served-model-name": "policy", "--dtype": self.dtype or policy.family.dtype,
+            "--tensor-parallel-size": self.tensor_parallel, "--logprobs-mode": "processed_logprobs", "--generation-config": "vllm",
+            "--additional-config": json.dumps({FORBIDDEN: list(policy.forbidden_ids)}), "--middleware": "vlrl.engine._vllm_guard.Guard",
+            "--worker-extension-cls": "vlrl.engine._vllm_worker.Loader", "--gpu-memory-utilization": self.memory,
+        }  # fmt: skip
+        if self.max_model_len:
+            options["--max-model-len"] = self.max_model_len
+        processors = ["--logits-processors", "vlrl.engine._vllm_logits:Forbid", "vlrl.engine._vllm_logits:PerRequest"]
+        flags = [*processors, *(["--enforce-eager"] if self.eager else []), "--disable-uvicorn-access-log", "--enable-scale-out"]
+        pairs = [str(part) for pair in options.items() for part in pair]
+        module = "vllm.entrypoints.openai.api_server"  # what `vllm serve` runs; the CPU build's own command does not find its metadata
+        return [sys.executable, "-m", module, "--model", str(self.state["base"]), *pairs, *flags, *self.arguments]
+
+    def sync(self, policy: Any) -> None:
+        """Save a new version, let every replica load it in place, forget the old one."""
+        old = self.state["weights"]
+        self.state["version"] = policy.version
+        self._save(policy)
+        for server, client in self.state["spots"]:
+            self._load(server.url, client)
+        if old != self.state["base"]:
+            shutil.rmtree(old)
+        self.counters["syncs"] += 1
+
+    def _save(self, policy: Any, everything: bool = False) -> None:
+        folder = self.state["root"] / f"version-{policy.version}"
+        policy.save(folder)
+        self.state["weights"] = folder
+        if everything:
+            self.state["base"] = folder
+
+    def _load(self, url: str, client: JsonClient) -> None:
+        client.url = url
+        client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": {"folder": str(self.state["weights"])}})
+        client.post("/reset_prefix_cache?reset_running_requests=true")
+        client.post("/reset_mm_cache")
+        client.post("/reset_encoder_cache")
+        client.post("/update_weight_version", {"new_version": str(self.state["version"])})
+
+    def _replaced(self, server: Server) -> None:
+        """A new process started from the first weights: give it the present ones."""
+        self._load(server.url, JsonClient(server.url, server.token))
+
+    def close(self) -> None:
+        for server, client in self.state.pop("spots", ()):
+            server.close()
+            client.close()
+        if "pool" in self.state:
+            self.state.pop("pool").shutdown(cancel_futures=True)
+        if "root" in self.state and not self.folder:
+            shutil.rmtree(self.state.pop("root"), ignore_errors=True)

@@ -1,0 +1,139 @@
+"""The part of engine `vllm` that holds vLLM: starting it, giving it weights, letting it sleep, ending it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from vlrl.engine.hf import LM
+from vlrl.engine.sync import named_weights
+from vlrl.engine.versions import check_installed
+from vlrl.engine.vllm_prompts import FORBIDDEN
+from vlrl.registry import ConfigError
+
+
+class Holder:
+    """Mixed into the engine, whose fields and `state` it uses."""
+
+    memory: float
+    cpu_kv_gb: int
+    dtype: str
+    max_model_len: int | None
+    tensor_parallel: int
+    eager: bool
+    sleep: bool
+    lora: bool
+    options: Mapping[str, Any]
+    counters: Counter
+    state: dict[str, Any]
+
+    @property
+    def core(self) -> Any:
+        """vLLM's LLMEngine."""
+        return self.state["llm"].llm_engine
+
+    def attach(self, policy: Any) -> Any:
+        """Start vLLM with this policy's architecture and weights."""
+        check_installed()
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(self.cpu_kv_gb))
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer needs the same cores
+        from vllm import LLM
+
+        self.state.update(lm=LM(policy), policy=policy, owns_group=not torch.distributed.is_initialized())
+        folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
+        self.state["folder"] = folder
+        self._save(policy, folder.name)
+        self.state["llm"] = LLM(folder.name, **self._arguments(policy))
+        if self.lora:
+            self._sync_adapter(policy)
+        self._label(policy)
+        self._sleep()
+        return self
+
+    def _save(self, policy: Any, folder: str) -> None:
+        """The model that vLLM starts from: merged, or the base alone where the adapter is handed over as such."""
+        if not self.lora:
+            policy.save(folder)
+            return
+        copy.deepcopy(policy.model).unload().save_pretrained(folder)
+        policy.processor.save_pretrained(folder)
+
+    def _label(self, policy: Any) -> None:
+        self.state["version"] = policy.version
+        self.core.set_weight_version(str(policy.version))
+
+    def _arguments(self, policy: Any) -> dict[str, Any]:
+        from vlrl.engine._vllm_logits import Forbid, PerRequest
+
+        device = {"gpu_memory_utilization": self.memory} if torch.cuda.is_available() else {}
+        length = {"max_model_len": self.max_model_len} if self.max_model_len else {}
+        adapter = {"enable_lora": True, "max_lora_rank": _rank(policy)} if self.lora else {}
+        ranks = {"distributed_executor_backend": "external_launcher"} if self.state.get("ranks", 1) > 1 else {}
+        return {
+            "dtype": self.dtype or policy.family.dtype, "enforce_eager": self.eager, "tensor_parallel_size": self.tensor_parallel,
+            "logprobs_mode": "processed_logprobs", "logits_processors": [Forbid, PerRequest], "enable_prefix_caching": True,
+            "additional_config": {FORBIDDEN: list(policy.forbidden_ids)}, "enable_sleep_mode": self.sleep, "generation_config": "vllm",
+            "worker_extension_cls": "vlrl.engine._vllm_worker.Loader",
+            **device, **length, **adapter, **ranks, **self.options,
+        }  # fmt: skip
+
+    def sync(self, policy: Any) -> None:
+        """One batched load of all weights (or the adapter), and every cache that depended on the old ones is emptied.
+
+        Completions that another thread is generating go on under the new weights, their keys and values recomputed.
+        """
+        self._wake()
+        with self.state["lock"]:
+            if self.lora:
+                self._sync_adapter(policy)
+            else:
+                with policy.whole():
+                    self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
+            self.core.reset_prefix_cache(reset_running_requests=True)
+            self.core.reset_mm_cache()
+            self.core.reset_encoder_cache()
+            self._label(policy)
+        self.counters["syncs"] += 1
+        self._sleep()
+
+    def _sync_adapter(self, policy: Any) -> None:
+        from vllm.lora.request import LoRARequest
+
+        folder = f"{self.state['folder'].name}/adapter-{policy.version}"
+        policy.model.save_pretrained(folder)
+        self.state["lora"] = LoRARequest(f"policy-{policy.version}", policy.version + 1, folder)
+
+    def _sleep(self) -> None:
+        if self.sleep and not self.state["asleep"]:
+            self.state["llm"].sleep(level=1)
+            self.state["asleep"] = True
+
+    def _wake(self) -> None:
+        if self.state["asleep"]:
+            self.state["llm"].wake_up()
+            self.state["asleep"] = False
+
+    def close(self) -> None:
+        llm = self.state.pop("llm", None)
+        if llm is not None:
+            from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
+
+            llm.llm_engine.engine_core.shutdown()
+            self.state.pop("folder").cleanup()
+            if self.state.pop("owns_group"):
+                destroy_model_parallel()
+                destroy_distributed_environment()
+
+
+def _rank(policy: Any) -> int:
+    configs = getattr(policy.model, "peft_config", None)
+    if not configs:
+        raise ConfigError("engine.lora: the policy has no adapter; set `tune: {name: lora}`, or engine.lora to false")
+    return max(config.r for config in configs.values())
