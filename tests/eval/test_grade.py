@@ -42,6 +42,17 @@ def test_missing_rows_are_wrong_and_shown(fixture_rows):
         grade(rows, {"zzz": [Sampled("x")]})
 
 
+def test_a_row_with_a_broken_gold_is_wrong_and_shown(fixture_rows):
+    from vlrl.eval.rows import Rows
+
+    whole = fixture_rows("vsi_bench")
+    rows = Rows(whole.suite, [{**row, "ground_truth": "n/a"} if row["id"] == 0 else row for row in whole.fields], "folder", whole.folder)
+    graded = grade(rows, {name: [Sampled("4")] for name in rows.ids})
+    assert graded.audit["unscored"] == 1 and "not scored" in graded.marks[0][0].rule and graded.scores[0] == 0
+    summary = summarise(graded)
+    assert summary["gold_self_test"]["unreachable"] == ["0"] and any("could not be scored" in text for text in summary["warnings"])
+
+
 def test_audit_rates(fixture_rows):
     rows = fixture_rows("vsi_bench")
     texts = ["I'm sorry, I can't help with that", "B", "4 chairs", ""] + ["A"] * 6

@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vlrl.eval.grade import Graded, mean_figures
+from vlrl.eval.grade import Graded, marked, mean_figures
 from vlrl.eval.rows import Rows
 from vlrl.eval.scorer import Fields, Mark
 from vlrl.eval.suite import Profile
@@ -16,7 +16,7 @@ NUMBERS = ("0", "1", "2", "3", "4", "5", "10", "100")
 
 
 def _overall(rows: Rows, profile: Profile, respond: Callable[[Fields, int], str]) -> float:
-    marks = [[profile.scorer(row, respond(row, number))] for number, row in enumerate(rows.fields)]
+    marks = [[marked(profile.scorer, row, respond(row, number))] for number, row in enumerate(rows.fields)]
     return mean_figures(profile.aggregate, rows.fields, marks)["overall"]
 
 
@@ -46,7 +46,7 @@ def random_floor(rows: Rows, profile: Profile) -> float:
     marks = []
     for row in rows.fields:
         options = string.ascii_uppercase[: len(rows.suite.options(row))]
-        scores = [profile.scorer(row, letter).score for letter in options]
+        scores = [marked(profile.scorer, row, letter).score for letter in options]
         marks.append([Mark(sum(scores) / len(scores) if scores else 0.0, "")])
     return mean_figures(profile.aggregate, rows.fields, marks)["overall"]
 
@@ -56,7 +56,7 @@ def gold_self_test(rows: Rows, profile: Profile) -> dict[str, Any]:
     unreachable, partly = [], []
     for name, row in zip(rows.ids, rows.fields, strict=True):
         answers = profile.scorer.gold(row)
-        scores = [profile.scorer(row, answer).score for answer in answers]
+        scores = [marked(profile.scorer, row, answer).score for answer in answers]
         if not scores or max(scores) < 1:
             unreachable.append(name)
         elif min(scores) < 1:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vlrl.eval.rows import Rows
-from vlrl.eval.scorer import Aggregate, Fields, Mark
+from vlrl.eval.scorer import Aggregate, Fields, Mark, Scorer
 from vlrl.eval.statistics import Interval, bootstrap, mean_interval
 from vlrl.eval.statistics.intervals import macro_statistic
 from vlrl.registry import ConfigError
@@ -78,13 +78,27 @@ def grade(rows: Rows, responses: Mapping[str, Sequence[Sampled]], profile: str =
         )
     wanted = max((len(samples) for samples in responses.values()), default=1)
     samples = [_padded(responses.get(name, ()), wanted) for name in ids]
-    marks = [
-        [Mark(0.0, None, "no response") if sample.error else chosen.scorer(seen(row, sample), visible(sample.text, protocol)) for sample in drawn]
+    marks = [  # a failed sample is wrong whatever the scorer would make of silence
+        [
+            Mark(0.0, None, "no response") if sample.error else marked(chosen.scorer, seen(row, sample), visible(sample.text, protocol))
+            for sample in drawn
+        ]
         for row, drawn in zip(rows.fields, samples, strict=True)
     ]
     figures = mean_figures(chosen.aggregate, rows.fields, marks)
     audit = {**_audit(samples, marks), "unknown": len(unknown), "expected": len(ids), "scored": len(marks)}
     return Graded(rows, profile, samples, marks, figures, interval(chosen.aggregate, rows, marks, level), audit)
+
+
+UNSCORED = "not scored: "
+
+
+def marked(scorer: Scorer, row: Fields, text: str) -> Mark:
+    """The scorer's mark; a row that it refuses (a broken gold answer) counts as wrong, and its mark says why."""
+    try:
+        return scorer(row, text)
+    except ValueError as error:
+        return Mark(0.0, None, f"{UNSCORED}{error}"[:300])
 
 
 def seen(row: Fields, sample: Sampled) -> Fields:
@@ -146,4 +160,5 @@ def _audit(samples: Sequence[Sequence[Sampled]], marks: Sequence[Sequence[Mark]]
         "refused": sum(bool(REFUSAL.search(sample.text)) for sample, _ in flat) / total,
         "failed": sum(bool(sample.error) for sample, _ in flat) / total,
         "failures": reasons,
+        "unscored": sum(mark.rule.startswith(UNSCORED) for _, mark in flat),
     }

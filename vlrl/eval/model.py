@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +113,8 @@ def open_model(model: str, engine: Mapping[str, Any], seed: int = 0, dtype: str 
         from vlrl.policy import Family, Policy
 
         spec = policy_spec(model) | ({"dtype": dtype} if dtype else {})
-        policy = Policy(build(Family, spec, "policy"), device=device or ("cuda" if torch.cuda.is_available() else "cpu"), seed=seed)
+        own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+        policy = Policy(build(Family, spec, "policy"), device=device or own, seed=seed)
         description["policy"] = spec
     served = Served(policy, built, seed, description=description)
     built.check(served)

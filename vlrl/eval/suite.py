@@ -90,8 +90,8 @@ class Suite:
         return [name for name in PROFILES if name in self.built] or list(self.built)
 
     def profile(self, name: str) -> Profile:
-        """By name: "official", "lmms_eval@75571cfe" (the snapshot must be ours), "official:extraction" (a scorer's stage). Raises ConfigError."""
-        plain, _, stage = name.partition(":")
+        """By name: "official", "lmms_eval@75571cfe" (the snapshot must be ours), "official:extraction" or "official/extraction" (a scorer's stage). Raises ConfigError."""
+        plain, _, stage = name.replace("/", ":").partition(":")
         plain, _, snapshot = plain.partition("@")
         if plain not in self.built:
             raise ConfigError(f"suite {self.name!r} has no profile {plain!r}.{suggest(plain, self.built)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,8 @@ def summarise(graded: Graded, training: Graded | None = None) -> dict[str, Any]:
         warnings.append(f"{len(test['unreachable'])} gold answers cannot be reached")
     if graded.audit["expected"] != graded.audit["scored"] or graded.audit["failed"]:
         warnings.append(f"{graded.audit['failed']:.1%} of the responses failed and count as wrong")
+    if graded.audit["unscored"]:
+        warnings.append(f"{graded.audit['unscored']} responses could not be scored and count as wrong; `items` say why")
     if graded.rows.origin == "fixture":
         warnings.append("rows of ours in the shape of the benchmark, not the benchmark")
     return {
@@ -178,6 +181,6 @@ def items(graded: Graded) -> list[dict[str, Any]]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write in one step, so that a reader never sees half a file."""
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     part.replace(path)
