@@ -16,6 +16,7 @@ STACKS = {
     "models": lambda name: ["base/rl", "tasks/lab_arithmetic", name],
     "tasks": lambda name: ["base/rl", "models/tiny_qwen2_5_vl", name],
     "methods": lambda name: ["base/rl", *TASK, name],
+    "tune": lambda name: ["base/rl", "tasks/lab_digits", "models/qwen2_5_vl_3b", name],
     "experiments": lambda name: [name],
     "quickstart": lambda name: [name],
 }
