@@ -88,6 +88,19 @@ def _fsdp_whole(module: nn.Module) -> Iterator[None]:
                 group.post_forward_mesh_info = mesh
 
 
+@contextmanager
+def plain_construction() -> Iterator[None]:
+    """Inside, transformers builds models whole even where ZeRO-3 is on."""
+    from transformers.integrations import deepspeed
+
+    kept = deepspeed._hf_deepspeed_config_weak_ref
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        deepspeed._hf_deepspeed_config_weak_ref = kept
+
+
 def release(accelerator: Any, module: nn.Module) -> None:
     """Undo what a distributed engine did to the module that it wraps, so that it can be wrapped anew (another phase, other frozen parts)."""
     if is_zero3(module):

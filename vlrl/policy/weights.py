@@ -16,7 +16,7 @@ from vlrl.policy import adapters
 from vlrl.policy.encoder import Encoder
 from vlrl.policy.family import DTYPES, Family
 from vlrl.policy.net import Net
-from vlrl.policy.sharding import full_state, is_fsdp, is_main, is_sharded, release, whole
+from vlrl.policy.sharding import full_state, is_fsdp, is_main, is_sharded, plain_construction, release, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -108,9 +108,9 @@ class Weights(Encoder):
         if hasattr(self.model, "disable_adapter") or (self._reference is not None and not renew):
             return
         if is_sharded(self.wrapped):  # spread weights cannot be copied as they are
-            self._reference = (
-                type(self.model)._from_config(self.model.config, attn_implementation=self.family.kernel).to(self.device, self.model.dtype)
-            )
+            with plain_construction():
+                fresh = type(self.model)._from_config(self.model.config, attn_implementation=self.family.kernel)
+            self._reference = fresh.to(self.device, self.model.dtype)
             with self.whole(), torch.no_grad():
                 for mine, theirs in zip(self._reference.parameters(), self.model.parameters(), strict=True):
                     mine.copy_(theirs)
