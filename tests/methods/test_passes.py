@@ -1,0 +1,200 @@
+"""Fields, strategies, replay and callbacks that need more than one forward: on tiny real policies."""
+
+from __future__ import annotations
+
+from math import exp, log
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from make import group, run
+from PIL import Image
+from tiny import steps, text_run, vision_run
+
+from vlrl.batch import make_batch
+from vlrl.loop import sample
+from vlrl.methods.callback.critic import Critic
+from vlrl.methods.callback.optimizer_reset import OptimizerReset
+from vlrl.methods.callback.prorl import ReferenceReset
+from vlrl.methods.field.papo import Blackened, BlindLogp
+from vlrl.methods.field.progrpo import PromptConfidence
+from vlrl.methods.field.rover import OldVocabMean, VocabMean
+from vlrl.methods.replay.dph_rl import BaseSamples
+from vlrl.methods.shape.pppo import ContinuationReward
+from vlrl.methods.strategy.pppo import PrefixRollouts
+from vlrl.methods.strategy.spae import potential, step_ends
+from vlrl.registry import ConfigError
+from vlrl.types import Clip, Media
+
+SMALL = ["policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}"]
+
+
+class White(Media):
+    kind = "image"
+    key = "white"
+
+    def load(self):
+        return Image.new("RGB", (280, 140), "white")
+
+
+class WhiteVideo(Media):
+    kind = "video"
+    key = "white-video"
+
+    def load(self):
+        return Clip(np.full((3, 56, 70, 3), 255, np.uint8), 1.0)
+
+
+def test_patches_are_black_with_the_given_share():
+    pixels = np.asarray(Blackened(White(), 14, 0.6, "1").load())
+    squares = pixels.reshape(10, 14, 20, 14, 3)
+    assert ((squares == 0).all((1, 3, 4)) | (squares == 255).all((1, 3, 4))).all() and 0.45 < (pixels == 0).mean() < 0.75
+    again = np.asarray(Blackened(White(), 14, 0.6, "1").load())
+    other = Blackened(White(), 14, 0.6, "2")
+    assert (again == pixels).all() and (np.asarray(other.load()) != pixels).any() and other.key != Blackened(White(), 14, 0.6, "1").key
+
+
+def test_a_video_is_blackened_alike_in_all_frames():
+    frames = Blackened(WhiteVideo(), 14, 0.5, "1").load().frames_THWC
+    assert (frames == frames[0]).all() and 0 < (frames == 0).mean() < 1
+
+
+@pytest.fixture(scope="module")
+def seeing():
+    made = vision_run(["methods/papo"], SMALL)
+    groups = sample(made, made.sampler(2))
+    return made, make_batch(groups, made.policy.pad_id)
+
+
+def test_blind_log_probs_differ_only_where_there_is_a_picture(seeing):
+    made, batch = seeing
+    field = BlindLogp()
+    field.setup(made)
+    with torch.no_grad():
+        plain, blind = made.policy.forward(batch)["logp"], field(made.policy, batch)
+        clear = BlindLogp(share=0.0)(made.policy, batch)
+    assert blind.shape == plain.shape and (blind - plain).abs().max() > 1e-6
+    assert torch.allclose(clear, plain, atol=1e-5)
+
+
+def test_prompt_confidence_is_that_of_a_plain_forward(seeing):
+    made, batch = seeing
+    values = PromptConfidence()(made.policy, batch)
+    assert values.shape == batch.ids_BT.shape and ((values > 0) & (values < 1)).all()
+    assert (values == values[:, :1]).all() and len(values[:, 0].unique()) <= len(batch.prompts)
+
+
+def test_prompt_confidence_of_text():
+    made = text_run(["methods/progrpo"])
+    prompt = made.scaffold(made.sampler(1)[0])
+    ids = torch.tensor(made.policy.encode(prompt).ids)[None]
+    with torch.no_grad():
+        logp = made.policy.model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None]).mean()
+    assert PromptConfidence().of(made.policy, prompt) == pytest.approx(exp(logp.item()), rel=1e-4)
+
+
+def test_old_vocabulary_means_are_the_policys_own_on_policy(seeing):
+    made, batch = seeing
+    with torch.no_grad():
+        now = made.policy.forward(batch, [VocabMean()])["vocab_mean"]
+        assert torch.allclose(OldVocabMean()(made.policy, batch), now, atol=1e-6) and (now[batch.mask_BT] < 0).all()
+
+
+def test_step_ends():
+    assert step_ends(["a", "\n", "\nb", "c\n\n", "d"], "\n\n", 0) == [4] and step_ends(["a\n\n", "b\n\n"], "\n\n", 0) == [1]
+    assert step_ends(["x"] * 9, "", 4) == [4, 8] and step_ends(["x"] * 4, "", 4) == []
+
+
+def test_potential():
+    assert potential([1.0, 1.0], [0.0]) == 1.0 and potential([1.0], [-1e9]) == -1.0
+    assert potential([0.5], [log(0.5), log(0.1)]) == pytest.approx(1.5 * 0.3 * 0.5 + 0.15 - 0.5)
+
+
+def test_probes_leave_a_potential_per_step():
+    made = text_run(["methods/spae"])
+    groups = sample(made, made.sampler(2))
+    lengths = [len(rollout) for g in groups for rollout in g]
+    for rollout in (r for g in groups for r in g):
+        assert [end for end, _ in rollout.info["steps"]] == list(range(4, len(rollout), 4)) and all(
+            -1 <= phi <= 1 for _, phi in rollout.info["steps"]
+        )
+    assert max(lengths) > 4
+
+
+def test_prefixes_are_trained_and_their_continuations_scored():
+    made = text_run(["methods/pppo"])
+    (g,) = sample(made, made.sampler(1))
+    trained, extra = [r for r in g if r.trained], [r for r in g if not r.trained]
+    assert len(trained) == 6 and all(sum(r.loss_mask) == min(len(r), -(-3 * len(r) // 10)) for r in trained)
+    for rollout in extra:
+        parent = trained[rollout.info["place"]]
+        kept = sum(parent.loss_mask)
+        assert rollout.source == "continuation" and rollout.ids[:kept] == parent.ids[:kept]
+    shaped = ContinuationReward()(g)
+    family = [r.reward for r in g if r.info["place"] == 0]
+    assert shaped[0] == pytest.approx(sum(family) / len(family)) and shaped[len(trained) :] == [r.reward for r in extra]
+
+
+def test_prefix_share_grows():
+    strategy = PrefixRollouts(start=0.2, end=0.6, grow=10)
+    assert [strategy.share(step) for step in (0, 5, 10, 99)] == pytest.approx([0.2, 0.4, 0.6, 0.6])
+    with pytest.raises(ConfigError, match="strategy"):
+        ContinuationReward().check(run(strategy=SimpleNamespace(name="independent")))
+
+
+def test_base_samples_replace_what_the_base_could_do():
+    replay, clock = BaseSamples(steps=1, rate=0.5), run(phase_step=0)
+    replay.setup(clock)
+    assert replay([group(1, 1, 0, name="easy", logp=[[-0.1] * 3] * 3), group(0, 0, 1, name="hard")]) == []
+    clock.phase_step = 1
+    easy, hard = replay([group(0, 0, 0, name="easy"), group(1, 0, 0, name="hard")])
+    assert [(r.source, r.reward, r.logp) for r in easy] == [("base", 1, [-0.1] * 3)] * 2 and [r.source for r in hard] == ["policy"] * 3
+    again = BaseSamples(steps=1)
+    again.load_state_dict(replay.state_dict())
+    again.setup(clock)
+    assert again([group(0, name="easy")])[0].rollouts[0].ids == easy.rollouts[0].ids
+
+
+def test_reference_resets_on_a_plateau_and_on_schedule():
+    calls = []
+    parts = run(
+        policy=SimpleNamespace(keep_reference=lambda renew: calls.append(renew)), optimizer=SimpleNamespace(state={"m": 1}), phase_step=0, fields={}
+    )
+    callback = ReferenceReset(window=2)
+    resets = [callback(parts, [group(r)])["reset"] for r in (0.0, 1.0, 1.0, 1.0, 1.0, 0.5)]  # means .5 1 | .5 1 -> then 1 1 | 1 1 is no gain
+    assert resets == [0.0, 0.0, 0.0, 0.0, 1.0, 0.0] and calls == [True] and parts.optimizer.state == {}
+    every = ReferenceReset(every=2, window=0, reset_optimizer=False)
+    parts.phase_step = 1
+    assert every(parts, [])["reset"] == 1.0
+    with pytest.raises(ConfigError, match="kl"):
+        callback.check(parts)
+
+
+def test_optimizer_reset():
+    parts = run(optimizer=SimpleNamespace(state={"m": 1}), phase_step=0)
+    OptimizerReset(every=2)(parts, [])
+    assert parts.optimizer.state
+    parts.phase_step = 1
+    OptimizerReset(every=2)(parts, [])
+    assert not parts.optimizer.state
+
+
+def test_the_critic_learns_the_return():
+    made = text_run(["methods/open_reasoner_zero"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40"])
+    (metrics,) = steps(made, 1)
+    targets = [t for g in made.groups for r in g for t in r.info["targets"]]
+    at_zero = 0.5 * sum(t * t for t in targets) / len(targets)  # the head starts at 0 everywhere
+    assert metrics["critic/loss"] < 0.9 * at_zero and all(len(r.info["targets"]) == len(r) for g in made.groups for r in g)
+
+
+def test_critic_state_survives():
+    made = text_run(["methods/open_reasoner_zero"])
+    steps(made, 1)
+    state = made.callbacks["critic"].state_dict()
+    other = text_run(["methods/open_reasoner_zero"])
+    other.callbacks["critic"].load_state_dict(state)
+    for a, b in zip(made.extras["critic"].parameters(), other.extras["critic"].parameters()):
+        assert torch.equal(a, b)
+    with pytest.raises(ConfigError, match="critic"):
+        Critic().check(run(fields={}))
