@@ -1,0 +1,81 @@
+"""Causal queries: worked out by hand, by the truncated factorisation, and by simulation."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from vlrl_data.generators.causal import LEVELS, Graph, draw
+
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Reward, Source
+from vlrl.types import Prompt, Rollout
+
+CONFOUNDED = Graph(((), (0,), (0, 1)), ({(): 0.5}, {(0,): 0.2, (1,): 0.8}, {(0, 0): 0.1, (0, 1): 0.3, (1, 0): 0.6, (1, 1): 0.9}))
+
+
+def test_seeing_is_not_doing():
+    # P(Z=1 | X=1) = 0.8: seeing X = 1 makes the confounder likely; setting it does not
+    assert CONFOUNDED.query(2, {}, {1: 1}) == pytest.approx(0.8 * 0.9 + 0.2 * 0.3)
+    assert CONFOUNDED.query(2, {1: 1}, {}) == pytest.approx(0.5 * 0.9 + 0.5 * 0.3)
+
+
+def test_a_counterfactual_by_hand():
+    # Y = 1[u < 0.2 or 0.7]. Seen X = 0, Y = 0: u is uniform on [0.2, 1]; with X = 1 it is 1 for u < 0.7
+    graph = Graph(((), (0,)), ({(): 0.4}, {(0,): 0.2, (1,): 0.7}))
+    assert graph.query(1, {0: 1}, {0: 0, 1: 0}) == pytest.approx(0.5 / 0.8)
+    assert graph.query(1, {0: 1}, {0: 0, 1: 1}) == pytest.approx(1.0)
+
+
+def factorised(graph, target, do, given):
+    """P(target = 1 | given) by the product of the tables, those of `do` left out."""
+    both = seen = 0.0
+    for values in itertools.product((0, 1), repeat=len(graph.parents)):
+        if any(values[i] != value for i, value in {**do, **given}.items()):
+            continue
+        weight = 1.0
+        for i, (parents, table) in enumerate(zip(graph.parents, graph.tables)):
+            chance = table[tuple(values[p] for p in parents)]
+            weight *= 1.0 if i in do else (chance if values[i] else 1 - chance)
+        seen += weight
+        both += weight * values[target]
+    return both / seen
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_cells_agree_with_the_factorisation(seed):
+    graph = draw(random.Random(seed), 4, 2)
+    for cause, x in itertools.product(range(3), (0, 1)):
+        assert graph.query(3, {}, {cause: x}) == pytest.approx(factorised(graph, 3, {}, {cause: x}))
+        assert graph.query(3, {cause: x}, {}) == pytest.approx(factorised(graph, 3, {cause: x}, {}))
+
+
+def test_a_counterfactual_by_simulation():
+    graph = draw(random.Random(5), 3, 2)
+    noise = np.random.default_rng(0).random((15_000, 3))
+    seen = [tuple(u) for u in noise if graph.values(tuple(u), {})[0] == 1 and graph.values(tuple(u), {})[2] == 0]
+    share = np.mean([graph.values(u, {0: 0})[2] for u in seen])
+    assert graph.query(2, {0: 0}, {0: 1, 2: 0}) == pytest.approx(share, abs=0.01)
+
+
+def test_what_cannot_be_seen_is_an_error():
+    with pytest.raises(ValueError, match="probability 0"):
+        Graph(((),), ({(): 1.0},)).query(0, {}, {0: 0})
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows(level):
+    made = list(build(Source, {"name": "gen_causal", "count": 12, "levels": [level]})())
+    assert made == list(build(Source, {"name": "gen_causal", "count": 12, "levels": [level]})())
+    numeric = build(Reward, {"name": "numeric", "abs_tol": 0.01})
+    for row in made:
+        assert 0 <= row.answer <= 1 and row.meta["level"] == level
+        wrong = f"<answer>{(row.answer + 0.5) % 1.0:.3f}</answer>"
+        scores = [numeric(Rollout(Prompt(row, ()), [], text)) for text in (row.target, wrong, "garbage", "")]
+        assert scores == [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("fields", [{"levels": ["causal"]}, {"levels": []}, {"nodes": 1}, {"nodes": 9}, {"most_parents": 0}])
+def test_impossible_settings_are_refused(fields):
+    with pytest.raises(ConfigError, match=next(iter(fields))):
+        build(Source, {"name": "gen_causal", **fields})
