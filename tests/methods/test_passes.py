@@ -154,6 +154,8 @@ def test_base_samples_replace_what_the_base_could_do():
     again.load_state_dict(replay.state_dict())
     again.setup(clock)
     assert again([group(0, name="easy")])[0].rollouts[0].ids == easy.rollouts[0].ids
+    with pytest.raises(ConfigError, match="f_divergence"):
+        replay.check(run(objective=SimpleNamespace(terms={})))
 
 
 def test_reference_resets_on_a_plateau_and_on_schedule():

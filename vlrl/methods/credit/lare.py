@@ -40,7 +40,7 @@ class LaRe(Credit):
     Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120, sec. 4: a latent reward of performance factors, decoded and summed to the return.  Deviates:
     factors are
     a table of functions, which a language model may have written, not a call to one; the decoder is linear; factors see segments of text.
-    Edge: until a rollout was seen, and in rollouts of one segment, the advantage as it is.
+    Each process fits the rollouts it sampled.  Edge: until a rollout was seen, and in rollouts of one segment, the advantage as it is.
     """
 
     factors: tuple[str, ...] = ("one", "length", "digits", "tags")

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Replay
 from vlrl.types import Group, Rollout
 
@@ -34,6 +34,12 @@ class BaseSamples(Replay):
     threshold: float = 0.5
     store: dict[str, list[dict[str, Any]]] = field(init=False, default_factory=dict, repr=False, compare=False)
     run: Any = field(init=False, default=None, repr=False, compare=False)
+
+    def check(self, run: Run) -> None:
+        if not any(term.name == "f_divergence" for term in run.objective.terms.values()):
+            raise ConfigError(
+                "replay dph_rl puts stored base samples in place of fresh ones, and nothing learns from them; add terms: {f: {name: f_divergence}}"
+            )
 
     def setup(self, run: Run) -> None:
         object.__setattr__(self, "run", run)

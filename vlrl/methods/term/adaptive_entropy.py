@@ -46,6 +46,8 @@ class AdaptiveEntropy(Term):
     def metrics(self) -> dict[str, float]:
         state = self.state
         now = mean_over_ranks(self.run, state["total"], state["count"])
+        if not now:  # a step that learned nothing says nothing
+            return {"entropy_coef": state["alpha"]}
         step = self.delta if now < self.target else -self.delta
         c = min(max(state["c"] + step, self.low), self.high)
         state.update(c=c, alpha=c if now <= self.target else 0.0, total=0.0, count=0.0)
