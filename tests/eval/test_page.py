@@ -142,3 +142,26 @@ def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
     assert told["boxes"] == ["gold", "said1"] and told["gold"] == [60, 20, 20, 20] and told["picture"] == "data:image/png;base64,"
     assert told["responses"] == [ATTACK, SAID["B"]["blue ball"]] and told["read"] == ["nothing", "[0.62, 0.31, 0.84, 0.63]"]
     assert told["sorted"].startswith("A") and told["replay"]
+
+
+def test_a_run_is_only_reopened_with_its_own_rows(runs, tmp_path):
+    from vlrl.eval.runner import reopen
+
+    options, all_rows, draw = reopen(runs[0])
+    assert [len(rows) for rows in all_rows] == [3, 10] and options.seed == draw.seed == 1
+    copy = tmp_path / "copy"
+    shutil.copytree(runs[0], copy)
+    card = json.loads((copy / "card.json").read_text())
+    card["suites"]["vsi_bench"]["data"] = "0" * 16
+    (copy / "card.json").write_text(json.dumps(card))
+    with pytest.raises(ConfigError, match="not those of the run"):
+        reopen(copy)
+
+
+def test_rescoring_a_run_never_draws(runs):
+    from vlrl.eval.rescore import rescore
+
+    before = sorted(path.name for path in (runs[0] / "journal").iterdir())
+    (result,) = rescore(runs[0], ["lmms_eval"], ["vsi_bench"])
+    assert result["scores"]["2"] == 1.0 and result["scores"]["0"] == 0.0 and result["audit"]["expected"] == 10
+    assert sorted(path.name for path in (runs[0] / "journal").iterdir()) == before

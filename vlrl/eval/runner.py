@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlrl.eval.card import differences, make_card, read_card
+from vlrl.eval.card import data_hash, differences, make_card, read_card
 from vlrl.eval.collect import Draw, clock, collect, missing
 from vlrl.eval.grade import grade
 from vlrl.eval.journal import Entry, Journal
@@ -184,11 +184,23 @@ def write_items(folder: Path, rows: Rows, profiles: Sequence[str], protocol: str
 
 
 def reopen(folder: Path) -> tuple[Options, list[Rows], Draw]:
-    """The options, rows and draw of a finished or unfinished run, from its card. Nothing is generated."""
-    stored = dict(read_card(folder)["options"])
-    stored["suites"] = tuple(stored["suites"])
+    """The options, rows and draw of a finished or unfinished run, from its card. Nothing is generated.
+
+    Raises ConfigError if the data are no longer those that the run was made with.
+    """
+    card = read_card(folder)
+    stored = {**card["options"], "suites": tuple(card["options"]["suites"])}
     options = Options(**stored)
-    all_rows = read_all(options)
+    all_rows = []
+    for name in options.suites:
+        known = card["suites"][name]
+        where = "fixture" if known["origin"] == "fixture" else options.data  # a hub that is there again is not what was asked
+        rows = read(load(name), where, options.media, options.limit)
+        if data_hash(rows) != known["data"]:
+            raise ConfigError(
+                f"{folder}: the rows of {name!r} ({rows.origin}, {len(rows)}) are not those of the run ({known['origin']}, {known['rows']})"
+            )
+        all_rows.append(rows)
     return options, all_rows, options.draw(all_rows)
 
 

@@ -90,7 +90,10 @@ class Suite:
         return [name for name in PROFILES if name in self.built] or list(self.built)
 
     def profile(self, name: str) -> Profile:
-        """By name: "official", "lmms_eval@75571cfe" (the snapshot must be ours), "official:extraction" or "official/extraction" (a scorer's stage). Raises ConfigError."""
+        """By name: "official", "lmms_eval@75571cfe" (the snapshot must be ours), "official:extraction" (a scorer's stage; "/" will do too).
+
+        Raises ConfigError.
+        """
         plain, _, stage = name.replace("/", ":").partition(":")
         plain, _, snapshot = plain.partition("@")
         if plain not in self.built:
