@@ -134,7 +134,7 @@ def common(kind: str, seed: Seed) -> Iterator[Attack]:
         bodies["candidates, gold in the middle"] = "\n".join(f"<answer>{text}</answer>" for text in [right, *wrong])
     if kind in ("text", "exact", "mcq"):
         bodies["look-alike"] = f"<answer>{look_alike(right)}</answer>" if look_alike(right) != right else ""
-    if "\n" not in right and "{" not in right:
+    if "\n" not in right and "{" not in right and kind != "instructions":  # which no other sentence breaks
         bodies["a box per candidate"] = "Perhaps " + ", or ".join(rf"\boxed{{{text}}}" for text in candidates)
     for name, response in bodies.items():
         yield Attack(kind, name, seed.gold, response, seed.options, seed.choices)

@@ -15,6 +15,7 @@ from vlrl.types import Group, Prompt, Rollout, Row
 from vlrl_rewards import attacks_perception, attacks_text, math_pool
 from vlrl_rewards.attacks_perception import Attack, Seed
 from vlrl_rewards.kinds import VERIFIERS
+from vlrl_rewards.nested import numbers
 from vlrl_rewards.verification import kinds, load, verify
 
 SECONDS = 2.0
@@ -24,7 +25,7 @@ _SILENT = ("blank", "white space", "dot", "colon", "question marks", "empty tags
 
 
 class Outcome(NamedTuple):
-    """One attack: what it earned, and whether it passed (or took too long)."""
+    """One attack: what it earned, and whether it passed (or took more than SECONDS of processor time)."""
 
     attack: str
     score: float
@@ -58,7 +59,6 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "normalised_sum": _over_math("normalised_sum", parts=_MATH),
     "text_metric": ({"name": "text_metric"}, attacks_text.SEEDS["f1"]),
     "items": ({"name": "items"}, attacks_text.SEEDS["list"]),
-    "code": ({"name": "code", "seconds": 1.0}, attacks_text.SEEDS["code"]),
 }
 FORMS: dict[str, Form] = {
     "tag_format": Form({"name": "tag_format"}, _FORMED),
@@ -97,8 +97,9 @@ def attack_kind(kind: str, seed: Seed | None = None) -> list[Outcome]:
     math_pool.warm(wait=True)
     found = []
     for attack in corpus(kind, seed):
+        started = time.thread_time()
         verdict = verify(attack.gold, attack.response, kind, attack.choices, **attack.options)
-        passed = verdict.correct or verdict.score > attack.at_most or verdict.seconds > SECONDS
+        passed = verdict.correct or verdict.score > attack.at_most or time.thread_time() - started > SECONDS
         found.append(Outcome(attack.name, verdict.score, passed, verdict.seconds, verdict.reason))
     return found
 
@@ -110,6 +111,10 @@ def _group(seed: Seed, *texts: str) -> Group:
     return Group(prompt, [Rollout(prompt, list(range(len(text.split()))), text=text) for text in texts])
 
 
+def _scores(reward: Reward, seed: Seed, *texts: str) -> list[float]:
+    return numbers(reward, _group(seed, *texts))
+
+
 def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str = "") -> list[Outcome]:
     """Score [the right answer, silence, the attack] as a group: an attack passes that earns more than half of what lies between these two.
 
@@ -118,10 +123,15 @@ def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str 
     right = right or f"<answer>{seed.right}</answer>"
     math_pool.warm(wait=True)
     found = []
+    alone = type(reward).score is Reward.score
+    best, least = _scores(reward, seed, right, "") if alone else (0.0, 0.0)
     for attack in attacks:
-        started = time.perf_counter()
-        best, least, earned = (float(score) for score in reward.score(_group(seed, right, "", attack.response)))  # type: ignore[union-attr, arg-type]
-        seconds = (time.perf_counter() - started) / 3
+        started = time.thread_time()
+        if alone:
+            (earned,) = _scores(reward, seed, attack.response)
+        else:
+            best, least, earned = _scores(reward, seed, right, "", attack.response)
+        seconds = (time.thread_time() - started) / (1 if alone else 3)
         if not best > least:
             raise ValueError(f"attack: {reward.name!r} gives {best:g} to the right answer {right[:60]!r} and {least:g} to silence: nothing can be told")
         passed = earned - least > 0.5 * (best - least) or seconds > SECONDS

@@ -109,7 +109,7 @@ def mentions(text: str, count: int) -> list[str]:
         letter, before, after = match["letter"], text[: match.start("letter")], text[match.end() :]
         if match["close"].startswith(".") and re.match(r"[A-Za-z]\.", after):
             continue
-        wrapped = bool(match["close"]) and match["close"][0] in ')]}.:"*' and (match["open"] or match.start() == 0 or letter.isupper())
+        wrapped = bool(match["close"]) and match["close"][0] in ')]}.:,;!?"*' and (match["open"] or match.start() == 0 or letter.isupper())
         named = bool(_NAMES.search(before[-40:]))
         if letter.islower() and not (named or (match["close"][:1] == ")" and (match["open"] or match.start() == 0))):
             continue
@@ -131,6 +131,8 @@ def _undenied(said: str, options: Options) -> str:
     for option in sorted(map(plain, options.texts), key=len, reverse=True):
         for denial in ("not", "isn't", "wasn't", "rather than", "instead of", "unlike"):
             said = said.replace(f" {denial} {option} ", " ")
+        for denial in ("is wrong", "is incorrect", "is not", "isn't", "is false"):
+            said = said.replace(f" {option} {denial} ", " ")
     return said
 
 
@@ -159,7 +161,7 @@ def chosen(text: str, options: Options) -> frozenset[str]:
         return frozenset(label) | frozenset(named)
     head = _REASON.sub("", text)
     letters = frozenset(mentions(head, options.count)) or frozenset(mentions(text, options.count))
-    words = frozenset(by_text(head, options, whole=False)) if options.texts else frozenset()
+    words = frozenset(by_text(head, options, whole=False) or by_text(text, options, whole=False)) if options.texts else frozenset()
     if letters and words and not letters & words and len(words) == 1:
         return letters | words
     return letters or words or _by_value(text, options)
@@ -177,7 +179,7 @@ def _by_value(text: str, options: Options) -> frozenset[str]:
     )
 
 
-def find_choice(case: Case, options: Options) -> tuple[Answer | None, frozenset[str], str]:
+def find_choice(case: Case, options: Options, most: int = 1) -> tuple[Answer | None, frozenset[str], str]:
     """(where, letters, why there are none)."""
     text = case.visible
     if not text.strip():
@@ -191,16 +193,16 @@ def find_choice(case: Case, options: Options) -> tuple[Answer | None, frozenset[
         if taken_back(text[answer.end :]):
             return answer, frozenset(), "the answer is taken back or another is offered"
         return answer, chosen(answer.text, options), "names no option"
-    return _concluding(text, options)
+    return _concluding(text, options, most)
 
 
-def _concluding(text: str, options: Options) -> tuple[Answer | None, frozenset[str], str]:
+def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, frozenset[str], str]:
     shift = max(0, len(text) - LOOK)
     text = text[shift:]
     whole = Answer(text.strip(), shift + len(text) - len(text.lstrip()), shift + len(text.rstrip()), "text")
     if len(whole.text) <= 200:
         letters = chosen(whole.text, options)
-        if len(letters) <= 1:
+        if len(letters) <= most or not re.search(r"[\n.!?;]\s*\w", whole.text):
             return whole, letters, "names no option"
     parts = [part for part in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", text) if part[0].strip()]
     if len(parts) > 1 and max(len(part[0].split()) for part in parts[:-1]) < 3:
@@ -223,7 +225,7 @@ def mcq(case: Case) -> Verdict:
     """
     options = Options.of(case.choices)
     gold = options.gold(case.gold)
-    answer, letters, why = find_choice(case, options)
+    answer, letters, why = find_choice(case, options, len(gold))
     if answer is None:
         return wrong(why)
     details = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>letters"}

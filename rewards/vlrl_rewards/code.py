@@ -14,7 +14,7 @@ from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.parsing import answer_tags
+from vlrl_rewards.parsing import MAX_REPEATS, answer_tags
 from vlrl_rewards.sandbox import Limits, isolating, run
 from vlrl_rewards.verdict import Verdict, right, wrong
 from vlrl_rewards.verified import judged
@@ -136,6 +136,8 @@ def code(
     """
     tests = unit_tests(case.gold)
     isolating(sandbox)
+    if len(answer_tags(case.visible)) > MAX_REPEATS:
+        return wrong("several answer blocks, none chosen")
     program = program_in(case.visible)
     if not program.strip():
         return wrong("no fenced program in the answer")

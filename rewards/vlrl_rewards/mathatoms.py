@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from vlrl_rewards.mathtokens import NotMath
-from vlrl_rewards.mathtree import CLOSING, CONSTANTS, FUNCTIONS, GREEK, Node, Parser, argument, exponent, power, starts_atom
+from vlrl_rewards.mathtree import CLOSING, CONSTANTS, FUNCTIONS, GREEK, Node, Parser, argument, atom, exponent, group, power, starts_atom
 
 _ENGLISH = frozenset(
     [
@@ -178,7 +178,55 @@ def letter(char: str) -> Node:
     return ("const", char) if char in "ei" else ("sym", char)
 
 
+def bounds(p: Parser, name: str) -> tuple[str, Node, Node]:
+    r"""The index and bounds of `\sum_{i=1}^{n}`, or ("", low, high) of `\int_a^b`."""
+    low: Node | None = None
+    high: Node | None = None
+    while p.peek()[1] in ("_", "^"):
+        mark = p.take()[1]
+        value = group(p) if p.peek()[1] == "{" else (("neg", atom(p)) if p.accept("-") else atom(p))
+        low, high = (value, high) if mark == "_" else (low, value)
+    if low is None or high is None:
+        raise NotMath("no bounds")
+    if name == "int":
+        return "", low, high
+    if low[0] != "rel" or len(low) != 4 or low[2] != "=" or low[1][0] not in ("sym", "const"):
+        raise NotMath("no index")
+    return low[1][1], low[3], high
+
+
+def series(p: Parser, token: str) -> Node:
+    """A finite sum or product: ("sum"|"prod", index, low, high, term)."""
+    name = token.lstrip("\\")
+    index, low, high = bounds(p, name)
+    return (name, index, low, high, _rename(p.product(), index))
+
+
+def _rename(node: Node, index: str) -> Node:
+    """The index "i" is a symbol in its series, not the imaginary unit."""
+    if node == ("const", index):
+        return ("sym", index)
+    return tuple(_rename(child, index) if isinstance(child, tuple) and child else child for child in node)
+
+
+def integral(p: Parser, token: str) -> Node:
+    """A definite integral over one letter: ("int", letter, low, high, integrand); its end is "d" and a letter."""
+    _, low, high = bounds(p, "int")
+    end = next((i for i in range(p.at, len(p.tokens)) if re.fullmatch(r"[a-z]*d[a-z]", p.tokens[i][1]) and p.tokens[i][0] == "word"), None)
+    if end is None and any(p.tokens[i][1] == "d" for i in range(p.at, len(p.tokens) - 1)):
+        end = next(i for i in range(p.at, len(p.tokens) - 1) if p.tokens[i][1] == "d")
+        p.tokens[end : end + 2] = [("word", "d" + p.tokens[end + 1][1])]
+    if end is None:
+        raise NotMath("no differential")
+    word = p.tokens[end][1]
+    p.tokens[end : end + 1] = ([("word", word[:-2])] if word[:-2] else []) + [("op", "~d"), ("sym", word[-1])]
+    body: Node = ("num", Fraction(1), 0) if p.peek()[1] == "~d" else p.sum()
+    p.expect("~d")
+    return ("int", p.take()[1], low, high, body)
+
+
 ATOMS: dict[str, Callable[[Parser, str], Node]] = {
     "(": bracket, "[": bracket, "{": bracket, r"\{": bracket, r"\langle": bracket, r"\frac": fraction, r"\binom": binomial, r"\sqrt": root,
     "|": absolute, r"\lfloor": rounded, r"\lceil": rounded, r"\mathbb": number_set, "env": matrix,
+    r"\sum": series, r"\prod": series, r"\int": integral,
 }  # fmt: skip

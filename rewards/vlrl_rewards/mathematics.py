@@ -27,6 +27,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z\\$*(\d-])|\n+|；")
 _CONCLUDES = re.compile(r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?)\b|[=:≈]", re.IGNORECASE)
 _NUMBERISH = re.compile(r"\d|\\(?:frac|sqrt|pi|infty|emptyset|varnothing)|[½⅓¼⅔¾π∞∅]")
 _LITERAL = re.compile(r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}])(?!\s*[-+*/^=×÷]\s*[\w(\\])")
+_GLUED = re.compile(r"(?<=\d)(?=[a-zA-Z]{1,3}\b)")
 NOTHING = "no committed answer"
 _OPTION = re.compile(r"^\(?[A-J][).:]\s+(?=\S)")
 
@@ -209,6 +210,9 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
     said = read(answer.text)
     try:
         number = None if said is None else _number(_scaled(said, gold.unit))
+        if number is None:  # "2.5m"
+            said = read(_GLUED.sub(" ", answer.text))
+            number = None if said is None else _number(_scaled(said, gold.unit))
         if said is None or number is None:
             return wrong(f"{clean(answer.text)[:80]!r} is not a number", route=f"{answer.route}>none", **details)
         same, why = _same(gold, said)

@@ -240,7 +240,7 @@ def starts_atom(p: Parser) -> bool:
     kind, token = p.peek()
     if kind in NUMBERS or kind == "word":
         return p.word() not in ("and", "or", "u", "union")
-    return token in ("(", "[", "{", r"\{", r"\sqrt", r"\frac", r"\binom", r"\lfloor", r"\lceil") or (
+    return token in ("(", "[", "{", r"\{", r"\sqrt", r"\frac", r"\binom", r"\lfloor", r"\lceil", r"\sum", r"\int", r"\prod") or (
         kind == "cmd" and (token[1:] in FUNCTIONS or token[1:] in CONSTANTS or token[1:] in GREEK)
     )
 

@@ -13,6 +13,8 @@ from vlrl_rewards.mathtree import Node
 
 MAX_BITS = 2_000_000
 DIGITS = 50
+MAX_TERMS = 2000
+_SERIES = ("sum", "prod", "int")
 # Fixed, unrelated points; negative ones tell |x| from x.
 POINTS = (Fraction(7919, 3571), Fraction(-5417, 3203), Fraction(1889, 4051), Fraction(-911, 2719))
 
@@ -126,7 +128,7 @@ def exact(node: Node) -> Fraction | None:
     kind = node[0]
     if kind == "num":
         return node[1]
-    if kind == "base":
+    if kind == "base" or kind in _SERIES:
         return None
     rule = _EXACT.get(node[1] if kind == "fn" else kind)
     if rule is None:
@@ -189,11 +191,13 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
         return mp.mpf(node[1].numerator) / node[1].denominator
     if kind == "sym":
         value = point[node[1]]
-        return mp.mpf(value.numerator) / value.denominator
+        return mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
     if kind == "const":
         if node[1] in ("inf", "empty"):
             raise NoValue(node[1])
         return {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[node[1]]
+    if kind in _SERIES:
+        return _series(node, point)
     rule = _NUMERIC.get(node[1] if kind == "fn" else kind)
     if rule is None:
         raise NoValue(f"a {kind}")
@@ -206,10 +210,32 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
     return value
 
 
+def _series(node: Node, point: Mapping[str, Fraction]) -> Any:
+    """A finite sum or product, or a definite integral with finite bounds."""
+    kind, index, low, high, body = node
+    if kind == "int":
+        ends = [numeric(end, point) for end in (low, high)]
+        mp = context()
+        return mp.quad(lambda x: _at(body, {**point, index: x}), ends, maxdegree=5)
+    first, last = exact(low), exact(high)
+    if first is None or last is None or first.denominator != 1 or last.denominator != 1:
+        raise NoValue("bounds that are no whole numbers")
+    if last - first > MAX_TERMS:
+        raise TooBig("a series")
+    terms = [numeric(body, {**point, index: Fraction(i)}) for i in range(int(first), int(last) + 1)]
+    return context().fsum(terms) if kind == "sum" else context().fprod(terms)
+
+
+def _at(node: Node, point: Mapping[str, Any]) -> Any:
+    return numeric(node, point)
+
+
 def symbols(node: Node) -> set[str]:
     """Names of the free symbols."""
     if node[0] == "sym":
         return {node[1]}
+    if node[0] in _SERIES:
+        return symbols(node[2]) | symbols(node[3]) | (symbols(node[4]) - {node[1]})
     return set().union(*(symbols(child) for child in node[1:] if isinstance(child, tuple)), set())
 
 
@@ -241,9 +267,14 @@ def same_value(a: Node, b: Node) -> bool | None:
             return False
         if left is not None and right is not None:
             known += 1
-            if not close(left, right):
+            if not close(left, right, 15 if _has_integral(a) or _has_integral(b) else DIGITS - 15):
                 return _tiny_difference(left, right, a, b, point)
     return True if known else None
+
+
+def _has_integral(node: Node) -> bool:
+    """Quadrature is good to fewer digits."""
+    return node[0] == "int" or any(_has_integral(child) for child in node[1:] if isinstance(child, tuple) and child)
 
 
 def _tiny_difference(left: Any, right: Any, a: Node, b: Node, point: Mapping[str, Fraction]) -> bool:

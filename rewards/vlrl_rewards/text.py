@@ -9,7 +9,7 @@ from typing import Any
 from vlrl_rewards import textmetrics as metric
 from vlrl_rewards.hedges import hedges, refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.parsing import Answer, answer_tags, boxes_in, clean, committed
+from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
 from vlrl_rewards.words import number_words
 
@@ -89,7 +89,7 @@ def _as_number(case: Case, golds: list[str], details: dict[str, Any]) -> Verdict
 
     for gold in golds:
         reading = read(gold)
-        if reading is not None and reading.node[0] in ("num", "neg", "pct") and math(Case(gold, case.response)).correct:
+        if reading is not None and (reading.unit is None or not reading.unit.noun) and reading.node[0] in ("num", "neg", "pct") and math(Case(gold, case.response)).correct:
             return right("the same number", **details)
     return wrong(f"{details['extracted'][:80]!r} is not {golds[0][:80]!r}", **details)
 
@@ -112,8 +112,10 @@ def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
 def body(case: Case) -> tuple[str, str]:
     """(what is scored, what is wrong): the last `<answer>` block where there is one, else all that is visible."""
     spans = answer_tags(case.visible)
-    if len({clean(case.visible[a:b]) for a, b in spans}) > 1:
+    if len({clean(case.visible[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
         return "", "several answer blocks"
+    if not spans and len({case.visible[a:b] for _, _, a, b in boxes_in(case.visible)}) > 1:
+        return "", "several boxes"
     said = case.visible[spans[-1][0] : spans[-1][1]].strip() if spans else case.visible.strip()
     return said, "" if any(char.isalnum() for char in said) else "empty"
 
@@ -126,6 +128,8 @@ def graded(case: Case, measure: Callable[[str, str], float], threshold: float, n
         return wrong(problem)
     if refuses(said[:2000]) and not any(refuses(gold) for gold in golds):
         return wrong("a refusal", extracted=said[:500])
+    if len(said) > 10 * max(map(len, golds)) + 2000:
+        return wrong("far longer than the gold answer", extracted=said[:500])
     score = min(1.0, max(0.0, max(measure(said, gold) for gold in golds)))
     return Verdict(score >= threshold, score, f"{name} {score:.3f}", extracted=said[:500], route=f"text>{name}")
 

@@ -1,0 +1,112 @@
+"""The audit: nothing passes on any shipped kind or reward, every one is covered, and it finds what is hackable."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from typer.testing import CliRunner
+
+from vlrl.registry import names, register
+from vlrl.stages import Reward
+from vlrl_rewards import attacks_text, audit, math_pool, sandbox
+from vlrl_rewards.attacks_perception import Seed
+from vlrl_rewards.cli import app
+from vlrl_rewards.parsing import answer_tags, last_answer
+
+# Judged in their own tests: they grade the way, not the answer, or compare siblings.
+ELSEWHERE = {"iou_hard", "process_order", "blink", "box_agreement", "chain", "flipped", "graph", "inverted", "same_length"}
+COVERED = {*audit.FORMS, *audit.NESTED, *audit.LENGTH_ONLY}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pool():
+    math_pool.warm(wait=True)
+
+
+def passing(outcomes):
+    return [outcome for outcome in outcomes if outcome.passed]
+
+
+@pytest.mark.parametrize("kind", sorted(attacks_text.SEEDS))
+def test_no_attack_passes_on_a_kind(kind):
+    if kind == "code" and sandbox.available():
+        pytest.skip(sandbox.available())
+    outcomes = audit.attack_kind(kind)
+    assert len(outcomes) > 50 and not passing(outcomes)
+
+
+def test_the_right_answer_passes_on_every_kind():
+    from vlrl_rewards import verify
+
+    for kind, seed in attacks_text.SEEDS.items():
+        if kind != "code" or not sandbox.available():
+            verdict = verify(seed.gold, f"<think>hm</think><answer>{seed.right}</answer>", kind, seed.choices, **seed.options)
+            assert verdict.correct, (kind, verdict)
+
+
+def reward_names():
+    return [name for name in names(Reward) if name not in ELSEWHERE and name not in audit.LENGTH_ONLY]
+
+
+@pytest.mark.parametrize("name", reward_names())
+def test_no_attack_passes_on_a_reward(name):
+    known = audit.reward_of_kind()
+    if name not in COVERED and name not in known:
+        pytest.skip("not made of a kind")
+    if name == "code":
+        pytest.skip("its kind is attacked above")
+    assert not passing(audit.attack(name))
+
+
+def test_rewards_without_an_attack_are_few():
+    known = audit.reward_of_kind()
+    uncovered = {name for name in names(Reward) if name not in COVERED and name not in known and name not in ELSEWHERE}
+    assert len(uncovered) <= 5, uncovered
+
+
+@register("hackable")
+@dataclass(frozen=True, kw_only=True)
+class Hackable(Reward):
+    """r = 1 if the gold stands anywhere in the text. Paper: vlrl original (a fault on purpose)."""
+
+    def __call__(self, rollout):
+        return float(str(rollout.answer) in rollout.text)
+
+
+@register("careful")
+@dataclass(frozen=True, kw_only=True)
+class Careful(Reward):
+    """r = 1 if the last answer is the gold. Paper: vlrl original."""
+
+    def __call__(self, rollout):
+        return float(last_answer(rollout.text) == str(rollout.answer) and len(answer_tags(rollout.text)) == 1)
+
+
+def test_a_users_reward_is_audited():
+    seed = Seed("7", "7", ("8", "6", "12"))
+    found = {outcome.attack for outcome in passing(audit.attack("hackable", seed))}
+    assert {"gold in the thinking", "right and many wrong", "a chant"} <= found
+    assert not passing(audit.attack("careful", seed))
+    with pytest.raises(ValueError, match="--example"):
+        audit.attack("hackable")
+    with pytest.raises(ValueError, match="Did you mean 'math'"):
+        audit.attack("matth")
+
+
+def test_commands(tmp_path):
+    rows, run = tmp_path / "rows.jsonl", CliRunner()
+    rows.write_text('{"gold": "6", "pred": "<answer>6</answer>", "kind": "math", "id": "a"}\n\n{"gold": "B", "pred": "A or B", "choices": ["x", "y"]}\n')
+    judged = run.invoke(app, [str(rows)])
+    verdicts = [json.loads(line) for line in judged.stdout.splitlines()]
+    assert judged.exit_code == 0 and [row["correct"] for row in verdicts] == [True, False] and verdicts[0]["id"] == "a"
+    golds = tmp_path / "golds.jsonl"
+    golds.write_text('{"gold": "6", "kind": "math"}\n{"gold": "", "kind": "text"}\n{"gold": [1, 2], "kind": "yes_no"}\n')
+    tested = run.invoke(app, ["--self-test", str(golds)])
+    assert tested.exit_code == 1 and [json.loads(line)["line"] for line in tested.stdout.splitlines()] == [2, 3]
+    seed = tmp_path / "seed.json"
+    seed.write_text('{"gold": "7", "right": "7", "wrong": ["8", "6"]}')
+    attacked = run.invoke(app, ["--attack", "hackable", "--example", str(seed)])
+    assert attacked.exit_code == 1 and "PASSES  gold in the thinking" in attacked.stdout
+    assert run.invoke(app, []).exit_code == 2
+    rows.write_text("not json\n")
+    assert run.invoke(app, [str(rows)]).exit_code == 2
