@@ -12,6 +12,22 @@ from vlrl.stages import Sampler
 from vlrl.types import MediaError, Row
 
 
+def test_verify_skips_broken_media_and_decodes_once(tmp_path, caplog):
+    for index in range(5):
+        Image.new("RGB", (4, 4), (index, 0, 0)).save(tmp_path / f"{index}.png")
+    (tmp_path / "3.png").write_bytes(b"broken")
+    parts = {"a": [Row(str(i), "?", images=(Picture(str(tmp_path / f"{i}.png")),)) for i in range(5)]}
+    sampler = build(Sampler, {"name": "shuffle", "verify": True})
+    sampler.setup(SimpleNamespace(rows=parts, source_weights={}, seed=0, accelerator=None))
+    before = DECODED["count"]
+    rows = sampler(4)
+    assert sorted(row.id for row in rows) == ["0", "1", "2", "4"]
+    assert [row.images[0].load().getpixel((0, 0))[0] for row in rows] == [int(row.id) for row in rows]
+    assert DECODED["count"] == before + 4
+    sampler(4)
+    assert sampler.metrics()["data/skipped"] >= 1 and "3.png" in caplog.text
+
+
 def test_workers_decode_and_order_stays(tmp_path):
     for index in range(6):
         Image.new("RGB", (4, 4), (index, 0, 0)).save(tmp_path / f"{index}.png")

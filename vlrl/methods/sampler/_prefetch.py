@@ -40,6 +40,17 @@ class Ahead(Media):
         self.medium.check()
 
 
+def hold(row: Row) -> Row:
+    """The row with its media decoded, each handed over once. Raises MediaError if one cannot be."""
+
+    def held(medium: Media) -> Media:
+        result: Future = Future()
+        result.set_result(medium.load())
+        return Ahead(medium, [result], medium.kind)
+
+    return replace(row, images=tuple(map(held, row.images)), videos=tuple(map(held, row.videos)))
+
+
 class Prefetcher:
     """Keeps up to `room` decoded media in flight. Rows that were not foreseen are given as they are."""
 

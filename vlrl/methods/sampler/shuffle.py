@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Sampler
-from vlrl.types import Row, RowError
+from vlrl.types import MediaError, Row, RowError
 
 from ._order import Mixture
-from ._prefetch import Prefetcher
+from ._prefetch import Prefetcher, hold
 
 if TYPE_CHECKING:
     from vlrl.run import Run
+
+LOG = logging.getLogger("vlrl.data")
 
 
 @register("shuffle")
@@ -25,14 +28,16 @@ class Shuffle(Sampler):
     run resumed on another number of ranks neither loses nor repeats a row. `temperature` T mixes sources without weights in proportion to
     size ** (1 / T). `shuffle` false keeps the rows in the order of their sources. `workers` processes decode the media of the `ahead` next
     calls while a step runs (0: media are decoded when the policy asks for them). State: the position. Memory: constant in the number of rows.
-    Edge: a source of weight 0 gives all its rows once per epoch, whatever the others weigh; a row that turns out to be unusable (RowError) is
-    skipped and counted, on every rank alike. Reads `run.rows` (by source).
+    `verify` decodes every row's media before it is given (on every rank), for datasets that were not looked at closely before training.
+    Edge: a source of weight 0 gives all its rows once per epoch, whatever the others weigh; a row that turns out to be unusable (RowError, or
+    with `verify` MediaError) is skipped, logged and counted, on every rank alike. Reads `run.rows` (by source).
     """
 
     temperature: float = 1.0
     shuffle: bool = True
     workers: int = 0
     ahead: int = 1
+    verify: bool = False
     _state: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,13 +70,15 @@ class Shuffle(Sampler):
         return found
 
     def _try(self, position: int) -> Row | None:
+        prefetch = self._state.get("prefetch")
         try:
             row = self._state["mixture"].row(position)
-        except RowError:  # the source has written down why
+            row = row if prefetch is None else prefetch.take(position, row)
+            return hold(row) if self.verify else row
+        except (RowError, MediaError) as error:
+            LOG.warning("the row at position %d is skipped: %s", position, error)
             self._state["skipped"] += 1
             return None
-        prefetch = self._state.get("prefetch")
-        return row if prefetch is None else prefetch.take(position, row)
 
     def _foresee(self, n: int) -> None:
         prefetch = self._state.get("prefetch")
