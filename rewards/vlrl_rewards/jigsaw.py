@@ -20,8 +20,9 @@ def read_order(text: str, count: int) -> list[int] | None:
     if len(stripped) > 4000 or not _PERMUTATION.fullmatch(stripped):
         return None
     numbers = [int(n) for n in _INTEGERS.findall(stripped)]
-    if len(numbers) == 1 and 1 < count <= 9 and len(stripped.strip("[]() ")) == count:
-        numbers = [int(c) for c in stripped.strip("[]() ")]
+    written = stripped.strip("[]() ")
+    if len(numbers) == 1 and 1 < count <= 9 and len(written) == count and written.isdigit():
+        numbers = [int(c) for c in written]
     return numbers if sorted(numbers) == list(range(1, count + 1)) else None
 
 
