@@ -57,7 +57,9 @@ def test_greedy_equals_generate_on_mixed_requests(policy, tools, budget):
         assert engine.counters["prompts_prefilled"] == 32, "each prompt once"
 
 
-def test_text_only_model(text_policy, tools):
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
+def test_text_only_models(kind, tools):
+    text_policy = tools.policy("text", kind=kind)
     engine = HF().attach(text_policy)
     requests = [tools.request(tools.prompt("Add " + "1 + " * i), temperature=0.0, max_tokens=8, tag=i) for i in range(4)]
     for completion in engine.generate(requests):
@@ -133,18 +135,27 @@ def test_weights_may_change_in_the_middle(tools):
     assert engine.counters["interrupted"] == 1
 
 
-def test_sliding_windows_are_refused(policy):
-    class Windowed:
-        def __getattr__(self, name):
-            return getattr(policy, name)
+def test_sliding_windows_and_pictures_that_see_both_ways(tools):
+    policy = tools.policy("gemma3")  # windows of 8 tokens in every other layer
+    engine = HF(token_budget=400).attach(policy)
+    prompts = [tools.prompt("What is in it? " * (1 + i), *[tools.Noise(k) for k in range(i % 3)]) for i in range(5)]
+    found = {c.request.tag: c for c in engine.generate([tools.request(p, temperature=0.0, max_tokens=20, tag=i) for i, p in enumerate(prompts)])}
+    assert len(found) == 5 and max(len(c.ids) for c in found.values()) > 8
+    for completion in found.values():
+        gap = torch.tensor(completion.logp) - trainer_logp(policy, completion, 1.0)  # what may not be sampled has some mass there
+        assert gap.min() > -1e-3 and gap.max() < 0.3
+        scored = torch.tensor(engine.score(completion.request.prompt, completion.ids))
+        torch.testing.assert_close(scored, trainer_logp(policy, completion, 1.0), atol=1e-4, rtol=0)
+        (again,) = engine.generate([tools.request(completion.request.prompt, temperature=0.0, max_tokens=20, prefix_ids=completion.ids[:9])])
+        assert again.ids == completion.ids, "a prefill and a decode see the same window"
 
-    windowed = Windowed()
-    engine = HF()
+
+def test_strange_layers_are_refused(policy):
     config = policy.model.config.get_text_config()
-    before, config.layer_types = config.layer_types, ["sliding_attention"] * 3
+    before, config.layer_types = config.layer_types, ["linear_attention"] * 3
     try:
-        with pytest.raises(ConfigError, match=r"sliding_attention.*vllm"):
-            engine.attach(windowed)
+        with pytest.raises(ConfigError, match=r"linear_attention.*vllm"):
+            HF().attach(policy)
     finally:
         config.layer_types = before
 

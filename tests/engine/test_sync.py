@@ -28,6 +28,7 @@ def test_adapters_are_folded_in_without_touching_the_model():
     assert set(weights) == set(merged) - {"lm_head.weight"}
     for name, value in weights.items():
         torch.testing.assert_close(value, merged[name], atol=1e-6, rtol=1e-6)
-    changed = [name for name, value in weights.items() if not torch.equal(value, before.get(f"base_model.model.{name}", value + 1))]
-    assert changed and all("q_proj.weight" in name or "up_proj.weight" in name for name in changed)
+    adapted = [name for name in weights if name.endswith(("q_proj.weight", "up_proj.weight"))]
+    assert len(adapted) == 6
+    assert all(not torch.equal(weights[name], before[f"base_model.model.{name.removesuffix('weight')}base_layer.weight"]) for name in adapted)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vlrl.engine.hf import HF
-from vlrl.engine.versions import check_installed, check_versions
+from vlrl.engine.versions import check_heads, check_installed, check_versions
 from vlrl.registry import ConfigError
 
 needs_vllm = pytest.mark.vllm
@@ -118,6 +118,13 @@ def test_version_matrix(vllm, transformers, fine):
     else:
         with pytest.raises(ConfigError, match=r"pip install 'vllm==0\.32\.\*'"):
             check_versions(vllm, transformers)
+
+
+def test_heads_that_the_cpu_build_cannot_run_are_refused(text_policy):
+    config = text_policy.model.config
+    check_heads(config, on_gpu=True)
+    with pytest.raises(ConfigError, match="heads of 16"):
+        check_heads(config, on_gpu=False)
 
 
 @needs_vllm

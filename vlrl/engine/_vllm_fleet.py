@@ -12,7 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vlrl.engine.hf import LM
+from vlrl.engine.versions import check_heads
 from vlrl.engine.vllm_prompts import FORBIDDEN
 from vlrl.services.http import JsonClient
 from vlrl.services.process import Server
@@ -64,6 +67,7 @@ class Fleet:
     def command(self, port: int) -> list[str]:
         """The command line of a replica, from the present weights."""
         policy = self.state["policy"]
+        check_heads(self.state["lm"].text_config, torch.cuda.is_available())
         options = {
             "--host": self.host, "--port": port, "--served-model-name": "policy", "--dtype": self.dtype or policy.family.dtype,
             "--tensor-parallel-size": self.tensor_parallel, "--logprobs-mode": "processed_logprobs", "--generation-config": "vllm",

@@ -13,7 +13,7 @@ import torch
 
 from vlrl.engine.hf import LM
 from vlrl.engine.sync import named_weights
-from vlrl.engine.versions import check_installed
+from vlrl.engine.versions import check_heads, check_installed
 from vlrl.engine.vllm_prompts import FORBIDDEN
 from vlrl.registry import ConfigError
 
@@ -41,6 +41,7 @@ class Holder:
     def attach(self, policy: Any) -> Any:
         """Start vLLM with this policy's architecture and weights."""
         check_installed()
+        check_heads(LM(policy).text_config, torch.cuda.is_available())
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(self.cpu_kv_gb))
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer needs the same cores

@@ -43,9 +43,10 @@ class LM:
         return base(self.model).config.get_text_config()
 
     @cached_property
-    def no_masks(self) -> dict[str, None]:
-        """The store knows what each row may see: transformers need not build masks."""
-        return dict.fromkeys({"full_attention", *(getattr(self.text_config, "layer_types", None) or ())})
+    def no_masks(self) -> Any:
+        """The store knows what each row may see: transformers need not build masks. It takes a dict by kind of layer, or a 4-D mask, as they are."""
+        kinds = getattr(self.text_config, "layer_types", None)
+        return dict.fromkeys({"full_attention", *kinds}) if kinds else torch.zeros(1, 1, 1, 1, device=self.device)
 
     @cached_property
     def forbidden(self) -> tuple[int, ...]:
@@ -69,6 +70,9 @@ class LM:
     def decode(self, ids: Sequence[int]) -> str:
         return self.policy.decode(ids)
 
+    def masks(self, layout: Any) -> Any:
+        return self.family.masks(self.model, layout)
+
     def look(self, features: list) -> list:
         return self.family.look(self.model, features)
 
@@ -87,7 +91,7 @@ class HF(Engine):
     vlrl original (shared prompt attention in the spirit of Juravsky et al. 2024, arXiv:2402.05099; continuous batching as in Yu et al., OSDI 2022).
     Prompts and pictures that requests share are computed once per call. `token_budget` bounds the keys and values held at once (prompt plus
     `max_tokens` of every running completion, in tokens), `prefill_tokens` those of one prefill, padding included. Edge: a single completion
-    larger than the budget runs alone; models with sliding-window or recurrent layers are refused. A weight update in the middle of a call (the
+    larger than the budget runs alone; models with recurrent or chunked layers are refused. A weight update in the middle of a call (the
     generator is suspended at a `yield`) makes unfinished completions go on under the new weights, with a version per token.
     """
 
@@ -116,9 +120,11 @@ class HF(Engine):
     def attach(self, policy: Any) -> HF:
         """Use this policy. Raises ConfigError for a model that the shared attention cannot run."""
         lm = LM(policy)
-        strange = {t for t in getattr(lm.text_config, "layer_types", None) or () if t != "full_attention"}
+        strange = set(getattr(lm.text_config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if strange:
-            raise ConfigError(f"engine 'hf' runs full attention only, this model has {', '.join(sorted(strange))} layers; use engine 'vllm'")
+            raise ConfigError(
+                f"engine 'hf' runs full and sliding-window attention only, this model has {', '.join(sorted(strange))} layers; use engine 'vllm'"
+            )
         self.state["lm"] = lm
         return self
 

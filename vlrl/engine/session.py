@@ -16,6 +16,7 @@ from torch import Tensor
 from vlrl.engine.row import Row, completion_of, finish_of, make_row
 from vlrl.engine.sampler import Sampler
 from vlrl.engine.store import Slot, Store, shared_attention
+from vlrl.policy.packing import Layout
 from vlrl.types import Completion, Request, Sampling
 
 
@@ -177,11 +178,15 @@ def prefill(lm: Any, sources: Sequence[tuple[Any, Sequence[int]]], seen: dict[st
         rest_L = torch.arange(encoded.next_position, encoded.next_position + width - len(encoded))
         places.append(torch.cat([encoded.positions, rest_L.expand(*encoded.positions.shape[:-1], -1)], dim=-1))
     positions = torch.stack(places, dim=-2).to(lm.device)
+    order_PL = torch.arange(width, device=lm.device).expand(len(sources), -1)
+    real_PL = order_PL < torch.tensor([[len(encoded) + len(ids)] for encoded, ids in sources], device=lm.device)
+    types_PL = torch.tensor([encoded.types + [0] * (width - len(encoded)) for encoded, _ in sources], device=lm.device)
+    nothing = torch.zeros(0, dtype=torch.long)
+    layout = Layout(ids_PL, positions, order_PL, torch.where(real_PL, 0, -1), types_PL, nothing, nothing, tuple(range(len(sources))))
     counters["prompts_prefilled"] += len(sources)
     counters["prefill_tokens"] += sum(len(encoded) + len(ids) for encoded, ids in sources)
-    return lm.hidden(
-        ids_PL, positions, None, [seen[f.key] for f in features], [f.kind for f in features], past_key_values=DynamicCache(), use_cache=True
-    )
+    shown, kinds = [seen[f.key] for f in features], [f.kind for f in features]
+    return lm.hidden(ids_PL, positions, lm.masks(layout), shown, kinds, past_key_values=DynamicCache(), use_cache=True)
 
 
 def prefix_logp(lm: Any, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling) -> list[float]:

@@ -125,7 +125,7 @@ class Store:
             self._plan = _lay_out(self.prompt_R, self.length_P, device)
         length_R = torch.tensor(self.length_R, device=device)
         own_RC = torch.arange(longest, device=device) > length_R[:, None]
-        self._plan.update(longest=longest, length_R=length_R, own_R11C=own_RC[:, None, None] if min(self.length_R) + 1 < longest else None)
+        self._plan.update(longest=longest, length_R=length_R, masks={}, own_R11C=own_RC[:, None, None] if min(self.length_R) + 1 < longest else None)
         self.length_R = [n + 1 for n in self.length_R]
 
     def update(self, key_RJ1D: Tensor, value_RJ1D: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -139,8 +139,8 @@ class Store:
             out.append(layer[:rows, :, : plan["longest"]])
         return out[0], out[1]
 
-    def attend(self, query_RH1D: Tensor, key_RJCD: Tensor, value_RJCD: Tensor, layer: int, scaling: float) -> Tensor:
-        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, 1, H, D)."""
+    def attend(self, query_RH1D: Tensor, key_RJCD: Tensor, value_RJCD: Tensor, layer: int, scaling: float, window: int | None = None) -> Tensor:
+        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, 1, H, D); with a `window` only its last keys, the row's own among them."""
         assert self.prompt_kv_NPJLD is not None
         plan = self._plan
         rows, heads, _, d = query_RH1D.shape
@@ -155,10 +155,22 @@ class Store:
         if plan["own_R11C"] is not None:
             own_RJQC = own_RJQC.masked_fill_(plan["own_R11C"], float("-inf"))
         scores = torch.cat([_to_rows(shared_PJXL, slot_R, most, q), own_RJQC], dim=-1)
+        if window is not None:
+            scores = scores.masked_fill_(self._outside(window), float("-inf"))
         weights = scores.softmax(-1, dtype=torch.float32).to(query_RH1D.dtype)
         shared_PJXD = _to_prompts(weights[..., :width], slot_R, prompts, most) @ values_PJLD
         out_RJQD = _to_rows(shared_PJXD, slot_R, most, q) + weights[..., width:] @ value_RJCD
         return out_RJQD.reshape(rows, 1, heads, d)
+
+    def _outside(self, window: int) -> Tensor:
+        """(R, 1, 1, L + C): keys too far back for a sliding window. The same in all layers of a step."""
+        plan, device = self._plan, self._plan["length_R"].device
+        if window not in plan["masks"]:
+            begin_R1 = torch.tensor([[self.length_P[p]] for p in self.prompt_R], device=device)
+            prompt_RL = torch.arange(plan["width"], device=device).expand(len(self), -1)
+            place_RK = torch.cat([prompt_RL, begin_R1 + torch.arange(plan["longest"], device=device)], dim=-1)
+            plan["masks"][window] = (place_RK <= begin_R1 + plan["length_R"][:, None] - window)[:, None, None]
+        return plan["masks"][window]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Keys that the longest row can see."""
@@ -207,10 +219,10 @@ def _to_rows(x_PJXY: Tensor, slot_R: Tensor | None, most: int, q: int) -> Tensor
 
 
 def _attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, store: Store, **_: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, store: Store, **more: Any
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls by name."""
-    return store.attend(query, key, value, module.layer_idx, scaling), None  # type: ignore[arg-type]
+    return store.attend(query, key, value, module.layer_idx, scaling, more.get("sliding_window")), None  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -48,6 +49,17 @@ def check_versions(vllm: str | None, transformers: str | None) -> Known:
         if fits:
             return known
     raise ConfigError(f"engine: vllm {vllm} with transformers {transformers} is not known to work; {fix}")
+
+
+CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vllm 0.32, CPUAttentionBackend.get_supported_head_sizes
+
+
+def check_heads(text_config: Any, on_gpu: bool) -> None:
+    """Raise ConfigError for attention heads that vLLM's CPU build cannot run (it would fail at the first token)."""
+    size = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
+    if not on_gpu and size not in CPU_HEADS:
+        fix = "use engine 'hf', or heads of 32 (policy.tiny.hidden=128 with 4 heads)"
+        raise ConfigError(f"engine: attention heads of {size}, but vLLM on CPU takes {', '.join(map(str, CPU_HEADS))}; {fix}")
 
 
 def check_installed() -> Known:
