@@ -49,7 +49,7 @@ class Keywords(Graded):
     """
 
     refusals = False
-    lists = False
+    joinable = False
     most: int = 400
     dense: float = 0.7
 
@@ -84,7 +84,7 @@ class ObjectsNamed(Graded):
     """
 
     refusals = False
-    lists = False
+    joinable = False
     vocabulary: tuple[str, ...] = ()
     synonyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -143,7 +143,7 @@ class Caption(Graded):
     """
 
     refusals = False
-    lists = False
+    joinable = False
     sigma: float = 6.0
     references: Literal["best", "mean"] = "best"
     correct_at: float = 0.5

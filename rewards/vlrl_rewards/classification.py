@@ -54,9 +54,9 @@ class Classification(Graded):
             accepted |= family if accepted & family else set()
         return accepted
 
-    def grade(self, accepted: set[str], answer: Answer, scene: Scene) -> Grade:
-        said = choice_of(normal_label(answer.text), scene.choices, accepted)
-        correct = bool(said) and said in accepted
+    def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
+        said = choice_of(normal_label(answer.text), scene.choices, target)
+        correct = bool(said) and said in target
         return Grade(float(correct), correct, "the label" if correct else "another label", said)
 
 

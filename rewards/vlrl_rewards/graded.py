@@ -75,7 +75,7 @@ class Graded(Reward):
 
     phrases: ClassVar[bool] = False  # whether "the answer is ..." is read as an answer
     refusals: ClassVar[bool] = True  # whether "I cannot answer" makes the answer none (not where the answer is prose, or a document)
-    lists: ClassVar[bool] = True  # whether several boxed texts side by side are one answer
+    joinable: ClassVar[bool] = True  # whether several boxed texts side by side are one answer
 
     @abstractmethod
     def target(self, gold: Any, scene: Scene) -> Any:
@@ -96,7 +96,7 @@ class Graded(Reward):
         answer = answer or final_answer(response, self.phrases)
         if answer.problem or not answer.text:
             return self.refuse(answer.problem or "the answer is empty")
-        if answer.route == "boxes" and not self.lists:
+        if answer.route == "boxes" and not self.joinable:
             return self.refuse("several answers in boxes")
         if self.refusals and refuses(answer.text):
             return self.refuse("the response declines to answer")
@@ -123,7 +123,7 @@ def judged(*kinds: str) -> Callable[[G], G]:
     def add(cls: G) -> G:
         def judge(item: Case, /, **options: Any) -> Verdict:
             spaces, meta = options.pop("spaces", ()), options.pop("meta", {})
-            reward: Graded = make(cls, options, cls.name) if options else cls()
+            reward: Any = make(cls, options, cls.name) if options else cls()
             answer = final_answer(item.response, reward.phrases)
             grade = reward.judge(item.gold, item.response, Scene(spaces, item.choices, meta, item.response), answer)
             score = min(1.0, max(0.0, float(grade.score)))

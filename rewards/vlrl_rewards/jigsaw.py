@@ -96,8 +96,9 @@ class Jigsaw(Graded):
             score = max(0.0, (score - 1 / len(target)) / (1 - 1 / len(target))) if self.centred and len(target) > 1 else score
         elif self.mode == "adjacency":
             # A "backward" answer lists places by piece; seams are counted on the picture put together, so it is turned round first.
-            turned = [inverse(o) for o in (order, target)] if scene.meta.get("question_type") == "backward" else [order, target]
-            score = adjacency_score(*turned, *grid_of(scene.meta, len(target), self.rows, self.columns))
+            rows, columns = grid_of(scene.meta, len(target), self.rows, self.columns)
+            backward = scene.meta.get("question_type") == "backward"
+            score = adjacency_score(inverse(order), inverse(target), rows, columns) if backward else adjacency_score(order, target, rows, columns)
         else:
             score = float(exact)
         return Grade(score, exact, f"{sum(a == b for a, b in zip(order, target, strict=True))} of {len(target)} places", " ".join(map(str, order)))

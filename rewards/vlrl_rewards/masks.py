@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pycocotools import mask as coco
+from pycocotools import mask as _coco
 
 from vlrl.registry import register
 from vlrl_rewards.boxes import to_original
@@ -19,6 +19,7 @@ from vlrl_rewards.shapes import corners_of
 MAX_PIXELS = 64_000_000
 _RLE_TEXT = re.compile(r"[0-o]{1,20000}")
 Rle = dict[str, Any]
+coco: Any = _coco  # its stubs know arrays, not the dictionaries that it takes and gives
 
 
 def mask_of(counts: Sequence[int], height: int, width: int) -> Rle:

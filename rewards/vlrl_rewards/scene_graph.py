@@ -172,7 +172,7 @@ class SceneGraph(Graded):
         to_gold = {mine[i][0]: (theirs[j][0], float(sim_NM[i, j])) for i, j in pairs}
         edge = self.edges(graphs[0].relations, gold.relations, to_gold)
         weights = (self.node, self.box, self.edge if gold.relations else 0.0)
-        score = float(np.dot(weights, (node, box, edge)) / sum(weights))
+        score = float(weights[0] * node + weights[1] * box + weights[2] * edge) / sum(weights)
         perfect = node == 1 and edge == 1 and all(iou_NM[i, j] >= 0.5 for i, j in pairs)
         return Grade(score, bool(perfect), f"node {node:.2f}, box {box:.2f}, edge {edge:.2f}")
 

@@ -132,7 +132,7 @@ class Timestamp(Graded):
         if isinstance(gold, (int, float)) and not isinstance(gold, bool):
             return float(gold), float(gold)
         times = read_times(gold) if isinstance(gold, str) else []
-        if len(times) == 1 and not read_spans(gold):
+        if len(times) == 1 and not read_spans(str(gold)):
             return times[0], times[0]
         spans = gold_spans(gold)
         if len(spans) != 1:

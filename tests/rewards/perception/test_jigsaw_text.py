@@ -3,7 +3,6 @@
 from itertools import product
 
 import pytest
-
 from vlrl_rewards.jigsaw import read_order
 
 
