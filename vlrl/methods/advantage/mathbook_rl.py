@@ -17,9 +17,9 @@ class SharedPrinciple(Advantage):
 
     Groups whose rows have the same `row.meta[key]` are variants. The rewards of each are sorted from best to worst, averaged place by place, and a
     rollout takes the average of its place; the better a principle is known by all its variants, the more its best rollouts get.
-    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (pre-aligned RL, as released). Deviates: groups of different sizes are averaged over the places
-    that they have. Edge: one variant is GRPO; equal rewards give zeros; rollouts of equal reward keep their order. A row without the key stands
-    alone.
+    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (pre-aligned RL, as released).
+    Deviates: groups of different sizes are averaged over the places that they have.
+    Edge: one variant is GRPO; equal rewards give zeros; rollouts of equal reward keep their order. A row without the key stands alone.
     """
 
     key: str = "principle"
