@@ -16,7 +16,7 @@ from vlrl.dist import all_groups, gather, total
 from vlrl.objective import Sums, add_sums, means
 from vlrl.optim import accumulating, backward, optimizer_step, set_learning_rate
 from vlrl.registry import ConfigError
-from vlrl.rows import check_length
+from vlrl.rows import usable_prompts
 from vlrl.scoring import score
 from vlrl.stages import Denominators
 from vlrl.tally import finish
@@ -50,14 +50,14 @@ def collect(run: Run) -> list[Group]:
 
 def sample(run: Run, rows: Sequence) -> list[Group]:
     """Rows to scored groups."""
-    prompts = [run.scaffold(row) for row in rows]
-    for prompt in prompts:
-        check_length(run, prompt)
+    prompts = usable_prompts(run, rows)
     counts = run.budget(prompts, len(prompts) * run.settings.group_size)
-    groups = run.strategy(prompts, counts, run)
+    with run.tally.timed("sample"):
+        groups = run.strategy(prompts, counts, run)
     for index, group in enumerate(groups):
         group.id = group.id or f"{run.step}/{run.accelerator.process_index}/{len(run.tally.sampled) + index}"
-    score(groups, run)
+    with run.tally.timed("score"):
+        score(groups, run)
     return groups
 
 
@@ -158,9 +158,11 @@ def train_step(run: Run) -> dict[str, float]:
     if total(run.accelerator, [len(groups)])[0] == 0:
         run.warn(f"step {run.step}: no group survived the gates and the scorer, so nothing was learned; see the gate/* counters")
         return finish(run, {})
-    sums = learn(groups, run)
+    with run.tally.timed("learn"):
+        sums = learn(groups, run)
     run.policy.version += 1
-    run.engine.sync(run.policy)
+    with run.tally.timed("sync"):
+        run.engine.sync(run.policy)
     return finish(run, means(_over_ranks(run, sums)))
 
 

@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
 
 def make_accelerator(run: Run) -> Accelerator:
-    """Accelerate's view of the devices, with the run's trackers. Communication is gloo where there is no GPU."""
+    """Accelerate's view of the devices. Communication is gloo where there is no GPU."""
     from accelerate import Accelerator, InitProcessGroupKwargs
 
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     on_cpu = not torch.cuda.is_available()
     handlers = [InitProcessGroupKwargs(backend="gloo")] if on_cpu and not alone else []
     deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
-    tools = {"log_with": list(run.settings.watch.trackers) or None, "project_dir": str(run.output)}
-    accelerator = Accelerator(cpu=on_cpu and not deepspeed, kwargs_handlers=handlers, **tools)
+    accelerator = Accelerator(cpu=on_cpu and not deepspeed, kwargs_handlers=handlers)
     if not alone and accelerator.distributed_type.value == "NO":
         raise ConfigError(
             f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch with configs/accelerate/*.yaml"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vlrl.registry import ConfigError
-from vlrl.types import MediaError, Prompt, Row
+from vlrl.types import MediaError, Prompt, Row, RowError
 
 if TYPE_CHECKING:
     from vlrl.run import Run
@@ -61,6 +61,21 @@ def check_lengths(run: Run, limit: int = 64) -> None:
         for slot, rows in read_rows(run, split).items():
             for i in range(min(limit, len(rows))):
                 check_length(run, run.scaffold(rows[i]), f"data.{split}.{slot}")
+
+
+def usable_prompts(run: Run, rows: Sequence[Row]) -> list[Prompt]:
+    """Prompts of rows drawn in mid-run. A row whose media cannot be read or whose prompt is too long is left out, counted and named in events.jsonl."""
+    prompts = []
+    for row in rows:
+        try:
+            prompt = run.scaffold(row)
+            check_length(run, prompt)
+        except (MediaError, RowError, ConfigError) as error:
+            run.tally.count({"data/dropped": 1.0})
+            run.warn(f"row {row.id!r} was left out: {error}")
+        else:
+            prompts.append(prompt)
+    return prompts
 
 
 def check_length(run: Run, prompt: Prompt, where: str = "data.train") -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vlrl.dist import all_groups, gather
@@ -26,6 +28,16 @@ class Tally:
         self.counts: dict[str, float] = defaultdict(float)
         self.sampled: list[Group] = []
         self.updates = 0
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the wall-clock seconds of a part of the step to `seconds`."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - begun
 
     def count(self, values: Mapping[str, float]) -> None:
         """Add to this step's counters; they are summed over ranks for the log."""

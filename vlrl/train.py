@@ -16,6 +16,7 @@ from vlrl.registry import ConfigError
 from vlrl.rows import check_lengths, check_rows, heldout_by_task
 from vlrl.run import Run
 from vlrl.watch import checkpoint
+from vlrl.watch.trackers import check_trackers
 
 log = logging.getLogger("vlrl")
 
@@ -23,6 +24,7 @@ log = logging.getLogger("vlrl")
 def prepare(config: Config) -> Run:
     """Build and check everything that needs no model. Raises ConfigError."""
     run = Run(config)
+    check_trackers(run.settings.watch.trackers)
     check_output(run.output)
     check_rows(run)
     return run
@@ -73,7 +75,7 @@ def _train_phase(run: Run, summary: dict[str, Any]) -> None:
         run.phase_step += 1
         if watch.heldout_every and run.phase_step % watch.heldout_every == 0:
             metrics |= {f"heldout/{task}": value for task, value in _accuracy(run).items()}
-        run.recorder.step(run.step, run.phase, metrics, {"step": time.time() - before}, run.groups)
+        run.recorder.step(run.step, run.phase, metrics, {"step": time.time() - before, **run.tally.seconds}, run.groups)
         done = run.phase_step == run.settings.steps
         if (watch.checkpoint_every and run.phase_step % watch.checkpoint_every == 0) or (done and not last_phase):
             _write_partial(run, summary, begun)

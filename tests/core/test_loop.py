@@ -121,3 +121,21 @@ def test_same_seed_same_numbers_another_seed_others(tmp_path):
     (a, first), (b, second), (c, third) = stepped(tmp_path), stepped(tmp_path), stepped(tmp_path, "seed=1")
     assert torch.equal(a, b) and first == second
     assert not torch.equal(a, c) and first != third
+
+
+def test_a_row_that_cannot_be_shown_is_left_out_and_replaced(tmp_path):
+    from vlrl.types import MediaError
+
+    run = open_run(tmp_path, reward="test_loop_ids")
+    scaffold = run.scaffold
+
+    def broken(row):
+        if row.id == "r2":
+            raise MediaError("r2.png: not a picture")
+        return scaffold(row)
+
+    run.scaffold = broken
+    metrics = train_step(run)
+    assert metrics["data/dropped"] >= 1 and metrics["groups"] == 4
+    assert all(group.row.id != "r2" for group in run.groups)
+    assert any("row 'r2' was left out: r2.png: not a picture" in data["message"] for _, data in run.recorder.events)
