@@ -1,6 +1,8 @@
+# ruff: noqa: SIM105, SIM115, UP031
 """Runs inside the sandbox (`python -I -S -c <this text>`): a child per test, its output collected, its time and size limited.
 
-Standard input: {"code", "fn", "tests": [stdin text | [arguments]], "seconds", "memory", "output"}. Standard output: a JSON line per test. What the tests
+Standard input: {"code", "fn", "tests": [stdin text | [arguments]], "seconds", "memory", "output"}. Standard output: a JSON line per test. What
+the tests
 expect never comes in here, so nothing that runs here can claim to be right.
 """
 

@@ -64,9 +64,11 @@ SILENCE = {
 }
 
 SEEDS: dict[str, Seed] = {
-    "math": Seed("7", "7", ("8", "6", "12", "x"), {"all numbers": _NUMBERS, "a range": "between 5 and 9", "phantom": r"\boxed{\phantom{7}}", "unequal": "x \\ne 7"}),
+    "math": Seed("7", "7", ("8", "6", "12", "x"), {"all numbers": _NUMBERS, "a range": "between 5 and 9", "phantom": r"\boxed{\phantom{7}}",
+    "unequal": "x \\ne 7"}),
     "numeric": Seed("12.5", "12.5", ("12", "99", "1250"), {"all numbers": _NUMBERS, "infinite": "1e999", "nan": "nan"}),
-    "mcq": Seed("B", "B", ("A", "C", "D"), {"every letter": "A B C D", "glued": "ABCD", "both": "A and B", "unsure": "A, or maybe B"}, {}, ("cat", "dog", "cow", "hen")),
+    "mcq": Seed("B", "B", ("A", "C", "D"), {"every letter": "A B C D", "glued": "ABCD", "both": "A and B",
+    "unsure": "A, or maybe B"}, {}, ("cat", "dog", "cow", "hen")),
     "yes_no": Seed("yes", "yes", ("no", "maybe", "I know"), {"both": "yes and no", "slash": "yes/no", "later": "No. Actually, yes. No."}),
     "text": Seed("Paris", "Paris", ("London", "Rome", "Oslo"), {"many": "London, Paris, Rome", "long": "Paris " * 50}),
     "exact": Seed("Paris", "Paris", ("London", "Rome", "Oslo"), {"many": "London, Paris, Rome"}),

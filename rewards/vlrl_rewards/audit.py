@@ -133,7 +133,9 @@ def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str 
             best, least, earned = _scores(reward, seed, right, "", attack.response)
         seconds = (time.thread_time() - started) / (1 if alone else 3)
         if not best > least:
-            raise ValueError(f"attack: {reward.name!r} gives {best:g} to the right answer {right[:60]!r} and {least:g} to silence: nothing can be told")
+            raise ValueError(
+                f"attack: {reward.name!r} gives {best:g} to the right answer {right[:60]!r} and {least:g} to silence: nothing can be told"
+            )
         passed = earned - least > 0.5 * (best - least) or seconds > SECONDS
         found.append(Outcome(attack.name, earned, passed, seconds, f"right {best:g}, silence {least:g}"))
     return found

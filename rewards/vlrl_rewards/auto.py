@@ -49,7 +49,12 @@ def _is_number(gold: str) -> bool:
 def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
     """The kind for a gold answer. Raises ValueError if none fits."""
     if choices:
-        if {clean(choice).casefold() for choice in choices} in ({"yes", "no"}, {"true", "false"}) and str(gold).casefold() in ("yes", "no", "true", "false"):
+        if {clean(choice).casefold() for choice in choices} in ({"yes", "no"}, {"true", "false"}) and str(gold).casefold() in (
+            "yes",
+            "no",
+            "true",
+            "false",
+        ):
             return "yes_no"
         Options.of(choices).gold(gold)
         return "mcq"

@@ -293,6 +293,8 @@ def _turns(text: str, said: bool) -> bool:
     """Whether a later sentence opens with the opposite."""
     later = [
         _FIRST.match(part)
-        for part in re.split(r"[.!?\n]\s{0,9}(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s", text, flags=re.IGNORECASE)[1:]
+        for part in re.split(r"[.!?\n]\s{0,9}(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s", text, flags=re.IGNORECASE)[
+            1:
+        ]
     ]
     return any(match is not None and bool(match["yes"]) != said for match in later)

@@ -20,7 +20,9 @@ app = typer.Typer(help="Judge answers, test golds, attack rewards.", add_complet
 Rows = Annotated[Path | None, typer.Argument(help='JSON lines {"gold", "pred", "kind"?, "choices"?, "options"?}; "-" reads standard input.')]
 SelfTest = Annotated[Path | None, typer.Option("--self-test", help="JSON lines of golds: show those that no answer can reach.")]
 Attack = Annotated[str, typer.Option("--attack", help="A kind or reward: run every known hack against it, and show what passes.")]
-Example = Annotated[Path | None, typer.Option("--example", help='For --attack: a JSON file {"gold", "right", "wrong": [...], "choices"?, "options"?}.')]
+Example = Annotated[
+    Path | None, typer.Option("--example", help='For --attack: a JSON file {"gold", "right", "wrong": [...], "choices"?, "options"?}.')
+]
 Plugins = Annotated[list[Path] | None, typer.Option("--plugins", help="A Python file that registers rewards or kinds; may be given again.")]
 Kind = Annotated[str, typer.Option("--kind", help="The kind of rows that name none.")]
 
@@ -81,7 +83,9 @@ def self_test(path: Path, kind: str) -> int:
         verdicts = [judge_row({**row, "pred": text}, kind) for text in [*shown, *demonstrations(row["gold"])]]
         if not any(verdict.correct for verdict in verdicts):
             unreachable += 1
-            typer.echo(json.dumps({"line": number, "gold": row["gold"], "kind": row.get("kind") or kind, "reason": verdicts[0].reason}, ensure_ascii=False))
+            typer.echo(
+                json.dumps({"line": number, "gold": row["gold"], "kind": row.get("kind") or kind, "reason": verdicts[0].reason}, ensure_ascii=False)
+            )
     typer.echo(f"{unreachable} of {total} golds cannot be reached", err=True)
     return unreachable
 

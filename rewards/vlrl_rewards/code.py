@@ -169,7 +169,8 @@ class Code(Reward):
     """r = 1 if the program passes every unit test, else 0; with `partial` the share of tests passed.
 
     Paper: DeepSeek-R1 (compiler feedback on tests), arXiv:2501.12948, sec. 2.2.2; output rules: LiveCodeBench, arXiv:2403.07974. Runs in a sandbox
-    (namespaces); without one a run is refused at start-up unless `sandbox: unsafe`. Edge: no fenced program: 0. Units: seconds of wall clock per test.
+    (namespaces); without one a run is refused at start-up unless `sandbox: unsafe`. Edge: no fenced program: 0. Units: seconds of wall clock per
+    test.
     """
 
     sandbox: str = "bubblewrap"

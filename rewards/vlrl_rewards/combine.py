@@ -72,7 +72,8 @@ class Product(Combined):
 class Gated(Combined):
     """r = r_last if every part before it reaches `threshold`, else `otherwise`: accuracy only if the format holds.
 
-    Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are asked in order; those behind a closed gate are
+    Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are asked in order; those behind a
+    closed gate are
     not asked at all, and not noted.
     """
 
@@ -94,9 +95,11 @@ class Gated(Combined):
 @register("lexicographic")
 @dataclass(frozen=True, kw_only=True)
 class Lexicographic(Combined):
-    """r = place of the rollout in its group (0 worst, 1 best, ties share the mean) when parts are compared in order, differences within `margin` being ties.
+    """r = place of the rollout in its group (0 worst, 1 best, ties share the mean) when parts are compared in order, differences within `margin`
+    being ties.
 
-    Paper: HERON, arXiv:2309.02632 (decision tree over ranked signals; pairwise wins instead of a trained reward model). r_i = share of siblings beaten,
+    Paper: HERON, arXiv:2309.02632 (decision tree over ranked signals; pairwise wins instead of a trained reward model). r_i = share of siblings
+    beaten,
     a tie counting one half. Edge: alone in its group a rollout gets 0.5.
     """
 

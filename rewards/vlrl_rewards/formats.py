@@ -25,7 +25,8 @@ def says_something(text: str) -> bool:
 @register("think_format")
 @dataclass(frozen=True, kw_only=True)
 class ThinkFormat(Reward):
-    """r = 1 if the text has the wanted shape, else 0. mode "think": `<think>`, thought, `</think>`, then an answer, each tag once; "no_think": no thinking
+    """r = 1 if the text has the wanted shape, else 0. mode "think": `<think>`, thought, `</think>`, then an answer, each tag once; "no_think":
+    no thinking
     (no tag, or one empty block) before an answer; "row": the mode that `row.meta["think"]` (true or false) asks for.
 
     Paper: No-Thinking-RL and Thinking-RL, arXiv:2503.16188. Edge: an answer without a letter or digit scores 0, so does an open block.
@@ -50,7 +51,8 @@ class ThinkFormat(Reward):
 class TagCount(Reward):
     """r = share of the tags (opening and closing counted apart) that stand in the text exactly once, in the wanted order, around something.
 
-    Paper: Open-R1 (tag count reward), after arXiv:2501.12948. Deviations: a tag out of order, or an empty block, does not count: four bare tags score 0.
+    Paper: Open-R1 (tag count reward), after arXiv:2501.12948. Deviations: a tag out of order, or an empty block, does not count: four bare tags
+    score 0.
     """
 
     tags: tuple[str, ...] = ("think", "answer")
@@ -141,7 +143,8 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
 class JsonFormat(Reward):
     """r = 1 if the answer (its last `<answer>` block, else the visible text) is one JSON value that fits `schema`, else 0.
 
-    Paper: vlrl original. A fenced block counts as JSON. `schema` takes the common keywords of JSON Schema; empty: any object or list. Nested too deeply: 0.
+    Paper: vlrl original. A fenced block counts as JSON. `schema` takes the common keywords of JSON Schema; empty: any object or list. Nested too
+    deeply: 0.
     """
 
     schema: Mapping[str, Any] = field(default_factory=dict)
@@ -177,7 +180,8 @@ class Language(Reward):
 class Repetition(Reward):
     """r = -penalty * (1 - unique / total) over the word n-grams of the whole text; characters stand in for words in scripts without blanks.
 
-    Paper: Demystifying Long CoT, arXiv:2502.03373, app. (n-gram repetition penalty). Edge: fewer than n words: 0, unless nothing is said at all: -penalty.
+    Paper: Demystifying Long CoT, arXiv:2502.03373, app. (n-gram repetition penalty). Edge: fewer than n words: 0, unless nothing is said at all:
+    -penalty.
     """
 
     n: int = 4

@@ -38,26 +38,32 @@ def _occurrences(text: str, phrase: str) -> int:
 
 
 def existence(text: str, *, keywords: Sequence[str]) -> bool:
+    """Every keyword occurs."""
     return all(_occurrences(text, word) for word in keywords)
 
 
 def frequency(text: str, *, keyword: str, frequency: int, relation: str = "at least") -> bool:
+    """A keyword occurs so often."""
     return _count(_occurrences(text, keyword), frequency, relation)
 
 
 def forbidden_words(text: str, *, forbidden_words: Sequence[str]) -> bool:
+    """No forbidden word occurs."""
     return not any(_occurrences(text, word) for word in forbidden_words)
 
 
 def letter_frequency(text: str, *, letter: str, let_frequency: int, let_relation: str = "at least") -> bool:
+    """A letter occurs so often."""
     return _count(text.lower().count(letter.lower()), let_frequency, let_relation)
 
 
 def response_language(text: str, *, language: str) -> bool:
+    """The text is in the language of this two-letter code."""
     return language_of(text) == language
 
 
 def number_sentences(text: str, *, num_sentences: int, relation: str = "at least") -> bool:
+    """So many sentences."""
     text = re.sub(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|vs|etc|e\.g|i\.e)\.", lambda m: m[0][:-1], text)
     return _count(
         len([part for part in re.split(r"(?<=[.!?。！？])(?:[\"')\]]*\s+|$)|(?<=[。！？])", text) if _words(part)]), num_sentences, relation
@@ -65,16 +71,19 @@ def number_sentences(text: str, *, num_sentences: int, relation: str = "at least
 
 
 def number_paragraphs(text: str, *, num_paragraphs: int) -> bool:
+    """So many paragraphs, parted by ***."""
     parts = re.split(r"\s?\*\*\*\s?", text)
     inner = parts[1 if parts and not parts[0].strip() else 0 : -1 if len(parts) > 1 and not parts[-1].strip() else None]
     return len(inner) == num_paragraphs and all(part.strip() for part in inner)
 
 
 def number_words(text: str, *, num_words: int, relation: str = "at least") -> bool:
+    """So many words."""
     return _count(len(_words(text)), num_words, relation)
 
 
 def nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    """So many paragraphs, parted by blank lines, of which one opens with this word."""
     parts = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
     if len(parts) != num_paragraphs or not 1 <= nth_paragraph <= len(parts):
         return False
@@ -83,33 +92,40 @@ def nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: i
 
 
 def number_placeholders(text: str, *, num_placeholders: int) -> bool:
+    """At least so many [placeholders]."""
     return len(re.findall(r"\[[^\[\]\n]+\]", text)) >= num_placeholders
 
 
 def postscript(text: str, *, postscript_marker: str = "P.S.") -> bool:
+    """A postscript opens with this marker, and says something."""
     squeezed = r"\.?\s?".join(re.escape(char) for char in postscript_marker if char.isalpha())
     return re.search(rf"(?:^|\n)\s*{squeezed}\.?:?\s*\w", text, re.IGNORECASE) is not None
 
 
 def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
+    """Exactly so many bullets."""
     return len(re.findall(r"^\s*(?:\*(?!\*)|[-+•])\s+\S", text, re.MULTILINE)) == num_bullets
 
 
 def constrained_response(text: str, *, options: Sequence[str] = ("My answer is yes.", "My answer is no.", "My answer is maybe.")) -> bool:
+    """Exactly one of the options is said."""
     return sum(option in text for option in options) == 1
 
 
 def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
+    """At least so many *highlighted* parts."""
     bold = re.findall(r"\*\*[^\n*]*\w[^\n*]*\*\*", text)
     plain = re.findall(r"(?<!\*)\*(?!\*)[^\n*]*\w[^\n*]*\*(?!\*)", text)
     return len(bold) + len(plain) >= num_highlights
 
 
 def multiple_sections(text: str, *, section_spliter: str = "Section", num_sections: int) -> bool:
+    """At least so many numbered sections."""
     return len(re.findall(rf"(?:^|\n)\W*{re.escape(section_spliter)}\s+(?:\d+|[IVXLC]+)\b", text)) >= num_sections
 
 
 def json_format(text: str) -> bool:
+    """The whole response is JSON (a fence may stand around it)."""
     from vlrl_rewards.structure import loads
 
     whole = re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip(), flags=re.IGNORECASE)
@@ -117,41 +133,50 @@ def json_format(text: str) -> bool:
 
 
 def title(text: str) -> bool:
+    """A <<title>> that says something."""
     return any(found.strip("< >") for found in re.findall(r"<<[^\n<>]+>>", text))
 
 
 def two_responses(text: str) -> bool:
+    """Two different responses, parted by six stars."""
     parts = [part.strip() for part in text.split("******") if part.strip()]
     return len(parts) == 2 and parts[0] != parts[1]
 
 
 def repeat_prompt(text: str, *, prompt_to_repeat: str) -> bool:
+    """The prompt is repeated first, then answered."""
     opened = text.strip().lower().startswith(prompt_to_repeat.strip().lower())
     return opened and len(text.strip()) > len(prompt_to_repeat.strip())
 
 
 def end_checker(text: str, *, end_phrase: str) -> bool:
+    """The response ends with this phrase."""
     return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
 def quotation(text: str) -> bool:
+    """The whole response stands in double quotes."""
     text = text.strip()
     return len(text) > 2 and text[0] == text[-1] == '"'
 
 
 def capital_word_frequency(text: str, *, capital_frequency: int, capital_relation: str = "at least") -> bool:
+    """So many words in capitals."""
     return _count(sum(word.isupper() for word in _words(text)), capital_frequency, capital_relation)
 
 
 def english_capital(text: str) -> bool:
+    """All capitals."""
     return text.isupper()
 
 
 def english_lowercase(text: str) -> bool:
+    """No capitals."""
     return text.islower()
 
 
 def no_comma(text: str) -> bool:
+    """No comma."""
     return "," not in text and "，" not in text
 
 

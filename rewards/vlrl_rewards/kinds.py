@@ -46,7 +46,8 @@ class Case:
 def verifier(*kinds: str) -> Callable[[F], F]:
     """Register a function `(case: Case, *, option=default, ...) -> Verdict` under one or more kinds.
 
-    Keyword-only parameters are its options. It never raises on a bad response (that is a wrong verdict); it raises ValueError on a broken gold answer.
+    Keyword-only parameters are its options. It never raises on a bad response (that is a wrong verdict); it raises ValueError on a broken gold
+    answer.
     """
 
     def add(function: F) -> F:

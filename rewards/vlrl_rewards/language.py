@@ -7,8 +7,10 @@ import unicodedata
 from collections import Counter
 
 _SCRIPTS = {
-    "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "CJK": "zh", "CYRILLIC": "ru", "ARABIC": "ar", "HEBREW": "he", "DEVANAGARI": "hi", "THAI": "th", "GREEK": "el",
-    "BENGALI": "bn", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "GUJARATI": "gu", "GURMUKHI": "pa", "MALAYALAM": "ml", "GEORGIAN": "ka", "ARMENIAN": "hy",
+    "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "CJK": "zh", "CYRILLIC": "ru", "ARABIC": "ar", "HEBREW": "he", "DEVANAGARI": "hi",
+    "THAI": "th", "GREEK": "el",
+    "BENGALI": "bn", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "GUJARATI": "gu", "GURMUKHI": "pa", "MALAYALAM": "ml", "GEORGIAN": "ka",
+    "ARMENIAN": "hy",
 }  # fmt: skip
 _COMMON = {
     "en": "the of and to in is that it was for on are with as this be by you not or from have at an which we so can",

@@ -24,7 +24,8 @@ def cosine(at: float, span: float, start: float, end: float) -> float:
 class CosineLength(Reward):
     """r = cos(L; 0 -> Lmax: `right` ends) if correct, cos(L; `wrong` ends) if not, `exceed` for L >= Lmax.
 
-    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). Correctness is asked from the reward `of` (correct from `threshold` on), never
+    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). Correctness is asked from the reward `of` (correct from `threshold`
+    on), never
     assumed; L beyond `max_tokens` does not climb again. Defaults are the paper's: right 2 -> 1, wrong -10 -> 0, exceeding -10.
     Edge: a truncated rollout counts as exceeding. Units: tokens.
     """
@@ -50,9 +51,11 @@ class CosineLength(Reward):
 @register("length_budget")
 @dataclass(frozen=True, kw_only=True)
 class LengthBudget(Reward):
-    """exact: r = correct - alpha * |n_gold - n|; max: r = correct * clip(alpha * (n_gold - n) + delta, 0, 1). n_gold: `row.meta["tokens"]`, else `tokens`.
+    """exact: r = correct - alpha * |n_gold - n|; max: r = correct * clip(alpha * (n_gold - n) + delta, 0, 1). n_gold: `row.meta["tokens"]`, else
+    `tokens`.
 
-    Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of the right length gets 0, the penalty is cut at
+    Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of the right length gets 0, the
+    penalty is cut at
     -1. Units: alpha is per token.
     """
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from vlrl_rewards.mathnames import CLOSING, CONSTANTS, FUNCTIONS, GREEK
 from vlrl_rewards.mathtokens import NotMath
-from vlrl_rewards.mathtree import CLOSING, CONSTANTS, FUNCTIONS, GREEK, Node, Parser, argument, atom, exponent, group, power, starts_atom
+from vlrl_rewards.mathtree import Node, Parser, argument, atom, exponent, group, power, starts_atom
 
 _ENGLISH = frozenset(
     [
@@ -64,14 +65,17 @@ def bracket(p: Parser, opening: str) -> Node:
 
 
 def fraction(p: Parser, _: str) -> Node:
+    """`\\frac{a}{b}`."""
     return ("div", argument(p), argument(p))
 
 
 def binomial(p: Parser, _: str) -> Node:
+    """`\\binom{n}{k}`."""
     return ("fn", "binom", argument(p), argument(p))
 
 
 def root(p: Parser, _: str) -> Node:
+    """`\\sqrt{a}`, `\\sqrt[n]{a}`."""
     index: Node = ("num", Fraction(2), 0)
     if p.accept("["):
         index = p.sum()
@@ -80,18 +84,21 @@ def root(p: Parser, _: str) -> Node:
 
 
 def absolute(p: Parser, _: str) -> Node:
+    """`|a|`."""
     node = p.sum()
     p.expect("|")
     return ("fn", "abs", node)
 
 
 def rounded(p: Parser, token: str) -> Node:
+    """Floor and ceiling."""
     node = p.sum()
     p.expect({r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}[token])
     return ("fn", {r"\lfloor": "floor", r"\lceil": "ceil"}[token], node)
 
 
 def number_set(p: Parser, _: str) -> Node:
+    """`\\mathbb{R}` is the whole line, other number sets are names."""
     p.expect("{")
     name = p.take()[1]
     p.expect("}")

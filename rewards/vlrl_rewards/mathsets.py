@@ -33,6 +33,7 @@ def is_real_set(node: Node) -> bool:
 
 
 def is_inequality(node: Node) -> bool:
+    """Whether `node` bounds one symbol ('1 < x <= 2')."""
     return (
         node[0] == "rel" and all(op in _OPS for op in node[2::2]) and len(symbols(node)) == 1 and sum(child[0] == "sym" for child in node[1::2]) == 1
     )

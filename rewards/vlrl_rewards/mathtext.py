@@ -10,11 +10,16 @@ _VULGAR = {c: unicodedata.normalize("NFKC", c).split("\u2044") for c in "¼½¾�
 _SUPER = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni", strict=True))
 _SUB = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎", "0123456789+-=()", strict=True))
 _SYMBOLS = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "‒": "-", "﹣": "-", "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "∙": r"\cdot ", "⋅": r"\cdot ", "÷": "/",
-    "⁄": "/", "∕": "/", "∞": r"\infty ", "π": r"\pi ", "°": r"^\circ ", "º": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ",
-    "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "⌀": r"\emptyset ", "ø": r"\emptyset ", "∈": r"\in ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
-    "≈": r"\approx ", "≃": r"\approx ", "≅": r"\approx ", "∖": r"\setminus ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
-    "∣": "|", "‖": "|", "′": "'", "，": ",", "；": ";", "：": ":", "（": "(", "）": ")", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "‒": "-", "﹣": "-", "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "∙": r"\cdot ",
+    "⋅": r"\cdot ", "÷": "/",
+    "⁄": "/", "∕": "/", "∞": r"\infty ", "π": r"\pi ", "°": r"^\circ ", "º": r"^\circ ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ",
+    "≠": r"\ne ",
+    "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "⌀": r"\emptyset ", "ø": r"\emptyset ", "∈": r"\in ",
+    "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
+    "≈": r"\approx ", "≃": r"\approx ", "≅": r"\approx ", "∖": r"\setminus ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
+    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
+    "∣": "|", "‖": "|", "′": "'", "，": ",", "；": ";", "：": ":", "（": "(", "）": ")", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
+    "γ": r"\gamma ",
     "λ": r"\lambda ", "μ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "∧": " and ", "∨": " or ", "∘": r"^\circ ", "،": ",",
 }  # fmt: skip
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
@@ -26,9 +31,12 @@ _STYLE = re.compile(
 )
 _SPACES = re.compile(r"\\(?:quad|qquad|enspace|thinspace|,|;|:|>| |!|hspace\*?\{[^{}]*\})|~|\\cr\s*$")
 _RENAME = {
-    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "nicefrac": "frac", "sfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge", "neq": "ne",
-    "varnothing": "emptyset", "dbinom": "binom", "tbinom": "binom", "ast": "cdot", "lt": "<", "gt": ">", "degree": "^\\circ", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|",
-    "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]", "textdegree": "^\\circ", "arccosine": "arccos", "thickapprox": "approx", "simeq": "approx", "colon": ":", "div": "/",
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "nicefrac": "frac", "sfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge",
+    "geqslant": "ge", "neq": "ne",
+    "varnothing": "emptyset", "dbinom": "binom", "tbinom": "binom", "ast": "cdot", "lt": "<", "gt": ">", "degree": "^\\circ", "lvert": "|",
+    "rvert": "|", "vert": "|", "mid": "|",
+    "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]", "textdegree": "^\\circ", "arccosine": "arccos", "thickapprox": "approx",
+    "simeq": "approx", "colon": ":", "div": "/",
     "dots": "ldots", "cdots": "ldots", "dotsc": "ldots", "R": "mathbb{R}", "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ",
     "varphi": "phi", "operatorname": "mathrm", "mathop": "mathrm", "euro": "", "pounds": "", "backslash": "setminus", "to": "ldots",
 }  # fmt: skip
@@ -56,7 +64,7 @@ def plain_latex(text: str) -> str:
     """The canonical spelling of written mathematics; text commands become `\\text{...}`. At most MAX_CHARS are looked at by callers."""
     text = _INVISIBLE.sub("", text)
     text = _COMBINING_BAR.sub(lambda m: r"\overline{" + re.sub("[\u0304\u0305]", "", m[1]) + "}", text)
-    text = re.sub(r"(\d*)\s*([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: m[1] + r"\frac{%s}{%s}" % tuple(_VULGAR[m[2]]), text)
+    text = re.sub(r"(\d*)\s*([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: m[1] + r"\frac{" + "}{".join(_VULGAR[m[2]]) + "}", text)
     text = _scripts(_scripts(text, _SUPER, "^"), _SUB, "_")
     for cube, root in (("∛", r"\sqrt[3]"), ("∜", r"\sqrt[4]"), ("√", r"\sqrt ")):
         text = text.replace(cube, root)

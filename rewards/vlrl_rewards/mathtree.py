@@ -1,6 +1,7 @@
 r"""Mathematics to a tree of tuples, by a hand-written parser: nothing is evaluated, depth is bounded, nothing backtracks.
 
-Nodes: ("num", Fraction, digits), digits = significant digits of a decimal literal, 0 for an exact number; ("sym", name); ("const", name); ("text", words);
+Nodes: ("num", Fraction, digits), digits = significant digits of a decimal literal, 0 for an exact number; ("sym", name); ("const", name);
+("text", words);
 ("add"|"mul"|"div"|"pow"|"pm"|"mp", a, b); ("neg"|"fact"|"pct"|"deg", a); ("fn", name, a, ...); ("seq", open, close, items...);
 ("rel", a, op, b, op, c ...); ("cup"|"cap"|"minus", a, b); ("matrix", (row), ...); ("base", digits, base).
 """
@@ -11,92 +12,12 @@ import re
 from fractions import Fraction
 from typing import Any
 
+from vlrl_rewards.mathnames import CONSTANTS, FUNCTIONS, GREEK, NUMBERS, RELATIONS
 from vlrl_rewards.mathtokens import NotMath, Token, tokens_of
 
 Node = tuple[Any, ...]
 MAX_DEPTH = 60
 MAX_DIGITS = 2000
-FUNCTIONS = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "log",
-        "ln",
-        "lg",
-        "exp",
-        "sqrt",
-        "abs",
-        "floor",
-        "ceil",
-        "gcd",
-        "lcm",
-        "max",
-        "min",
-        "cbrt",
-    ]
-)
-CONSTANTS = {"pi": "pi", "e": "e", "i": "i", "infty": "inf", "infinity": "inf", "inf": "inf", "oo": "inf", "emptyset": "empty"}
-GREEK = frozenset(
-    [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "varepsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "rho",
-        "sigma",
-        "tau",
-        "phi",
-        "chi",
-        "psi",
-        "omega",
-        "Delta",
-        "Omega",
-        "Phi",
-        "Sigma",
-        "Gamma",
-        "Theta",
-    ]
-)
-RELATIONS = {
-    "=": "=",
-    "<": "<",
-    ">": ">",
-    "<=": "<=",
-    ">=": ">=",
-    "==": "=",
-    "!=": "!=",
-    r"\le": "<=",
-    r"\ge": ">=",
-    r"\ne": "!=",
-    r"\approx": "~",
-    "~": "~",
-    r"\sim": "~",
-    r"\in": "in",
-}
-CLOSING = {"(": (")", "]"), "[": ("]", ")"), r"\{": (r"\}",), "{": ("}",), r"\langle": (r"\rangle",)}
-NUMBERS = ("num", "grouped", "repeat", "sci", "mixed")
 
 
 def number(token: str) -> Node:
@@ -127,14 +48,17 @@ class Parser:
         self.tokens, self.at, self.depth = tokens, 0, 0
 
     def peek(self, ahead: int = 0) -> Token:
+        """The token `ahead` of here, ('end', '') behind the last."""
         return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else ("end", "")
 
     def take(self) -> Token:
+        """The next token, used up."""
         token = self.peek()
         self.at += 1
         return token
 
     def accept(self, *texts: str) -> str:
+        """Use up the next token if it is one of `texts`; it, or ''."""
         token = self.peek()[1]
         if token and token in texts:
             self.at += 1
@@ -142,18 +66,21 @@ class Parser:
         return ""
 
     def expect(self, *texts: str) -> str:
+        """Use up one of `texts`. Raises NotMath if it is not there."""
         found = self.accept(*texts)
         if not found:
             raise NotMath(f"expected {texts[0]!r}, got {self.peek()[1]!r}")
         return found
 
     def parse(self) -> Node:
+        """All tokens as one tree. Raises NotMath."""
         items = self.items()
         if self.peek()[0] != "end":
             raise NotMath(f"left over: {self.peek()[1]!r}")
         return items[0] if len(items) == 1 else ("seq", "", "", *items)
 
     def items(self) -> list[Node]:
+        """Relations parted by commas, semicolons, 'and', 'or'."""
         items = [self.relation()]
         while self.separator():
             if self.peek()[0] == "end" or self.peek()[1] in (")", "]", "}", r"\}", r"\rangle"):
@@ -162,6 +89,7 @@ class Parser:
         return items
 
     def separator(self) -> bool:
+        """Use up separators; whether there were any."""
         found = False
         while self.peek()[1] in (",", ";") or self.word() in ("and", "or"):
             self.take()
@@ -169,16 +97,19 @@ class Parser:
         return found
 
     def word(self) -> str:
+        """The next token as a lower-case word, or ''."""
         kind, token = self.peek()
         return token.lower() if kind == "word" else (token[6:-1].strip(" ,").lower() if kind == "text" else "")
 
     def relation(self) -> Node:
+        """Unions joined by =, <, ..."""
         chain: list[Any] = [self.union()]
         while self.peek()[1] in RELATIONS:
             chain += [RELATIONS[self.take()[1]], self.union()]
         return chain[0] if len(chain) == 1 else ("rel", *chain)
 
     def union(self) -> Node:
+        """Sums joined by union, intersection, difference."""
         node = self.sum()
         names = {r"\cup": "cup", r"\cap": "cap", r"\setminus": "minus"}
         while self.peek()[1] in names or (self.word() in ("u", "union") and node[0] in ("seq", "cup")):
@@ -186,6 +117,7 @@ class Parser:
         return node
 
     def sum(self) -> Node:
+        """Products joined by +, -, plus-minus."""
         self.deeper()
         signs = {"+": "add", "-": "sub", r"\pm": "pm", r"\mp": "mp"}
         node: Node = ("num", Fraction(0), 0) if self.peek()[1] in signs else self.product()
@@ -201,6 +133,7 @@ class Parser:
         return node
 
     def product(self) -> Node:
+        """Powers joined by times, over, or nothing."""
         node = self.signed()
         while True:
             token = self.peek()[1]
@@ -216,10 +149,12 @@ class Parser:
                 return node
 
     def times_x(self) -> bool:
+        """Whether an x stands for times ('3 x 10^8')."""
         follows = self.tokens[self.at - 1][0] in NUMBERS and self.peek(1)[1] == "10" and self.peek(2)[1] == "^"
         return follows and self.peek()[1] in ("x", "X")
 
     def signed(self) -> Node:
+        """A power with its signs."""
         negative = False
         while True:
             sign = self.accept("-", "+")
@@ -230,6 +165,7 @@ class Parser:
         return ("neg", node) if negative else node
 
     def deeper(self) -> None:
+        """Raises NotMath beyond MAX_DEPTH."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise NotMath("nested too deeply")
@@ -283,6 +219,7 @@ def power(p: Parser) -> Node:
 
 
 def exponent(p: Parser) -> Node:
+    """What stands behind ^."""
     negative = bool(p.accept("-"))
     kind, token = p.peek()
     if kind == "word" and len(token) > 1 and token.lower() not in FUNCTIONS and token.lower() not in CONSTANTS:
@@ -292,6 +229,7 @@ def exponent(p: Parser) -> Node:
 
 
 def subscript(p: Parser, node: Node) -> Node:
+    """A name's index, or a number's base."""
     if p.accept("{"):
         parts = []
         while p.peek()[1] != "}":

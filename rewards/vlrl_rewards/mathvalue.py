@@ -169,13 +169,17 @@ def _real(a: Any) -> Any:
 
 
 _NUMERIC: dict[str, Callable[..., Any]] = {
-    "add": lambda mp, a, b: a + b, "mul": lambda mp, a, b: a * b, "div": lambda mp, a, b: a / b, "neg": lambda mp, a: -a, "pow": _mp_power, "root": _mp_root,
-    "pct": lambda mp, a: a / 100, "deg": lambda mp, a: a * mp.pi / 180, "abs": lambda mp, a: abs(a), "fact": lambda mp, a: mp.gamma(_small(mp, a) + 1),
+ 
+      "add": lambda mp, a, b: a + b, "mul": lambda mp, a, b: a * b, "div": lambda mp, a, b: a / b, "neg": lambda mp, a: -a, "pow": _mp_power, "root": _mp_root,
+    "pct": lambda mp, a: a / 100, "deg": lambda mp, a: a * mp.pi / 180, "abs": lambda mp, a: abs(a),
+    "fact": lambda mp, a: mp.gamma(_small(mp, a) + 1),
     "sin": lambda mp, a: mp.sin(_small(mp, a)), "cos": lambda mp, a: mp.cos(_small(mp, a)), "tan": lambda mp, a: mp.tan(_small(mp, a)),
     "cot": lambda mp, a: mp.cot(_small(mp, a)), "sec": lambda mp, a: mp.sec(_small(mp, a)), "csc": lambda mp, a: mp.csc(_small(mp, a)),
-    "arcsin": lambda mp, a: mp.asin(a), "arccos": lambda mp, a: mp.acos(a), "arctan": lambda mp, a: mp.atan(a), "exp": lambda mp, a: mp.exp(_small(mp, a)),
+    "arcsin": lambda mp, a: mp.asin(a), "arccos": lambda mp, a: mp.acos(a), "arctan": lambda mp, a: mp.atan(a),
+    "exp": lambda mp, a: mp.exp(_small(mp, a)),
     "sinh": lambda mp, a: mp.sinh(_small(mp, a)), "cosh": lambda mp, a: mp.cosh(_small(mp, a)), "tanh": lambda mp, a: mp.tanh(_small(mp, a)),
-    "log": lambda mp, a: mp.log(a), "ln": lambda mp, a: mp.log(a), "lg": lambda mp, a: mp.log(a) / mp.log(10), "logbase": lambda mp, a, b: mp.log(a) / mp.log(b),
+    "log": lambda mp, a: mp.log(a), "ln": lambda mp, a: mp.log(a), "lg": lambda mp, a: mp.log(a) / mp.log(10),
+    "logbase": lambda mp, a, b: mp.log(a) / mp.log(b),
     "cbrt": lambda mp, a: _mp_root(mp, a, mp.mpf(3)), "floor": lambda mp, a: mp.floor(_real(a)), "ceil": lambda mp, a: mp.ceil(_real(a)),
     "binom": lambda mp, n, k: mp.binomial(_small(mp, n), _small(mp, k)),
 }  # fmt: skip

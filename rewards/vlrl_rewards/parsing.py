@@ -31,8 +31,9 @@ _PHRASE = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[^\d\s.])\.(?=\s|$)|(?<=\d)\.(?=\s+[A-Z]|\s*$)|[。!?！？](?=\s|$)|;(?=\s)")
 _CORRECTION = re.compile(
-    r"\b(?:wait|actually|correct(?:ion|ing|ed)|recheck|re-?check|double.?check|sorry|mistake|error|instead|rather|scratch that|hold on|hmm|oops|no,|not right"
-    r"|incorrect|wrong|redo|revis\w+|reconsider\w*|on second thought|let me|final(?:ly)?|therefore|thus|hence|in conclusion|overall|altogether|in total)\b",
+    r"\b(?:wait|actually|correct(?:ion|ing|ed)|recheck|re-?check|double.?check|sorry|mistake|error|instead|rather"
+    r"|scratch that|hold on|hmm|oops|no,|not right|incorrect|wrong|redo|revis\w+|reconsider\w*|on second thought|let me|final(?:ly)?"
+    r"|therefore|thus|hence|in conclusion|overall|altogether|in total)\b",
     re.IGNORECASE,
 )
 _GUESSING = re.compile(

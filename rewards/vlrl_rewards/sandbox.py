@@ -1,4 +1,5 @@
-"""Programs that nobody vouches for, run in a process of their own: no network, no file outside their folder, limits on CPU, memory, processes and output.
+"""Programs that nobody vouches for, run in a process of their own: no network, no file outside their folder, limits on CPU, memory, processes
+and output.
 
 By namespaces (bubblewrap) where the machine allows them, refused elsewhere unless the caller says `sandbox="unsafe"` (limits only).
 """
@@ -64,7 +65,8 @@ def _bubblewrap() -> list[str]:
     return [
         found, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session",
         "--cap-drop", "ALL", *user, *mounts,
-        "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--perms", "0777", "--dir", "/tmp/box", "--chdir", "/tmp/box", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin",
+        "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--perms", "0777", "--dir", "/tmp/box",
+        "--chdir", "/tmp/box", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin",
     ]  # fmt: skip
 
 
@@ -118,8 +120,8 @@ def run(
         stdin.write(job)
         stdin.seek(0)
         process = subprocess.Popen(
-            [*prefix, _python(isolated=bool(prefix)), "-I", "-S", "-c", runner], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-            cwd=folder, env={"PATH": "/usr/bin:/bin"},
+            [*prefix, _python(isolated=bool(prefix)), "-I", "-S", "-c", runner], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True, cwd=folder, env={"PATH": "/usr/bin:/bin"},
         )  # fmt: skip
         try:
             out = _collect(process, total, (limits.output + 1000) * (len(tests) + 1))

@@ -183,7 +183,7 @@ def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
 
 
 def probability(text: str) -> float | None:
-    """"0.7", "70%" or "p = 0.7" as a probability; None if it is none."""
+    """ "0.7", "70%" or "p = 0.7" as a probability; None if it is none."""
     found = re.fullmatch(r"(?:[pP](?:robability)?\s*[=:]\s*)?(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)", clean(text).rstrip(".").strip("$ "))
     if found is None:
         return None

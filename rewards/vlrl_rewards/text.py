@@ -42,7 +42,9 @@ def folded(text: str) -> str:
 def same_text(said: str, golds: Sequence[str]) -> bool:
     """Whether the words of `said` are those of one of the golds."""
     mine = folded(said)
-    return bool(mine) and any(mine in (folded(gold), folded(gold.replace("-", " "))) or folded(said.replace("-", " ")) == folded(gold.replace("-", " ")) for gold in golds)
+    return bool(mine) and any(
+        mine in (folded(gold), folded(gold.replace("-", " "))) or folded(said.replace("-", " ")) == folded(gold.replace("-", " ")) for gold in golds
+    )
 
 
 def candidates(answer: str) -> list[str]:
@@ -89,7 +91,12 @@ def _as_number(case: Case, golds: list[str], details: dict[str, Any]) -> Verdict
 
     for gold in golds:
         reading = read(gold)
-        if reading is not None and (reading.unit is None or not reading.unit.noun) and reading.node[0] in ("num", "neg", "pct") and math(Case(gold, case.response)).correct:
+        if (
+            reading is not None
+            and (reading.unit is None or not reading.unit.noun)
+            and reading.node[0] in ("num", "neg", "pct")
+            and math(Case(gold, case.response)).correct
+        ):
             return right("the same number", **details)
     return wrong(f"{details['extracted'][:80]!r} is not {golds[0][:80]!r}", **details)
 

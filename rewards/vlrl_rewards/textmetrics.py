@@ -1,4 +1,5 @@
-"""Distances between a text and its reference, written out: token F1, ROUGE, BLEU, chrF, ANLS, word and character error rates. All in [0, 1], 1 = equal."""
+"""Distances between a text and its reference, written out: token F1, ROUGE, BLEU, chrF, ANLS, word and character error rates. All in [0, 1], 1 =
+equal."""
 
 from __future__ import annotations
 

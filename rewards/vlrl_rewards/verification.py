@@ -12,7 +12,6 @@ from vlrl.stages import Reward
 from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
 from vlrl_rewards.verdict import Verdict
 
-
 _OURS = ("mathematics", "choice", "text", "structure", "instructions", "auto", "code")
 
 
@@ -35,7 +34,8 @@ def kinds() -> list[str]:
 def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any) -> Verdict:
     """Judge a response.
 
-    gold: the right answer, in the form the kind reads (text, number, list, box in original pixels ...). response: what the model wrote, thinking included.
+    gold: the right answer, in the form the kind reads (text, number, list, box in original pixels ...). response: what the model wrote, thinking
+    included.
     kind: one of `kinds()`; "auto" infers it from gold and choices. options: the keyword options of the kind (tolerances, units ...).
     Raises ValueError on an unknown kind or option and on a gold answer that is broken; a bad response is a wrong verdict, never an error.
     """

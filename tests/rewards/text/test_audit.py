@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 from typer.testing import CliRunner
-
-from vlrl.registry import names, register
-from vlrl.stages import Reward
 from vlrl_rewards import attacks_text, audit, math_pool, sandbox
 from vlrl_rewards.attacks_perception import Seed
 from vlrl_rewards.cli import app
 from vlrl_rewards.parsing import answer_tags, last_answer
+
+from vlrl.registry import names, register
+from vlrl.stages import Reward
 
 # Judged in their own tests: they grade the way, not the answer, or compare siblings.
 ELSEWHERE = {"iou_hard", "process_order", "blink", "box_agreement", "chain", "flipped", "graph", "inverted", "same_length"}
@@ -95,7 +95,9 @@ def test_a_users_reward_is_audited():
 
 def test_commands(tmp_path):
     rows, run = tmp_path / "rows.jsonl", CliRunner()
-    rows.write_text('{"gold": "6", "pred": "<answer>6</answer>", "kind": "math", "id": "a"}\n\n{"gold": "B", "pred": "A or B", "choices": ["x", "y"]}\n')
+    rows.write_text(
+        '{"gold": "6", "pred": "<answer>6</answer>", "kind": "math", "id": "a"}\n\n{"gold": "B", "pred": "A or B", "choices": ["x", "y"]}\n'
+    )
     judged = run.invoke(app, [str(rows)])
     verdicts = [json.loads(line) for line in judged.stdout.splitlines()]
     assert judged.exit_code == 0 and [row["correct"] for row in verdicts] == [True, False] and verdicts[0]["id"] == "a"

@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
-
-from vlrl.registry import build
-from vlrl.stages import Reward
 from vlrl_rewards import sandbox, verify
 from vlrl_rewards.code import program_in, same_output, same_result, unit_tests
 from vlrl_rewards.sandbox import Limits, SandboxError
+
+from vlrl.registry import build
+from vlrl.stages import Reward
 
 SUM = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7.0"]}
 APPEND = {"inputs": ["[1,2]\n3", "[4]\n5"], "outputs": ["[1,2,3]", "[4,5]"], "fn_name": "add"}
@@ -84,7 +84,8 @@ print(tries(lambda: open("/usr/evil", "w")), tries(lambda: open("mine", "w")), l
 
 @pytest.mark.skipif(bool(sandbox.available()), reason=sandbox.available())
 def test_a_process_limit_binds():
-    fork = "import os, time\nn = 0\ntry:\n    while True:\n        if os.fork() == 0:\n            time.sleep(9); os._exit(0)\n        n += 1\nexcept OSError:\n    print(n)"
+    child = "        if os.fork() == 0:\n            time.sleep(9); os._exit(0)\n"
+    fork = f"import os, time\nn = 0\ntry:\n    while True:\n{child}        n += 1\nexcept OSError:\n    print(n)"
     ran = sandbox.run(fork, [""], limits=Limits(seconds=1, processes=20))
     assert 0 < int(ran[0].out) <= 20
 

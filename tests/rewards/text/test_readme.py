@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from vlrl_rewards import attacks_text, verify
 
 from vlrl.registry import build, load_plugin_file
 from vlrl.stages import Reward
-from vlrl_rewards import attacks_text, verify
 
 README = Path(__file__).parents[3] / "rewards" / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)

@@ -1,10 +1,10 @@
 """Faults measured in released verifiers and rewards; each is shown not to be ours. Where no project is named the fault is common to several."""
 
 import pytest
+from vlrl_rewards import math_pool, verify
 
 from vlrl.registry import build
 from vlrl.stages import Reward
-from vlrl_rewards import math_pool, verify
 
 FAULTS = [  # (fault, gold, response, kind, choices, right?)
     ("Math-Verify reads nothing in a bare answer tag", "6", "<answer>6</answer>", "math", (), True),
@@ -56,12 +56,16 @@ def pool():
     math_pool.warm(wait=True)
 
 
-@pytest.mark.parametrize(("fault", "gold", "response", "kind", "choices", "right"), FAULTS, ids=[f"{i}-{row[0][:40]}" for i, row in enumerate(FAULTS)])
+@pytest.mark.parametrize(
+    ("fault", "gold", "response", "kind", "choices", "right"), FAULTS, ids=[f"{i}-{row[0][:40]}" for i, row in enumerate(FAULTS)]
+)
 def test_fault(fault, gold, response, kind, choices, right):
     assert verify(gold, response, kind, choices).correct is right, fault
 
 
-@pytest.mark.parametrize("payload", ["__import__('pathlib').Path({file!r}).write_text('1')", "exec(\"open({file!r}, 'w').write('1')\")", r"\input{{{file}}}"])
+@pytest.mark.parametrize(
+    "payload", ["__import__('pathlib').Path({file!r}).write_text('1')", "exec(\"open({file!r}, 'w').write('1')\")", r"\input{{{file}}}"]
+)
 def test_no_code_of_the_model_is_executed(tmp_path, payload):
     """ToRA and Qwen2.5-Math hand answers to a parser that evaluates them."""
     file = tmp_path / "written"
