@@ -1,0 +1,44 @@
+"""The moving average of the weights, by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vlrl.methods.callback.ema import EMA
+
+
+def run_of(model: torch.nn.Module, steps: int) -> SimpleNamespace:
+    synced: list[int] = []
+    engine = SimpleNamespace(sync=lambda policy: synced.append(1))
+    return SimpleNamespace(policy=SimpleNamespace(model=model), engine=engine, synced=synced, phase_step=0, settings=SimpleNamespace(steps=steps))
+
+
+def test_average_and_swap() -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    run, ema = run_of(model, steps=3), EMA(decay=0.5)
+    said = []
+    for step, weight in enumerate((1.0, 3.0, 5.0)):
+        model.weight.data.fill_(weight)
+        run.phase_step = step
+        said.append(ema(run, [])["ema/distance"])
+    assert said == [0.0, 1.0, 1.5]  # averages 1, 2, 3.5
+    assert model.weight.item() == 3.5 and run.synced == [1]
+
+
+def test_frozen_weights_are_left_out_and_state_survives() -> None:
+    model = torch.nn.Linear(1, 1)
+    model.bias.requires_grad_(False)
+    ema = EMA(swap_at_end=False)
+    ema(run_of(model, 1), [])
+    assert list(ema.average) == ["weight"]
+    again = EMA(swap_at_end=False)
+    again.load_state_dict(ema.state_dict())
+    assert torch.equal(again.average["weight"], model.weight)
+
+
+def test_a_decay_of_one_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"decay must be in \[0, 1\)"):
+        EMA(decay=1.0)
