@@ -28,13 +28,14 @@ class Weights(Encoder):
     def __init__(self, family: Family, device: torch.device | str = "cpu", seed: int = 0) -> None:
         source, made_with = adapters.base_of(family)
         seed = seed if made_with is None else made_with
-        if source.model:
-            model, processor = source.load()
-        else:
-            assert source.tiny is not None
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(source.tiny.seed + seed)
-                model, processor = source.build(source.tiny)
+        with plain_construction():
+            if source.model:
+                model, processor = source.load()
+            else:
+                assert source.tiny is not None
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(source.tiny.seed + seed)
+                    model, processor = source.build(source.tiny)
         super().__init__(family, processor)
         self.device = torch.device(device)
         self.version = 0
