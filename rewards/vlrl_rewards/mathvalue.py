@@ -170,7 +170,8 @@ def _real(a: Any) -> Any:
 
 _NUMERIC: dict[str, Callable[..., Any]] = {
  
-      "add": lambda mp, a, b: a + b, "mul": lambda mp, a, b: a * b, "div": lambda mp, a, b: a / b, "neg": lambda mp, a: -a, "pow": _mp_power, "root": _mp_root,
+      "add": lambda mp, a, b: a + b, "mul": lambda mp, a, b: a * b, "div": lambda mp, a, b: a / b, "neg": lambda mp, a: -a, "pow": _mp_power,
+    "root": _mp_root,
     "pct": lambda mp, a: a / 100, "deg": lambda mp, a: a * mp.pi / 180, "abs": lambda mp, a: abs(a),
     "fact": lambda mp, a: mp.gamma(_small(mp, a) + 1),
     "sin": lambda mp, a: mp.sin(_small(mp, a)), "cos": lambda mp, a: mp.cos(_small(mp, a)), "tan": lambda mp, a: mp.tan(_small(mp, a)),
