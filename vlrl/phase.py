@@ -66,6 +66,8 @@ def build_phase(config: Config, name: str) -> Phase:
     for slot, stage in _MAYBE.items():
         one[slot] = build(stage, tree[slot], slot) if tree.get(slot) is not None else None
     maps = {slot: _build_map(stage, tree.get(slot), slot) for slot, stage in _MAPS.items()}
+    if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
+        maps["callbacks"]["eval"] = build(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
     data = tree.get("data") or {}
     if not isinstance(data, Mapping) or set(data) - {"train", "heldout"}:
         raise ConfigError(f"data: expected the maps `train` and `heldout`, got {data!r}")

@@ -35,7 +35,7 @@ def plugin(tmp_path):
 def test_all_kinds(vlrl):
     code, text = vlrl("list", "--json")
     rows = {row["kind"]: row for row in json.loads(text)}
-    assert code == 0 and set(rows) == {*STAGES, "family"}
+    assert code == 0 and set(rows) == {*STAGES, "family", "scorer", "aggregate"}
     assert "grpo" in rows["advantage"]["plugins"] and "qwen2_5_vl" in rows["family"]["plugins"]
 
 

@@ -103,3 +103,10 @@ def test_the_command_line_says_it_in_one_line(tmp_path, capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert ended.value.code == 2 and err.count("\n") == 1 and out == ""
     assert err.startswith("vlrl: stepps: unknown key (command line). Did you mean 'steps'")
+
+
+def test_the_eval_key_is_the_callback(tmp_path):
+    run = attempt(tmp_path, "eval={suites: [mathvista], every: 5, data: fixture}")
+    assert run.callbacks["eval"].every == 5
+    with pytest.raises(ConfigError, match="eval.evry: unknown field .* Did you mean 'every'"):
+        attempt(tmp_path, "eval={suites: [mathvista], evry: 5}")

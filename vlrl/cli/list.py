@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -44,9 +45,13 @@ def list_plugins(
 
 def known_kinds() -> dict[str, type]:
     """All kinds by name: the stages of a step, and the model families."""
-    from vlrl.policy import Family
+    kinds: dict[str, type] = dict(STAGES)
+    with contextlib.suppress(ModuleNotFoundError):  # an installation for rewards alone has no torch, and no families
+        from vlrl.eval.scorer import Aggregate, Scorer
+        from vlrl.policy import Family
 
-    return {**STAGES, "family": Family}
+        kinds |= {"family": Family, "scorer": Scorer, "aggregate": Aggregate}
+    return kinds
 
 
 def describe(cls: type) -> dict[str, Any]:
