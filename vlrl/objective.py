@@ -64,7 +64,9 @@ class Objective:
         sums["loss"] = (loss.item(), 0.0)
         if not torch.isfinite(loss):
             rows = sorted({group.row.id for group in x.batch.groups})
-            raise FloatingPointError(f"the loss is {loss.item()} (rows {rows[:8]}); parts: { {k: v[0] for k, v in sums.items() if k.startswith('loss')} }")
+            raise FloatingPointError(
+                f"the loss is {loss.item()} (rows {rows[:8]}); parts: { {k: v[0] for k, v in sums.items() if k.startswith('loss')} }"
+            )
         return loss, sums
 
     def _reduce(self, result: PerToken, factor_BT: Tensor, x: LossInputs, totals: Denominators) -> Tensor:

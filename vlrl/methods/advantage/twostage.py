@@ -15,8 +15,8 @@ from vlrl.types import Group
 class RelativeNegatives(GRPO):
     """A_i' = min(A_i, 0), with A_i the group-normalised advantage: rollouts below their group's mean are pushed down, none is pulled up.
 
-    Paper: GRPO-N (with a sequence-level ratio GSPO-N), arXiv:2510.04028. Unlike `nsr`, negative is relative to the group, so the worse of two partial
-    scores counts. Deviations: mean and std are those of all rollouts, before clamping (from a description of the paper; its code was not
+    Paper: GRPO-N (with a sequence-level ratio GSPO-N), arXiv:2510.04028. Unlike `nsr`, negative is relative to the group, so the worse of two
+    partial scores counts. Deviations: mean and std are those of all rollouts, before clamping (from a description of the paper; its code was not
     seen). Edge: a group of equal rewards gives zeros.
     """
 
