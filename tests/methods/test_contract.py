@@ -16,7 +16,7 @@ from vlrl.stages import Denominators
 LENGTHS, GROUPS = [5, 1, 3, 4, 2, 5], [0, 0, 0, 1, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
 TOTALS = Denominators(tokens=float(sum(LENGTHS)), sequences=6.0, groups=2.0)
-# signal where all rewards of a group are equal: with no or a batch-wide baseline, from the past, from a critic, or from confidence (see their docstrings)
+# signal where all rewards of a group are equal: no or a batch-wide baseline, the past, a critic, confidence (see their docstrings)
 SIGNAL_WITHOUT_CONTRAST = {"nsr", "reinforce", "reinforce_pp", "sigma_filter", "gae", "remax", "progrpo"}
 
 
