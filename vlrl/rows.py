@@ -64,7 +64,7 @@ def check_lengths(run: Run, limit: int = 64) -> None:
 
 
 def usable_prompts(run: Run, rows: Sequence[Row]) -> list[Prompt]:
-    """Prompts of rows drawn in mid-run. A row whose media cannot be read, or whose prompt is too long, is left out, counted and named in the events."""
+    """Prompts of rows drawn in mid-run. A row with broken media, or with too long a prompt, is left out, counted and named in the events."""
     prompts = []
     for row in rows:
         try:

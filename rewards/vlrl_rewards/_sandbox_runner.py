@@ -2,8 +2,7 @@
 """Runs inside the sandbox (`python -I -S -c <this text>`): a child per test, its output collected, its time and size limited.
 
 Standard input: {"code", "fn", "tests": [stdin text | [arguments]], "seconds", "memory", "output"}. Standard output: a JSON line per test. What
-the tests
-expect never comes in here, so nothing that runs here can claim to be right.
+the tests expect never comes in here, so nothing that runs here can claim to be right.
 """
 
 import io

@@ -79,8 +79,7 @@ class ObjectsNamed(Graded):
 
     Paper: CHAIR, arXiv:1809.02156 (share of named objects that are not there); its F1 form as a reward: vlrl original.
     Deviates: no synonym table is built in; give `synonyms` {name: [other names]}. Edge: nothing named: 0 (so silence never pays), also for an empty
-    gold
-    list unless the text has words. Range [0, 1]. Gold: the objects in the picture.
+    gold list unless the text has words. Range [0, 1]. Gold: the objects in the picture.
     """
 
     refusals = False

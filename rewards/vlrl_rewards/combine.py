@@ -73,8 +73,7 @@ class Gated(Combined):
     """r = r_last if every part before it reaches `threshold`, else `otherwise`: accuracy only if the format holds.
 
     Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are asked in order; those behind a
-    closed gate are
-    not asked at all, and not noted.
+    closed gate are not asked at all, and not noted.
     """
 
     threshold: float = 1.0
@@ -99,8 +98,7 @@ class Lexicographic(Combined):
     being ties.
 
     Paper: HERON, arXiv:2309.02632 (decision tree over ranked signals; pairwise wins instead of a trained reward model). r_i = share of siblings
-    beaten,
-    a tie counting one half. Edge: alone in its group a rollout gets 0.5.
+    beaten, a tie counting one half. Edge: alone in its group a rollout gets 0.5.
     """
 
     margin: float = 0.0

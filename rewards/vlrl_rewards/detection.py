@@ -175,8 +175,7 @@ class DetectionConfidence(ManyBoxes):
     """r = mean over boxes of (c if matched else 1 - c), for stated confidences c.
 
     Paper: Visual-RFT, arXiv:2503.01785, eq. 5-6. Deviates: at least one box must be matched, and misses count 0 in the mean over max(n, m): else
-    far-off
-    boxes of confidence 0 earn everything. A missing confidence is 1. Edge: as `detection`. Range [0, 1]. Matching: surest box first.
+    far-off boxes of confidence 0 earn everything. A missing confidence is 1. Edge: as `detection`. Range [0, 1]. Matching: surest box first.
     """
 
     def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:

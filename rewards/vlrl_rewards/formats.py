@@ -26,8 +26,7 @@ def says_something(text: str) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class ThinkFormat(Reward):
     """r = 1 if the text has the wanted shape, else 0. mode "think": `<think>`, thought, `</think>`, then an answer, each tag once; "no_think":
-    no thinking
-    (no tag, or one empty block) before an answer; "row": the mode that `row.meta["think"]` (true or false) asks for.
+    no thinking (no tag, or one empty block) before an answer; "row": the mode that `row.meta["think"]` (true or false) asks for.
 
     Paper: No-Thinking-RL and Thinking-RL, arXiv:2503.16188. Edge: an answer without a letter or digit scores 0, so does an open block.
     """

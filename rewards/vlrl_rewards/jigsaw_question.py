@@ -42,9 +42,8 @@ class JigsawQuestion(Graded):
 
     Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (pair and multiple: letter; single: digit; box: IoU of the swapped patch).
     Deviates: the whole answer must be the letter (the release scans for the last capital, so any sentence that ends in a right capital passes) or
-    hold one
-    number only (the release takes the first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so one reward scores a mix.
-    Edge: several letters or numbers: 0. Range {0, 1}; box: [0, 1]. A gold letter also matches its choice's text, a relation its synonyms ("top
+    hold one number only (the release takes the first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so one reward scores a
+    mix. Edge: several letters or numbers: 0. Range {0, 1}; box: [0, 1]. A gold letter also matches its choice's text, a relation its synonyms ("top
     left").
     """
 

@@ -108,8 +108,7 @@ class Hierarchy(Graded):
 @dataclass(frozen=True, kw_only=True)
 class OpenSet(Graded):
     """r = 1[label = gold] for known classes; for an unknown one (gold `unknown`), r = `reject` if the answer says so, else 0; saying "unknown" of a
-    known
-    class earns `abstain`.
+    known class earns `abstain`.
 
     Paper: vlrl original (selective classification). Edge: `abstain` below 1 and not below 0, else blank refusals would pay. Range [0, 1].
     Words for unknown: "unknown", "none of the above", "not in the list", "other".

@@ -25,8 +25,7 @@ class CosineLength(Reward):
     """r = cos(L; 0 -> Lmax: `right` ends) if correct, cos(L; `wrong` ends) if not, `exceed` for L >= Lmax.
 
     Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). Correctness is asked from the reward `of` (correct from `threshold`
-    on), never
-    assumed; L beyond `max_tokens` does not climb again. Defaults are the paper's: right 2 -> 1, wrong -10 -> 0, exceeding -10.
+    on), never assumed; L beyond `max_tokens` does not climb again. Defaults are the paper's: right 2 -> 1, wrong -10 -> 0, exceeding -10.
     Edge: a truncated rollout counts as exceeding. Units: tokens.
     """
 

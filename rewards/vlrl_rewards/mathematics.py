@@ -1,9 +1,8 @@
 r"""kind="math" and kind="numeric": the right number, expression, list, set, interval or equation, however it is written.
 
 Our own parser and exact arithmetic decide nearly everything in-process (bounded, nothing is evaluated as code); what it cannot read goes to
-math-verify
-in a killable worker process. Numbers are compared exactly: a decimal may stand for a value that cannot be written out (1/3, sqrt 2) only with six
-significant digits or more. Tolerances are options, relative to the gold.
+math-verify in a killable worker process. Numbers are compared exactly: a decimal may stand for a value that cannot be written out (1/3, sqrt 2) only
+with six significant digits or more. Tolerances are options, relative to the gold.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ class Closeness(Graded):
     eq. 1 (mra).
     Deviates: M2-Reasoning's constants are not known to us (rate 5 is ours). Units in the text are ignored: ask for one unit in the prompt.
     Edge: no number, or several different ones: 0. Gold 0: only 0 itself for relative and mra. `correct_within` is the relative error that counts as
-    right
-    in a verdict. Range [0, 1].
+    right in a verdict. Range [0, 1].
     """
 
     mode: Literal["decay", "relative", "mra", "absolute"] = "decay"

@@ -34,10 +34,8 @@ class ProcessOrder(Graded):
 
     Paper: MOSS-ChatV, arXiv:2509.21113 (process reward by subsequence DTW between reasoning and reference states).
     Deviates: similarity is the F1 of words (theirs is not known to us); the factor is ours: without it a trace that lists every state many times
-    holds
-    every order. Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts; the answer is not looked at, so
-    use it
-    beside an accuracy reward (best gated by it).
+    holds every order. Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts; the answer is not looked at,
+    so use it beside an accuracy reward (best gated by it).
     """
 
     states: str = "states"

@@ -71,8 +71,7 @@ class PolygonReward(Graded):
 
     Paper: IoU of rotated boxes as in DOTA, arXiv:1711.10398, sec. 5 (formula of the IoU; as a reward: vlrl original).
     Read: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen), {"polygon": ...}. A turned box is turned
-    in the
-    policy's units and converted corner by corner, so that pictures which were squeezed stay right.
+    in the policy's units and converted corner by corner, so that pictures which were squeezed stay right.
     Edge: fewer than 3 corners, no area, an outline that crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels.
     """
 

@@ -25,8 +25,7 @@ class BoxAgreement(Reward):
     Paper: GUI-RC, arXiv:2508.05615 (votes: region consistency as a reward without labels); "iou" is vlrl original.
     Deviates: "votes" as we know it from the abstract and the release; it pays a tiny box inside the crowd in full, so "iou" is the default.
     Edge: no box or several: 0, and no vote; a lone box: 0. No gold answer is used: a group that agrees on a wrong box earns as much as on a right
-    one, so
-    watch the accuracy of held-out rows. Range [0, 1]. Units: original pixels.
+    one, so watch the accuracy of held-out rows. Range [0, 1]. Units: original pixels.
     """
 
     mode: Literal["iou", "votes"] = "iou"
@@ -78,8 +77,7 @@ class IouHard(Iou):
 
     Paper: UniVG-R1, arXiv:2505.14231 (exp, power, log weights of the release); GUI-G1, arXiv:2505.15810 (smaller boxes weigh more; our form).
     Deviates: UniVG-R1 weighs the loss, with m over the batch on a device; here the reward is weighed, with m of the prompt's own group: use it with
-    an
-    advantage that does not divide by the standard deviation, else the weight cancels. Edge: m = 1 with log gives 0, not below. Range [0, e].
+    an advantage that does not divide by the standard deviation, else the weight cancels. Edge: m = 1 with log gives 0, not below. Range [0, e].
     """
 
     by: Literal["exp", "power", "log", "size"] = "exp"

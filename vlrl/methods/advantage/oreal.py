@@ -16,8 +16,7 @@ class OREAL(Advantage):
     """Right rollouts: A = `positive`. Wrong ones: A = -`negative` * (share of right among the others), RLOO's reshaped reward.
 
     With surrogate `reinforce` the first is behaviour cloning of best-of-n samples, the second policy gradient on failures. `one_each` keeps the
-    first right and
-    the first wrong rollout of a group and gives the others zero. Groups that are all right or all wrong have no signal.
+    first right and the first wrong rollout of a group and gives the others zero. Groups that are all right or all wrong have no signal.
     Paper: Lyu et al. 2025, arXiv:2502.06781, eq. 7-8; the released config has 1.0, 0.5, one rollout of each kind, KL 0.01.
     """
 

@@ -39,8 +39,7 @@ class RankShaped(GRPO):
     ER is the effective rank of the rollout's hidden states, ERV and ERA the mean first and second differences of it over growing prefixes;
     dev(x) = (x - m) / (|m| + 1e-6) with m an exponential moving average over rollouts (factor `ema`).
     Paper: Huang et al. 2025 (VERL), arXiv:2509.23808, eq. 5-9; stride 40, ema 0.3, kappa 2 in the released code.  Deviates: the profiles are the
-    two deviations
-    themselves, tanh-bounded.  Edge: A = 0 stays 0: the help is bounded by |A|; a first rollout deviates by nothing.
+    two deviations themselves, tanh-bounded. Edge: A = 0 stays 0: the help is bounded by |A|; a first rollout deviates by nothing.
     """
 
     stride: int = 40

@@ -34,8 +34,7 @@ class Critic(Callback):
     """After each step, `epochs` updates of the head in `run.extras["critic"]` on the step's rollouts and their hidden states (field `hidden`).
 
     "value" regresses on the targets that advantage `gae` left (with value clipping `clip`); "outcome" makes the mean of a rollout's token logits
-    predict
-    whether it is right (cross-entropy).
+    predict whether it is right (cross-entropy).
     Paper: PPO with value clipping, arXiv:2005.12729, sec. 3; Open-Reasoner-Zero, arXiv:2503.24290 (12 critic steps per policy step, lr 5e-6);
     OREAL, arXiv:2502.06781, eq. 10 (outcome).  The head has an Adam of its own; gradients are averaged over ranks. Hidden states are those of
     collection.

@@ -19,8 +19,7 @@ class CAPO(Credit):
     """A_{i,t} = A_i - penalty on the tokens of steps judged wrong.
 
     `rollout.info["critiques"]` holds one list of wrong step numbers (0-based) per reading of a generative judge, `rollout.info["step_ends"]` where
-    steps end
-    (in tokens). `vote` "majority" takes steps that more than half of the readings name, "union" any, "intersection" all.
+    steps end (in tokens). `vote` "majority" takes steps that more than half of the readings name, "union" any, "intersection" all.
     Paper: Xie et al. 2025, arXiv:2508.02298, eq. 5-8.  Deviates: the penalty's size and its being subtracted after the normalisation (no code was
     released).
     Edge: no critiques: the advantage as it is.

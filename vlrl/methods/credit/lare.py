@@ -35,11 +35,9 @@ class LaRe(Credit):
     """A_{i,t} = A_i + weight * n (p_s - mean_s p) for t in segment s,  p = w . f(segment), with w fitted so that sum_s p_s = the reward.
 
     Segments are `segment` tokens long; f are the `factors` (names in the table FACTORS). w is a ridge regression over all rollouts so far with
-    forgetting `decay`,
-    kept as its two moments; n is the number of segments, so that credit moves within a rollout and none is made.
+    forgetting `decay`, kept as its two moments; n is the number of segments, so that credit moves within a rollout and none is made.
     Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120, sec. 4: a latent reward of performance factors, decoded and summed to the return.  Deviates:
-    factors are
-    a table of functions, which a language model may have written, not a call to one; the decoder is linear; factors see segments of text.
+    factors are a table of functions, which a language model may have written, not a call to one; the decoder is linear; factors see segments of text.
     Each process fits the rollouts it sampled.  Edge: until a rollout was seen, and in rollouts of one segment, the advantage as it is.
     """
 

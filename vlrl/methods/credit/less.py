@@ -16,8 +16,7 @@ class LESS(Credit):
     """A_{i,t} = A_i * factor on low-entropy segments (runs of tokens with entropy at most `entropy` nats), A_i elsewhere.
 
     factor: `right` where only right rollouts of the group hold the segment's tokens, `wrong` where only wrong ones do, `shared` where both do.
-    Held means
-    that every `n`-gram window over the token (the whole segment, if it is shorter) is compared with those of the other rollouts.
+    Held means that every `n`-gram window over the token (the whole segment, if it is shorter) is compared with those of the other rollouts.
     Paper: Chen et al. 2025, arXiv:2512.00908, sec. 4: amplify, suppress, neutralise.  Deviates: factors, threshold and the matching by n-grams are
     vlrl's.
     Edge: a segment that no other rollout holds counts as its own side's.

@@ -22,8 +22,7 @@ class BaseSamples(Replay):
     completions.
 
     Afterwards a fresh group of such a prompt is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs; all its
-    rewards are
-    equal, so only term `f_divergence` acts on it, and it does so on nothing else.
+    rewards are equal, so only term `f_divergence` acts on it, and it does so on nothing else.
     Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, sec. 4: D_pef and D_exp.  Deviates: the base is sampled by the run's first steps, not
     beforehand.
     State: the stored token ids and log-probs by row id.

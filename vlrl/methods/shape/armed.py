@@ -24,8 +24,8 @@ class Stretch(Shape):
     """r + weight (s' - s),  s' = clip((s - lo) / (hi - lo), 0, 1)^gamma, s the raw reward of `slot`, lo and hi its quantiles in the group.
 
     Paper: ARMed, arXiv:2508.12957 (adaptive semantic reward against reward collapse). Deviates: the formula is ours, from what the abstract says;
-    quantiles
-    are of the group. Edge: a spread below `least` is left as it is, so that noise is not blown up. `weight`: the slot's own weight in the sum.
+    quantiles are of the group. Edge: a spread below `least` is left as it is, so that noise is not blown up. `weight`: the slot's own weight in the
+    sum.
     """
 
     slot: str

@@ -21,8 +21,7 @@ class PrefixRollouts(Independent):
     """Each rollout is trained only on its first ceil(share * n) tokens; `continuations` more completions of that prefix are sampled and scored.
 
     share rises from `start` to `end` over `grow` steps (linearly). Continuations (source "continuation") are not trained on; shape `pppo` makes
-    their scores
-    the prefix's reward.
+    their scores the prefix's reward.
     Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274, sec. 4: progressive prefix retention and continuation accumulated reward.
     Deviates: the schedule's numbers are vlrl's.
     """

@@ -34,8 +34,7 @@ class Probing(Independent):
 
     Conf = mean over continuations of exp(mean log pi of their tokens); Acc = mean probability of the gold answer's tokens after the probe.
     `rollout.info["steps"]` gets (end of the step in tokens, Phi) pairs, for credits `spae` and `pure`. Steps end at `delimiter`, or, where it is
-    empty,
-    every `every` tokens.
+    empty, every `every` tokens.
     Paper: Wu et al. 2026, arXiv:2601.03823, sec. 3 (n 5, 10 tokens).  Deviates: Conf takes the sampled tokens' -log pi for the entropy, whose mean
     it is;
     Acc needs an engine that scores.  Edge: a rollout of one step has no potentials.

@@ -32,8 +32,7 @@ class ClipCov(PPOClip):
     """PPO's clipped loss, without gradient on a random `share` of tokens among those whose covariance is in [cov_low, cov_high].
 
     Paper: Cui et al. 2025, arXiv:2505.22617, eq. 12-13 (share 2e-4, bounds 1 and 5 in the released code). The choice is a function of the tokens,
-    so that a
-    step can be repeated.  Deviates: means over the group and not the batch, so that the split into micro-batches does not matter.
+    so that a step can be repeated. Deviates: means over the group and not the batch, so that the split into micro-batches does not matter.
     """
 
     share: float = 2e-4

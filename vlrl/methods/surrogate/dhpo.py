@@ -23,8 +23,7 @@ class DHPO(Surrogate):
     `mixing` "average" has w = `share`; "entropy" has w = the token's entropy scaled to 0..1 within its rollout (uncertain tokens get the token
     ratio).
     Paper: Min et al. 2026, arXiv:2601.05607, sec. 3.  Deviates: which end of the entropy favours tokens, and its scaling, are vlrl's reading; the
-    branch ranges are
-    PPO's and GSPO's.  Each branch is pessimistic, as in PPO.
+    branch ranges are PPO's and GSPO's. Each branch is pessimistic, as in PPO.
     """
 
     mixing: Literal["average", "entropy"] = "average"

@@ -15,8 +15,7 @@ class MirrorDescent(Surrogate):
     """L_i = -A_i log pi(y_i) + tau / 2 * (log pi(y_i) - log pi_old(y_i))^2, log-probs summed over the rollout, A_i = r_i - mean r.
 
     Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, eq. 3: its gradient.  The reference is the policy at the start of the step. Use advantage grpo
-    with
-    scale "none".  The loss is per sequence; tau is per nat squared.
+    with scale "none". The loss is per sequence; tau is per nat squared.
     """
 
     tau: float = 0.1

@@ -19,8 +19,7 @@ class TRPA(Surrogate):
     """For every pair of a group with r_w > r_l: -log sigmoid(beta (s_w - s_l)), s = mean over tokens of log pi - log pi_ref; mean over pairs.
 
     Levels are the distinct rewards (right / well-formed but wrong / unparseable / badly formed), only their order counts; pairs whose better side
-    is right
-    (above `threshold`) use `anisotropy` * beta. A group without pairs falls back to -log sigmoid(+s) if right, else -log sigmoid(-s).
+    is right (above `threshold`) use `anisotropy` * beta. A group without pairs falls back to -log sigmoid(+s) if right, else -log sigmoid(-s).
     Paper: Su et al. 2025, arXiv:2504.04524, eq. 8-12; the released code has anisotropy 2.5.  The loss is per sequence: a group's loss on each of
     its members.
     """

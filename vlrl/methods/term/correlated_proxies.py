@@ -16,8 +16,7 @@ class ChiSquared(Term):
     """sqrt(chi^2 + eps),  chi^2 = E_{y ~ pi}[pi(y) / pi_ref(y)] - 1, estimated over a group of rollouts; its loss on each of them.
 
     E is the group's mean of (pi / pi_old) * sg-free pi / pi_ref, so that its gradient is the expectation's; the sequence log-ratio to the
-    reference is
-    bounded by `clamp`.
+    reference is bounded by `clamp`.
     Paper: Laidlaw et al. 2024 (Correlated Proxies), arXiv:2403.03185, eq. 6 and sec. 5.  Deviates: the occupancy measure of one completion is its
     probability; estimate per group, negative ones count as 0.  The loss is per sequence.
     """

@@ -30,8 +30,7 @@ class Siren(Term):
 
     `anchor` 0 takes the mean over the first step, that is, the policy's entropy before training; until then there is no loss.
     Paper: Jiang et al. 2025, arXiv:2509.25133, sec. 4.2-4.3.  Deviates: the squared form is vlrl's reading; the mean is each rollout's, so that
-    the split
-    into micro-batches does not matter.  The loss is per sequence.
+    the split into micro-batches does not matter. The loss is per sequence.
     """
 
     coef: float = 0.005

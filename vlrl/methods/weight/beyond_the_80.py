@@ -20,8 +20,7 @@ class TopEntropy(Weight):
 
     1 / share makes a mean over all tokens one over those that are kept.
     Paper: Wang et al. 2025 (Beyond the 80/20 rule), arXiv:2506.01939, eq. 5 (share 0.2).  Ranked within each group by default, so that the split
-    into
-    micro-batches does not matter; the released code ranks within a micro-batch (`scope` "batch").  Edge: ties with the last are kept too.
+    into micro-batches does not matter; the released code ranks within a micro-batch (`scope` "batch"). Edge: ties with the last are kept too.
     """
 
     share: float = 0.2
