@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vlrl.policy.encoded import Features, Seen
 from vlrl.policy.packing import lay_out
@@ -47,14 +47,16 @@ class Policy(Weights):
         shown = [f for p in layout.rows for f in prompts[p].features]
         unique = list({f.key: f for f in shown}.values())
         index = {f.key: i for i, f in enumerate(unique)}
-        net = self._module()
-        spare = [self._look_up(blank) for blank in BLANKS] if self.family.sees and net is not self.net and world_size() > 1 else []
+        together = self._crosses_ranks()
+        spare = [self._look_up(blank) for blank in BLANKS] if self.family.sees and together and world_size() > 1 else []
         ids_N = batch.ids_BT.to(self.device).flatten()[layout.target_N]
         temperature_N = batch.temperature_BT.to(self.device).flatten()[layout.target_N].float()
         self._count_patches(unique)
         self.counters["head_rows"] += len(ids_N)
         self.counters["tokens"] += layout.ids_RL.numel()
         self._mode(torch.is_grad_enabled())
+        net = self.wrapped if together else self.net
+        assert net is not None
         out = net(layout, ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(fields), spare)
         return {name: self._spread(value, layout.target_N, batch.ids_BT.shape) for name, value in out.items()}
 
@@ -77,8 +79,6 @@ class Policy(Weights):
     def _count_patches(self, features: Any) -> None:
         self.counters["patches"] += sum(len(next(iter(f.tensors.values()))) for f in features)
 
-    def _module(self) -> nn.Module:
-        """What runs a forward: the wrapped module where gradients or weights cross ranks, else the plain one."""
-        if self.wrapped is None or self.held_whole or not (torch.is_grad_enabled() or is_sharded(self.wrapped)):
-            return self.net
-        return self.wrapped
+    def _crosses_ranks(self) -> bool:
+        """Whether gradients or weights cross ranks in the next forward: then it goes through the wrapped module."""
+        return self.wrapped is not None and not self.held_whole and (torch.is_grad_enabled() or is_sharded(self.wrapped))

@@ -40,12 +40,9 @@ def is_sharded(module: nn.Module | None) -> bool:
 
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
-    """Inside, every rank holds all weights and forwards (without gradient) are its own affair; weights must not be changed."""
+    """Inside, every rank holds all weights and forwards (without gradient) are its own affair; weights must not be changed. Not for FSDP."""
     if is_zero3(module):
         with _zero3_whole(module):
-            yield
-    elif is_fsdp(module):
-        with _fsdp_whole(module):
             yield
     else:
         yield
@@ -69,23 +66,17 @@ def _zero3_whole(engine: Any) -> Iterator[None]:
             offload._register_deepspeed_module(offload.module)
 
 
-@contextmanager
-def _fsdp_whole(module: nn.Module) -> Iterator[None]:
-    from torch.distributed.fsdp import FSDPModule
+def plain_copy(module: nn.Module, model: Any, kernel: str) -> Any:
+    """The transformers model inside a module that FSDP2 has spread, as a plain one with all weights, on every rank."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    parts = [m for m in module.modules() if isinstance(m, FSDPModule)]
-    before = [part._get_fsdp_state()._fsdp_param_group for part in parts]
-    after_forward = [group.post_forward_mesh_info if group is not None else None for group in before]
-    for part in parts:
-        part.set_reshard_after_forward(False, recurse=False)
-        part.unshard()
-    try:
-        yield
-    finally:
-        for part, group, mesh in zip(parts, before, after_forward):
-            part.reshard()
-            if group is not None:
-                group.post_forward_mesh_info = mesh
+    state = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True))
+    with plain_construction():
+        fresh = type(model)._from_config(model.config, attn_implementation=kernel)
+    full = {name.removeprefix("model."): value for name, value in state.items()}
+    fresh.load_state_dict(full)
+    example = next(iter(full.values()))
+    return fresh.to(example.device, model.dtype).eval()
 
 
 @contextmanager

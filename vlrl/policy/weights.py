@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from vlrl.policy import adapters
 from vlrl.policy.encoder import Encoder
 from vlrl.policy.family import DTYPES, Family
 from vlrl.policy.net import Net
-from vlrl.policy.sharding import full_state, is_fsdp, is_main, is_sharded, plain_construction, release, whole
+from vlrl.policy.sharding import full_state, is_fsdp, is_main, is_sharded, plain_construction, plain_copy, release, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -80,12 +80,16 @@ class Weights(Encoder):
             yield
             return
         assert self.wrapped is not None
-        with whole(self.wrapped):
+        spread = self.net
+        if is_fsdp(self.wrapped):  # its hooks would gather and free in every forward: a plain copy stands in
+            self.net = Net(plain_copy(self.wrapped, self.model, self.family.kernel), self.family)
+        with nullcontext() if is_fsdp(self.wrapped) else whole(self.wrapped):
             self.held_whole = True
             try:
                 yield
             finally:
                 self.held_whole = False
+                self.net = spread
 
     # --- adapters -------------------------------------------------------------------------------------------------------------------
 
