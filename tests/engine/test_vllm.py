@@ -102,6 +102,8 @@ def test_seeds_decide_samples_and_early_exit_leaves_nothing_behind(both, tools):
     first = {(c.request.seed, c.index): c.ids for c in engine.generate(requests)}
     second = {(c.request.seed, c.index): c.ids for c in engine.generate(requests[::-1])}
     assert first == second and len(first) == 6 and len({tuple(i) for i in first.values()}) > 3
+    many = [tools.request(tools.prompt(f"Many {i} " + "and more " * 20, tools.Noise(i)), n=6, seed=i, max_tokens=3) for i in range(24)]
+    assert len(list(engine.generate(many))) == 24 * 6, "more than one prefill holds, every request seeded"
     stream = engine.generate([*requests, tools.request(prompts(tools)[2], max_tokens=60)])
     next(stream)
     stream.close()

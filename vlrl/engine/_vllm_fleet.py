@@ -77,7 +77,13 @@ class Fleet:
         if self.max_model_len:
             options["--max-model-len"] = self.max_model_len
         processors = ["--logits-processors", "vlrl.engine._vllm_logits:Forbid", "vlrl.engine._vllm_logits:PerRequest"]
-        flags = [*processors, *(["--enforce-eager"] if self.eager else []), "--disable-uvicorn-access-log", "--enable-scale-out"]
+        flags = [
+            *processors,
+            *(["--enforce-eager"] if self.eager else []),
+            *([] if torch.cuda.is_available() else ["--no-enable-chunked-prefill"]),  # as in engine `vllm`
+            "--disable-uvicorn-access-log",
+            "--enable-scale-out",
+        ]
         pairs = [str(part) for pair in options.items() for part in pair]
         module = "vllm.entrypoints.openai.api_server"  # what `vllm serve` runs; the CPU build's own command does not find its metadata
         return [sys.executable, "-m", module, "--model", str(self.state["base"]), *pairs, *flags, *self.arguments]

@@ -73,7 +73,8 @@ class Holder:
     def _arguments(self, policy: Any) -> dict[str, Any]:
         from vlrl.engine._vllm_logits import Forbid, PerRequest
 
-        device = {"gpu_memory_utilization": self.memory} if torch.cuda.is_available() else {}
+        # On CPU a prefill in parts breaks vLLM 0.32: it rewinds the seeded generator of an unfinished one, which CPU generators cannot do.
+        device = {"gpu_memory_utilization": self.memory} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
         length = {"max_model_len": self.max_model_len} if self.max_model_len else {}
         adapter = {"enable_lora": True, "max_lora_rank": _rank(policy)} if self.lora else {}
         ranks = {"distributed_executor_backend": "external_launcher"} if self.state.get("ranks", 1) > 1 else {}
