@@ -139,3 +139,8 @@ def test_nothing_private_is_committed():
         if path.suffix in (".py", ".md", ".yaml", ".toml", ".txt", ".json", "") and path.is_file():
             found = secret.search(path.read_text(encoding="utf-8", errors="ignore"))
             assert not found, f"{name}: {found and found.group()}"
+
+
+def test_test_files_have_names_of_their_own():
+    names = [path.name for path in TESTS if path.name.startswith("test_")]
+    assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)

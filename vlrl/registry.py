@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -63,7 +64,7 @@ def load_plugin_file(path: str | Path) -> None:
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise ConfigError(f"plugins: no file {str(path)!r}; give the path of a Python file that registers plug-ins")
-    module_name = f"vlrl_plugin_{file.stem}"
+    module_name = f"vlrl_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if module_name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(module_name, file)

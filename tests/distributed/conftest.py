@@ -1,14 +1,10 @@
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "TOKENIZERS_PARALLELISM": "false"}
+from ranks_kit import ENVIRONMENT, HERE, ROOT
 
 
 def command(launcher: list[str], output: Path, *more: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT
+from ranks_kit import ENVIRONMENT, ROOT
 from transformers import AutoModelForImageTextToText
 
 pytestmark = pytest.mark.deepspeed

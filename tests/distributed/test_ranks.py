@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, ROOT
+from ranks_kit import ENVIRONMENT, ROOT
 
 pytestmark = pytest.mark.deepspeed
 
