@@ -25,9 +25,9 @@ class Mine(Reward):
 '''
 
 
-@pytest.fixture
-def plugin(tmp_path):
-    file = tmp_path / "mine.py"
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    file = tmp_path_factory.mktemp("plugin") / "mine.py"
     file.write_text(PLUGIN.format(name="listed_in_a_test"))
     return file
 

@@ -36,7 +36,7 @@ class Needs:
 MATRIX = {
     "python": Needs("3.10", "3.14", "make an environment with Python 3.11"),
     "torch": Needs("2.8", "3", 'pip install "vlrl[train]"'),
-    "transformers": Needs("5.0", "6", 'pip install "vlrl[train]"'),
+    "transformers": Needs("5.19", "6", 'pip install "vlrl[train]"'),
     "accelerate": Needs("1.10", "2", 'pip install "vlrl[train]"'),
     "peft": Needs("0.17", "1", 'pip install "vlrl[train]"'),
     "datasets": Needs("4", "6", 'pip install "vlrl[train]"'),
