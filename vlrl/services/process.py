@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import secrets
@@ -52,6 +53,7 @@ class Server:
 
     def start(self) -> None:
         """Launch the process without waiting for it."""
+        self._end_group(signal.SIGKILL)  # a dead server's workers would go on holding its memory
         port = free_port(self.host)
         self.url = f"http://{self.host}:{port}"
         self.starts += 1
@@ -60,6 +62,11 @@ class Server:
                 list(self.command(port)), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_with_parent,
                 env={**os.environ, **self.env, TOKEN: self.token},
             )  # fmt: skip
+
+    def _end_group(self, how: int) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, how)  # its session is its own, so its group has its number, also after its death
 
     def wait(self) -> Server:
         """Until it is ready. Raises ServiceError with the end of its log if it dies or takes too long."""
