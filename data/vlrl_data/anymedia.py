@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -66,7 +65,7 @@ class Remote(_ByKey, Media):
 def _from_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=False)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error is one; text outside ASCII raises another
         raise MediaError(f"broken base64 ({len(text)} characters): {error}") from None
 
 
