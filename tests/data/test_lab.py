@@ -210,3 +210,28 @@ def test_importing_brings_no_torch():
     code = "import sys, vlrl_data.cli, vlrl_data.lab.video, vlrl_data.stored, vlrl_data.tools.preview; print('torch' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
     assert told.stdout.strip() == "False"
+
+
+def test_detection_names_every_place_or_none():
+    counts = set()
+    for row in make("lab_detection", count=30, size=84):
+        wanted = int(row.question[-2])
+        there = {(p[1], p[2]) for p in row.images[0].args[4] if real.label_of(p[0]) == wanted}
+        assert [tuple(box[:2]) for box in row.answer] == sorted(there, key=lambda place: place[::-1])
+        assert all((x2 - x1, y2 - y1) == (28, 28) for x1, y1, x2, y2 in row.answer) and len(row.images[0].args[4]) > len(there)
+        assert row.target == f"<answer>{row.answer or None}</answer>"
+        counts.add(len(there))
+    assert counts == {0, 1, 2}
+
+
+@pytest.mark.parametrize("ask", ["direction", "order"])
+def test_shuffled_videos_show_the_same_frames(ask):
+    moved = 0
+    for plain, shuffled in zip(make("lab_video", count=6, ask=ask), make("lab_video", count=6, ask=ask, shuffled=True)):
+        assert (plain.question, plain.answer, shuffled.task) == (shuffled.question, shuffled.answer, "video_shuffled")
+        order = shuffled.videos[0].args[-2]
+        assert sorted(order) == list(range(8)) and plain.videos[0].args[-2] == tuple(range(8))
+        a, b = (row.videos[0].load().frames_THWC.astype(float) for row in (plain, shuffled))
+        assert np.abs(a[list(order)] - b).mean() < 6  # both are compressed
+        moved += order != tuple(range(8))
+    assert moved == 6

@@ -157,3 +157,26 @@ class LabGrounding(Scene):
         _, left, top, side = placed[0]
         box = [left, top, left + side, top + side]
         return Row(self.id(index), f"Find the {wanted}.", box, images=(image,), task="grounding", target=demonstrate(str(box)))
+
+
+@register("lab_detection")
+@dataclass(frozen=True, kw_only=True)
+class LabDetection(Scene):
+    """Every place of a named digit: `low` to `high` boxes [x1, y1, x2, y2] in pixels, from the top left on; none is answered by "None".
+
+    `others` digits with other names lie about, at least one where the named one is missing. `target` as in lab_grounding.
+    """
+
+    grid: int = 28
+    low: int = 0
+    high: int = 2
+    others: int = 1
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        wanted, count = rng.randrange(10), rng.randint(self.low, self.high)
+        rest = rng.choices([digit for digit in range(10) if digit != wanted], k=max(self.others, 0 if count else 1))
+        image, placed = self.scene(rng, [wanted] * count + rest)
+        boxes = sorted(([left, top, left + side, top + side] for _, left, top, side in placed[:count]), key=lambda box: (box[1], box[0]))
+        target = demonstrate(str(boxes) if boxes else "None")
+        return Row(self.id(index), f"Find every {wanted}.", boxes, images=(image,), task="detection", target=target)

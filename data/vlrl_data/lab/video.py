@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from random import Random
 
 import numpy as np
 from PIL import Image
@@ -20,14 +21,22 @@ Box = tuple[int, int, int, int]
 
 @lru_cache(maxsize=512)
 def clip_moving(
-    photo: str, box: Box, size: int, contrast: float, picture: int, digit: int, path: tuple[int, int, int, int], frames: int, fps: float
+    photo: str,
+    box: Box,
+    size: int,
+    contrast: float,
+    picture: int,
+    digit: int,
+    path: tuple[int, int, int, int],
+    order: tuple[int, ...],
+    fps: float,
 ) -> bytes:
-    """An mp4 in which a digit goes from (x0, y0) to (x1, y1)."""
+    """An mp4 in which a digit goes from (x0, y0) to (x1, y1); `order` names the moments that are shown, one after the other."""
     ground = real.crop(photo, box, size, size).point(lambda value: int(value * contrast))
     ink = real.digit(picture, digit)
     x0, y0, x1, y1 = path
     shown = []
-    for step in np.linspace(0, 1, frames):
+    for step in np.linspace(0, 1, len(order))[list(order)]:
         frame = ground.copy()
         frame.paste(ink.convert("RGB"), (round(x0 + (x1 - x0) * step), round(y0 + (y1 - y0) * step)))
         shown.append(np.asarray(frame))
@@ -35,14 +44,16 @@ def clip_moving(
 
 
 @lru_cache(maxsize=512)
-def clip_sequence(photo: str, box: Box, size: int, contrast: float, pictures: tuple[int, ...], digit: int, frames: int, fps: float) -> bytes:
-    """An mp4 in which digits appear one after the other in the middle, each for an equal part of the frames."""
+def clip_sequence(
+    photo: str, box: Box, size: int, contrast: float, pictures: tuple[int, ...], digit: int, order: tuple[int, ...], fps: float
+) -> bytes:
+    """An mp4 in which digits appear one after the other in the middle, each for an equal part of the frames, which are shown in `order`."""
     ground = real.crop(photo, box, size, size).point(lambda value: int(value * contrast))
     place = ((size - digit) // 2, (size - digit) // 2)
     shown = []
-    for step in range(frames):
+    for step in order:
         frame: Image.Image = ground.copy()
-        frame.paste(real.digit(pictures[step * len(pictures) // frames], digit).convert("RGB"), place)
+        frame.paste(real.digit(pictures[step * len(pictures) // len(order)], digit).convert("RGB"), place)
         shown.append(np.asarray(frame))
     return encode(shown, fps)
 
@@ -52,7 +63,8 @@ def clip_sequence(photo: str, box: Box, size: int, contrast: float, pictures: tu
 class LabVideo(Lab):
     """`ask` "direction": left, right, up or down (of `directions`); `ask` "order": which of `shown` different digits comes first.
 
-    `size` x `size` pixels, `frames` frames at `fps` per second. Harder: higher `contrast` of the photograph, smaller `digit`, more `shown`.
+    `size` x `size` pixels, `frames` frames at `fps` per second. `shuffled`: the same videos with their frames in random order, as task
+    "video_shuffled": what can be answered without the order. Harder: higher `contrast` of the photograph, smaller `digit`, more `shown`.
     """
 
     ask: str = "direction"
@@ -64,6 +76,7 @@ class LabVideo(Lab):
     directions: tuple[str, ...] = ("left", "right", "up", "down")
     shown: int = 2
     photos: tuple[str, ...] = ()
+    shuffled: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,9 +91,11 @@ class LabVideo(Lab):
     def row(self, index: int) -> Row:
         rng = self.rng(index)
         name, box = real.random_crop(rng, self.split, self.photos)
+        moments = range(self.frames)
+        order = tuple(Random(f"{self.id(index)}|order").sample(moments, self.frames) if self.shuffled else moments)
         if self.ask == "order":
             pictures = tuple(rng.choice(real.ids_of_label(self.split, label)) for label in rng.sample(range(10), self.shown))
-            video = MadeVideo(clip_sequence, (name, box, self.size, self.contrast, pictures, self.digit, self.frames, self.fps))
+            video = MadeVideo(clip_sequence, (name, box, self.size, self.contrast, pictures, self.digit, order, self.fps))
             question, answer = "Which digit first?", str(real.label_of(pictures[0]))
         else:
             answer = rng.choice(self.directions)
@@ -89,6 +104,7 @@ class LabVideo(Lab):
             start = (room if x < 0 else 0 if x else across, room if y < 0 else 0 if y else across)
             path = (*start, start[0] + x * room, start[1] + y * room)
             picture = rng.choice(real.digit_ids(self.split))
-            video = MadeVideo(clip_moving, (name, box, self.size, self.contrast, picture, self.digit, path, self.frames, self.fps))
+            video = MadeVideo(clip_moving, (name, box, self.size, self.contrast, picture, self.digit, path, order, self.fps))
             question = "Which way?"
-        return Row(self.id(index), question, answer, videos=(video,), task="video", target=demonstrate(answer), meta={"ask": self.ask})
+        task = "video_shuffled" if self.shuffled else "video"
+        return Row(self.id(index), question, answer, videos=(video,), task=task, target=demonstrate(answer), meta={"ask": self.ask})
