@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.config import Config, load
+from vlrl.loops._overlap import overlap
 from vlrl.registry import ConfigError
 from vlrl.rows import check_lengths, check_rows, heldout_by_task
 from vlrl.run import Run
@@ -193,6 +194,8 @@ def _write_partial(run: Run, summary: dict[str, Any], begun: float) -> None:
 def _finish(run: Run, summary: dict[str, Any], folder: Path) -> dict[str, Any]:
     summary |= {"steps": run.step, "seed": run.seed, "metrics": str(run.output / "metrics.jsonl"), "checkpoint": str(folder)}
     summary["seconds"] = {name: round(value, 2) for name, value in summary["seconds"].items()}
+    if ahead := overlap(run.output):
+        summary["overlap"] = ahead
     if run.accelerator.is_main_process:
         from vlrl.watch.report import render_report
 

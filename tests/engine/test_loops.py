@@ -8,6 +8,7 @@ import pytest
 
 from vlrl.config import load
 from vlrl.loops import _pipeline
+from vlrl.loops._overlap import overlap
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Callback, Reward, Source
 from vlrl.train import train
@@ -58,11 +59,6 @@ def metrics_of(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def events_of(folder, kind):
-    events = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-    return [event for event in events if kind in json.dumps(event)]
-
-
 def weights_of(folder):
     return (sorted((folder / "checkpoints").glob("step-*"))[-1] / "model.safetensors").read_bytes()
 
@@ -76,7 +72,10 @@ def test_staleness_is_what_the_loop_says(tmp_path, loop, options, ages):
     steps = metrics_of(tmp_path)
     assert [step["staleness/max"] for step in steps] == ages and [step["step"] for step in steps] == list(range(1, 9))
     assert all(step["rollouts"] == 8 for step in steps)
-    assert len(events_of(tmp_path, "overlap")) == 8
+    timings = [json.loads(line)["seconds"] for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
+    assert all({"collect", "waited", "learn", "sync"} <= set(seconds) for seconds in timings)
+    done = json.loads((tmp_path / "summary.json").read_text())["overlap"]
+    assert done["trainer_idle"] >= done["engine_busy"] > 0 and done["saved"] == 0, "in turn, nothing is hidden"
 
 
 @pytest.mark.parametrize("loop", ["one_step_off", "asynchronous"])
@@ -102,6 +101,13 @@ def test_a_thread_changes_nothing_in_lockstep(tmp_path, monkeypatch):
     train(config(tmp_path / "turns", "one_step_off", FAKE), live=False)
     assert metrics_of(tmp_path / "threads") == metrics_of(tmp_path / "turns")
     assert weights_of(tmp_path / "threads") == weights_of(tmp_path / "turns")
+
+
+def test_seconds_saved_are_what_was_collected_and_not_waited_for(tmp_path):
+    assert overlap(tmp_path) == {}
+    steps = [{"step": 5.0, "collect": 4.0, "waited": 4.0}, {"step": 3.0, "collect": 4.0, "waited": 1.0}, {"step": 1.0}]
+    (tmp_path / "timings.jsonl").write_text("".join(json.dumps({"step": i, "seconds": s}) + "\n" for i, s in enumerate(steps)))
+    assert overlap(tmp_path) == {"engine_busy": 8.0, "engine_idle": 0.0, "trainer_busy": 3.0, "trainer_idle": 5.0, "saved": 3.0}
 
 
 def test_threads_keep_the_bound_and_lose_no_row(tmp_path):

@@ -60,6 +60,8 @@ def describe(summary: dict[str, Any]) -> str:
         steps = " -> ".join(f"{name} {scores[task]:.3f}" for name, scores in heldout.items() if task in scores)
         lines.append(f"held-out {task}: {steps}")
     lines.append("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in summary["seconds"].items()))
+    if "overlap" in summary:
+        lines.append("collecting ahead, seconds: " + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in summary["overlap"].items()))
     lines += [f"{name}: {summary[name]}" for name in ("checkpoint", "metrics", "report")]
     return "\n".join(lines)
 

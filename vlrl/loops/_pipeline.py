@@ -6,8 +6,9 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -52,7 +53,7 @@ class _LockedSampler:
 
 
 class Pipeline:
-    """Keeps up to `ahead` batches in stock. `overlaps` says whether they are collected while the trainer works."""
+    """Keeps up to `ahead` batches in stock. `overlaps`: they are collected while the trainer works. `waited`: the seconds it stood still."""
 
     def __init__(self, run: Run, ahead: int):
         self.phase, self.ahead = run.phase, ahead
@@ -62,6 +63,7 @@ class Pipeline:
         self.overlaps = overlaps(run)
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="vlrl-collect") if self.overlaps else None
         self.under_way: deque[Future[Batch]] = deque()
+        self.waited = 0.0
 
     @classmethod
     def of(cls, run: Run, ahead: int) -> Pipeline:
@@ -70,15 +72,22 @@ class Pipeline:
             _PIPELINES[run] = cls(run, ahead)
         return _PIPELINES[run]
 
-    def take(self, run: Run) -> tuple[Batch, float]:
-        """The batch of step `run.step`, and how long it was waited for (s)."""
-        begun = time.perf_counter()
+    def take(self, run: Run) -> Batch:
+        """The batch of step `run.step`."""
         if not self.stock:
             self.order(run, run.step)
             self.receive(all_of_them=False)
         batch = self.stock.popleft()
         assert batch.step == run.step, f"a batch of step {batch.step} in step {run.step}"
-        return batch, time.perf_counter() - begun
+        return batch
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.waited += time.perf_counter() - begun
 
     def order(self, run: Run, up_to: int) -> None:
         """Have the batches up to this step collected (never beyond the phase)."""
@@ -89,12 +98,14 @@ class Pipeline:
             if self.pool is not None:
                 self.under_way.append(self.pool.submit(gather_batch, shadow))
             else:
-                self.stock.append(gather_batch(shadow))
+                with self._waiting():
+                    self.stock.append(gather_batch(shadow))
 
     def receive(self, all_of_them: bool = True) -> None:
         """Move finished batches into the stock, waiting for all that are under way, or for the next."""
         while self.under_way:
-            self.stock.append(self.under_way.popleft().result())
+            with self._waiting():
+                self.stock.append(self.under_way.popleft().result())
             if not all_of_them:
                 return
 
@@ -140,10 +151,13 @@ def train_on(run: Run, batch: Batch, before_sync: Any = lambda: None, lock: Any 
     run.groups = list(groups)
     learned: dict[str, float] = staleness(run, groups)
     if total(run.accelerator, [len(groups)])[0]:
-        learned |= means(over_ranks(run, learn(groups, run)))
+        with run.tally.timed("learn"):
+            sums = learn(groups, run)
+        learned |= means(over_ranks(run, sums))
         before_sync()
         run.policy.version += 1
-        run.engine.sync(run.policy)
+        with run.tally.timed("sync"):
+            run.engine.sync(run.policy)
     else:
         before_sync()
         run.warn(f"step {run.step}: no group survived the gates and the scorer, so nothing was learned; see the gate/* counters")
@@ -160,11 +174,10 @@ def staleness(run: Run, groups: Sequence[Group]) -> dict[str, float]:
     return {"staleness/mean": sum(ages) / len(ages), "staleness/max": float(max(ages))} if ages else {}
 
 
-def report(run: Run, batch: Batch, waited: float) -> None:
-    """Wall-clock numbers of the overlap, to events.jsonl: they are no part of the reproducible metrics."""
-    if run.recorder is not None:
-        seconds = {"collect": round(batch.seconds, 4), "waited": round(waited, 4), "idle_saved": round(max(0.0, batch.seconds - waited), 4)}
-        run.recorder.event("overlap", step=run.step, seconds=seconds)
+def report(run: Run, batch: Batch, pipeline: Pipeline) -> None:
+    """Into this step's timings: how long its batch took to collect, and how long the trainer waited during the step (s)."""
+    run.tally.seconds |= {"collect": batch.seconds, "waited": pipeline.waited}
+    pipeline.waited = 0.0
 
 
 def remember(run: Run, pipeline: Pipeline) -> None:

@@ -25,11 +25,11 @@ def train_step(run: Run) -> dict[str, float]:
     pipeline = Pipeline.of(run, ahead)
     run.step += 1
     pipeline.order(run, run.step + ahead)
-    batch, waited = pipeline.take(run)
+    batch = pipeline.take(run)
     metrics = train_on(run, batch, lock=pipeline.lock)
     if due(run):
         pipeline.receive()  # a checkpoint must know every row that was drawn
-    report(run, batch, waited)
+    report(run, batch, pipeline)
     remember(run, pipeline)
     return metrics
 

@@ -23,9 +23,9 @@ def train_step(run: Run) -> dict[str, float]:
         raise ConfigError(f"loop_options: loop 'one_step_off' takes none, got {dict(run.settings.loop_options)}")
     pipeline = Pipeline.of(run, ahead=1)
     run.step += 1
-    batch, waited = pipeline.take(run)
+    batch = pipeline.take(run)
     pipeline.order(run, run.step + 1)
     metrics = train_on(run, batch, before_sync=pipeline.receive)
-    report(run, batch, waited)
+    report(run, batch, pipeline)
     remember(run, pipeline)
     return metrics
