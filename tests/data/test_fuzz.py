@@ -17,7 +17,8 @@ from vlrl.types import MediaError, Row, RowError
 PLACE = Place(("/no/such/folder",), web=Web(enabled=False))
 FIELDS = sorted(set().union(*(family.known for family in table().values())))
 TEXT = st.one_of(
-    st.text(max_size=12), st.sampled_from(["<image>", "<answer>1</answer>", "[1,2,3,4]", "<img>a</img>", "data:image/png;base64,xx", "\x80", "http://x/y"])
+    st.text(max_size=12),
+    st.sampled_from(["<image>", "<answer>1</answer>", "[1,2,3,4]", "<img>a</img>", "data:image/png;base64,xx", "\x80", "http://x/y"]),
 )
 KEYS = ["role", "content", "type", "text", "image", "from", "value", "bytes", "path", "url", "bbox"]
 PLAIN = st.recursive(
