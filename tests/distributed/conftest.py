@@ -7,9 +7,8 @@ import pytest
 from ranks_kit import ENVIRONMENT, HERE, ROOT
 
 
-def command(launcher: list[str], output: Path, *more: str) -> list[str]:
-    config = HERE / "mixed.yaml"
-    return [sys.executable, *launcher, "-m", "vlrl", "train", str(config), f"output={output}", f"plugins=[{HERE / 'hash_reward.py'}]", *more]
+def command(launcher: list[str], output: Path, *more: str, config: str = "mixed.yaml") -> list[str]:
+    return [sys.executable, *launcher, "-m", "vlrl", "train", str(HERE / config), f"output={output}", f"plugins=[{HERE / 'hash_reward.py'}]", *more]
 
 
 def launcher(engine: str, processes: int = 2) -> list[str]:
@@ -28,11 +27,11 @@ def metrics(output: Path) -> list[dict]:
 
 
 @pytest.fixture(scope="session")
-def alone(tmp_path_factory) -> list[dict]:
-    """The metrics of one process."""
+def alone(tmp_path_factory) -> Path:
+    """The folder of a run of one process."""
     output = tmp_path_factory.mktemp("alone") / "run"
-    run([sys.executable, *command([], output)[1:]])
-    return metrics(output)
+    run(command([], output))
+    return output
 
 
 @pytest.fixture

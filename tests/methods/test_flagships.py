@@ -8,7 +8,7 @@ from tiny import opened, steps
 from vlrl.config import load
 from vlrl.run import Run
 
-LAB = ["visual_rft", "vlm_r1", "video_r1", "jigsaw_r1", "cls_rl", "no_thinking_cls_rl", "papo", "mm_eureka"]
+LAB = ["visual_rft", "vlm_r1", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "no_thinking_cls_rl", "papo", "mm_eureka"]
 REAL = ["visual_rft", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "papo", "mm_eureka"]
 TINY = [
     "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, vision_layers: 1}",

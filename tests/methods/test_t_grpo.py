@@ -10,6 +10,7 @@ import pytest
 from make import group, run
 
 from vlrl.methods.gate.accuracy_range import AccuracyRange
+from vlrl.methods.probe.t_grpo import Contrast
 from vlrl.methods.shape.t_grpo import MiddleLength, TemporalBonus
 from vlrl.methods.strategy.t_grpo import ShuffledFrames, Temporal
 from vlrl.registry import ConfigError
@@ -47,7 +48,9 @@ BONUS = TemporalBonus(slot="accuracy")
 def test_condition_and_recipients(ordered, shuffled, earned):
     g = contrast(ordered, shuffled)
     assert BONUS(g) == [*(r + 0.3 * (earned and r > 0.1) for r in ordered), *shuffled]
-    assert BONUS.metrics()["temporal/earned"] == earned and BONUS.metrics() == {}
+    untouched = group(1, 0, raw={"accuracy": [1, 0]})
+    p, p_shuffled = sum(ordered) / len(ordered), sum(shuffled) / len(shuffled)
+    assert Contrast()([untouched, g]) == {"ordered": p, "shuffled": p_shuffled, "earned": earned} and Contrast()([untouched]) == {}
 
 
 def test_the_threshold_is_inclusive_and_accuracy_is_raw():

@@ -24,7 +24,8 @@ class TemporalBonus(Shape):
     """If p >= mu * p~, r_i + alpha for each ordered rollout with accuracy above `least`; p and p~ are the mean accuracies of ordered and shuffled
     rollouts.
 
-    `slot` is the accuracy (empty: the first reward with a weight). Groups without shuffled rollouts (strategy `t_grpo`) are left alone.
+    `slot` is the accuracy (empty: the first reward with a weight). Groups without shuffled rollouts (strategy `t_grpo`) are left alone. Probe
+    `t_grpo` reads p, p~ and the condition from `group.info`.
     Paper: Feng et al. 2025 (Video-R1), arXiv:2503.21776, eq. 1-2; released code: mu 0.8, alpha 0.3, least 0.1.
     Edge: both accuracies 0: the condition holds, and no rollout is right enough for the bonus.
     """
@@ -33,7 +34,7 @@ class TemporalBonus(Shape):
     mu: float = 0.8
     least: float = 0.1
     slot: str = ""
-    seen: dict[str, float | str] = field(init=False, default_factory=dict, repr=False, compare=False)
+    seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def check(self, run: Run) -> None:
         if run.strategy.name != "t_grpo":
@@ -48,7 +49,7 @@ class TemporalBonus(Shape):
 
     def accuracy(self, rollout: Rollout) -> float:
         """The raw accuracy of a rollout."""
-        return rollout.rewards[str(self.slot or self.seen["slot"])]
+        return rollout.rewards[self.slot or self.seen["slot"]]
 
     def __call__(self, group: Group) -> list[float]:
         ordered = [self.accuracy(rollout) for rollout in group if rollout.source != "shuffled"]
@@ -57,13 +58,8 @@ class TemporalBonus(Shape):
             return group.rewards
         p, p_shuffled = sum(ordered) / len(ordered), sum(shuffled) / len(shuffled)
         earned = p >= self.mu * p_shuffled
-        for name, value in (("ordered", p), ("shuffled", p_shuffled), ("earned", float(earned)), ("groups", 1.0)):
-            self.seen[name] = float(self.seen.get(name, 0.0)) + value
+        group.info["t_grpo"] = {"ordered": p, "shuffled": p_shuffled, "earned": float(earned)}
         return [r.reward + self.alpha * (earned and r.source != "shuffled" and self.accuracy(r) > self.least) for r in group]
-
-    def metrics(self) -> dict[str, float]:
-        n = float(self.seen.pop("groups", 0.0))
-        return {f"temporal/{name}": float(self.seen.pop(name)) / n for name in ("ordered", "shuffled", "earned")} if n else {}
 
 
 @register("middle_length")

@@ -1,0 +1,24 @@
+"""What T-GRPO compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlrl.registry import register
+from vlrl.stages import Probe
+from vlrl.types import Group
+
+
+@register("t_grpo")
+@dataclass(frozen=True)
+class Contrast(Probe):
+    """Means over the step's groups of p (ordered), p~ (shuffled) and [p >= mu * p~] (earned), as shape `t_grpo` left them.
+
+    Paper: Feng et al. 2025 (Video-R1), arXiv:2503.21776, eq. 1.  A p~ that rises along with p says that answers do not need the order of frames.
+    Edge: groups without shuffled rollouts are left out; nothing where no group has any. Units: accuracy, 0..1.
+    """
+
+    def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
+        found = [group.info["t_grpo"] for group in groups if "t_grpo" in group.info]
+        return {name: sum(values[name] for values in found) / len(found) for name in found[0]} if found else {}
