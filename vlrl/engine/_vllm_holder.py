@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import tempfile
 from collections import Counter
@@ -45,7 +46,10 @@ class Holder:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(self.cpu_kv_gb))
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer needs the same cores
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         from vllm import LLM
+
+        logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)  # it warns of the number of threads at every picture
 
         self.state.update(lm=LM(policy), policy=policy, owns_group=not torch.distributed.is_initialized())
         folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")

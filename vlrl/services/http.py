@@ -54,12 +54,12 @@ class JsonClient:
             return answer.json() if answer.content else None
         raise ServiceError(f"{self.url}{path} failed {self.attempts} times; the last time: {problem}")
 
-    def healthy(self, path: str = "/health") -> bool:
-        """Whether the service answers now."""
+    def status(self, path: str = "/health") -> int:
+        """The status that the service answers with now; 0 if it does not answer."""
         try:
-            return self.client.get(self.url + path, timeout=5.0).status_code == 200
+            return self.client.get(self.url + path, timeout=5.0).status_code
         except httpx.TransportError:
-            return False
+            return 0
 
     def close(self) -> None:
         """Drop the connections."""

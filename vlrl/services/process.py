@@ -73,7 +73,7 @@ class Server:
         assert self.process is not None
         client = JsonClient(self.url, self.token)
         end = time.monotonic() + self.start_timeout
-        while not client.healthy():
+        while client.status() != 200:
             if self.process.poll() is not None or time.monotonic() > end:
                 state = (
                     f"ended with code {self.process.poll()}" if self.process.poll() is not None else f"was not ready after {self.start_timeout:.0f} s"
@@ -87,8 +87,7 @@ class Server:
     def ensure(self) -> str:
         """The URL of a living server: a dead one is replaced first. Raises ServiceError when it has died too often."""
         with self.lock:
-            assert self.process is not None
-            if self.process.poll() is not None:
+            if self._lost():
                 if self.starts > self.restarts:
                     raise ServiceError(f"the server died {self.starts} times (engine.restarts is {self.restarts}); see {self.log}")
                 self.start()
@@ -96,6 +95,17 @@ class Server:
                 if self.after_start is not None:
                     self.after_start(self)
             return self.url
+
+    def _lost(self) -> bool:
+        """Whether the process has ended, or answers that its engine has: a server outlives its killed worker by seconds. Silence may be work."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            return True
+        client = JsonClient(self.url, self.token)
+        try:
+            return client.status() == 503
+        finally:
+            client.close()
 
     def close(self) -> None:
         """End the process and all that it started."""

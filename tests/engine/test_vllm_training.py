@@ -1,0 +1,92 @@
+"""Training through the real vLLM (CPU build), in process and through a server that is killed, and whose worker is killed, in mid-run."""
+
+import json
+import math
+import os
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from vlrl.config import load
+from vlrl.registry import register
+from vlrl.stages import Callback
+from vlrl.train import train
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]  # a server's start takes a minute on a busy machine, and there are three
+
+SHORT = [
+    "data.heldout=null",
+    "watch.rollouts_every=1",
+    "phases.cold_start.steps=3",
+    "phases.cold_start.prompts_per_step=8",
+    "phases.rl.prompts_per_step=4",
+]
+
+
+def metrics_of(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row["phase"] == "rl"]
+
+
+def assert_every_rollout_once(folder, steps):
+    """Four prompts of eight completions in every step, each there once and counted once."""
+    import pyarrow.parquet as pq
+
+    metrics = metrics_of(folder)
+    assert len(metrics) == steps
+    for row in metrics:
+        table = pq.read_table(folder / "rollouts" / f"step-{row['step']:06d}.parquet").to_pylist()
+        assert Counter(r["group"] for r in table) == dict.fromkeys({r["group"] for r in table}, 8)
+        assert len({(r["group"], r["index"]) for r in table}) == len(table) == row["rollouts"] == row["engine/completions"] == 32
+        assert len({r["id"] for r in table}) == 4 and sum(r["length"] for r in table) == row["tokens"] == row["engine/tokens"]
+        assert all(math.isfinite(row[name]) for name in ("loss", "grad_norm", "reward/total", "length/mean", "engine/kl"))
+        assert row["engine/syncs"] == 1 and row["engine/kl"] < 1e-4, "sampled with the weights that are trained, all of them"
+
+
+def test_the_quickstart_through_vllm(tmp_path):
+    pytest.importorskip("vllm")
+    train(load(["experiments/quickstart_vllm"], [*SHORT, "phases.rl.steps=3", f"output={tmp_path}"]), live=False)
+    assert_every_rollout_once(tmp_path, 3)
+
+
+@register("test_killer")
+@dataclass(frozen=True)
+class Killer(Callback):
+    """After the step before `server` (or `worker`), waits for the next completion to arrive and kills the server's process (or its workers)."""
+
+    server: int
+    worker: int
+
+    def __call__(self, run, groups):
+        if run.step + 1 in (self.server, self.worker):
+            threading.Thread(target=self.kill, args=(run.engine, run.step + 1 == self.worker), daemon=True).start()
+        return {}
+
+    def kill(self, engine, workers):
+        import psutil
+
+        process = psutil.Process(engine.state["spots"][0][0].process.pid)
+        victims = [child for child in process.children(recursive=True) if "EngineCore" in " ".join(child.cmdline())] if workers else [process]
+        assert victims
+        before = engine.counters["completions"]
+        while engine.counters["completions"] == before:
+            time.sleep(0.001)
+        for victim in victims:
+            os.kill(victim.pid, 9)
+
+
+def test_a_server_killed_in_mid_training_costs_no_rollout(tmp_path):
+    pytest.importorskip("vllm")
+    killer = "callbacks.killer={name: test_killer, server: 5, worker: 6}"
+    more = [
+        "phases.rl.steps=4",
+        "engine.parallel=1",
+        "watch.checkpoint_every=0",
+        f"output={tmp_path}",
+    ]  # one request at a time: most are still to come
+    train(load(["experiments/quickstart_vllm_server"], [*SHORT, *more, "phases.rl." + killer]), live=False)
+    assert_every_rollout_once(tmp_path, 4)
+    assert [row["engine/replaced"] for row in metrics_of(tmp_path)] == [0, 1, 1, 0]
