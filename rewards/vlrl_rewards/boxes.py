@@ -2,32 +2,30 @@
 
 Understood: JSON and Python literals (`[x1, y1, x2, y2]`, lists of them, `{"bbox_2d": [...], "label": ...}`,
 `{'Position': ..., 'Confidence': ...}`, `{"dog": [...]}`), `(x1,y1),(x2,y2)`, `<box>...</box>`, `<|box_start|>...<|box_end|>`,
-`<point x="" y="">`, and four (two) bare numbers that are all there is.
+`<point x="" y="">`, `x1=1, y1=2, ...`, and four (two) bare numbers that are all there is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.types import Space
-from vlrl_rewards.loose import MAX_CHARS, NUMBER, Found, find_values, is_number
+from vlrl_rewards.loose import MAX_CHARS, Found, find_values, is_number
+from vlrl_rewards.written import CORNER_NAMES, Quad, are_corners, bare_numbers, label_before, named_corners, named_points
 
 MAX_ITEMS = 1000
 _BOX_KEYS = ("bbox_2d", "bbox", "bounding_box", "boundingbox", "box", "box_2d", "position", "coordinates", "coordinate", "coords", "rect", "region")
-_CORNER_KEYS = tuple(names.split() for names in ("x1 y1 x2 y2", "xmin ymin xmax ymax", "x_min y_min x_max y_max", "left top right bottom"))
+_SIZE_KEYS = (("x", "y", "width", "height"), ("x", "y", "w", "h"))
+_PAIR_KEYS = (("top_left", "bottom_right"), ("topleft", "bottomright"), ("upper_left", "lower_right"))
 _POINT_KEYS = ("point_2d", "point", "click", "click_point", "coordinate", "coordinates", "center", "position")
 _LABEL_KEYS = ("label", "category", "class", "name", "category_name", "object", "id")
 _SCORE_KEYS = ("confidence", "score", "conf", "probability")
 _OPEN_TAG = re.compile(r"<\|?(?:box|bbox|bbox_2d|box_start|point)\|?>", re.IGNORECASE)
 _CLOSE_TAG = re.compile(r"</(?:box|bbox|bbox_2d|point)>|<\|(?:box|point)_end\|>", re.IGNORECASE)
-_REF_TAG = re.compile(r"<\|?(?:ref|object_ref_start)\|?>([^<]{0,200})<(?:/ref|\|object_ref_end\|)>", re.IGNORECASE)
-_XML_POINT = re.compile(rf"""\bx(\d{{0,3}})\s?=\s?["']?({NUMBER})["']?\s{{1,3}}y\1\s?=\s?["']?({NUMBER})""", re.IGNORECASE)
-_BARE = re.compile(rf"[\s(<\[]{{0,9}}({NUMBER}(?:[\s,;]{{1,9}}{NUMBER}){{1,15}})[\s)>\].]{{0,9}}")
-_NUMBER = re.compile(NUMBER)
-_GAP = re.compile(r"\s{0,5}(?:,|to|and|-|;)?\s{0,5}", re.IGNORECASE)
+_PIXELS = re.compile(r"(?<=[0-9])\s?(?:px|pixels?)\b", re.IGNORECASE)
 _NONE = re.compile(
     r"(?:none|null|nothing|empty|n/a|no|\[\s{0,9}\]|\{\s{0,9}\}"
     r"|(?:there (?:is|are) )?no(?:ne)?(?: such)? (?:objects?|boxe?s?|match(?:es)?|target|instances?)(?: (?:found|detected|present|visible))?)\.?",
@@ -86,37 +84,32 @@ def read_points(text: str, spaces: Sequence[Space] = (), picture: int = 0) -> li
 
 
 def parse_boxes(text: str, layout: str = "xyxy") -> list[Box] | None:
-    """Boxes of an answer, in the units and the order they are written. `layout`: xyxy, xywh, cxcywh or yxyx. None: no box found; []: "none"."""
-    reorder = _layout(layout)
+    """Boxes of an answer, in the units and the order they are written. `layout`: xyxy, xywh, cxcywh or yxyx, of lists of four numbers; named sides
+    say themselves what they are. None: no box found; []: "none"."""
+    reorder = layout_of(layout)
     prepared, values = _prepare(text)
     boxes: list[Box] = []
-    loose_points: list[Found] = []
     for found in values:
-        label = _reference(prepared, found.start)
-        if _is_numbers(found.value, 2):
-            loose_points.append(found)
-        boxes.extend(_boxes_in(found.value, label, found.start))
-    boxes.extend(_paired(prepared, loose_points))
-    if not boxes and not values:
-        boxes = [Box(tuple(numbers)) for numbers in _bare_numbers(prepared, 4)]  # type: ignore[arg-type]
+        boxes.extend(_boxes_in(found.value, label_before(prepared, found.start), found.start, reorder))
+    boxes.extend(_paired(prepared, [found for found in values if _is_numbers(found.value, 2)]))
+    boxes.extend(Box(quad, start=at) for quad, at in named_corners(prepared) if not any(f.start <= at < f.end for f in values))
+    if not boxes and not values and (numbers := bare_numbers(prepared, 4)):
+        boxes = [Box(reorder(*numbers))]
     if not boxes:
         return [] if says_none(text) else None
-    if len(boxes) > MAX_ITEMS:
-        return None
-    return [replace(box, xyxy=reorder(*box.xyxy)) for box in boxes]
+    return sorted(boxes, key=lambda box: box.start) if len(boxes) <= MAX_ITEMS else None
 
 
 def parse_points(text: str) -> list[Point] | None:
     """Points of an answer as they are written. None: no point found; []: the answer says that there are none."""
-    points = [Point((float(m[2]), float(m[3])), start=m.start()) for m in _XML_POINT.finditer(text[:MAX_CHARS])]
-    if not points:
-        prepared, values = _prepare(text)
-        points = [point for found in values for point in _points_in(found.value, "", found.start)]
-        if not points and not values:
-            points = [Point((x, y)) for x, y in _bare_numbers(prepared, 2)]
+    prepared, values = _prepare(text)
+    points = [point for found in values for point in _points_in(found.value, "", found.start)]
+    points += [Point(xy, start=at) for xy, at in named_points(prepared)]
+    if not points and not values and (numbers := bare_numbers(prepared, 2)):
+        points = [Point((numbers[0], numbers[1]))]
     if not points:
         return [] if says_none(text) else None
-    return points if len(points) <= MAX_ITEMS else None
+    return sorted(points, key=lambda point: point.start) if len(points) <= MAX_ITEMS else None
 
 
 def says_none(text: str) -> bool:
@@ -174,37 +167,52 @@ def _plain(value: Any) -> Any:
 
 
 def _prepare(text: str) -> tuple[str, list[Found]]:
-    prepared = _CLOSE_TAG.sub("]", _OPEN_TAG.sub("[", text[: MAX_CHARS + 1]))
+    """The text with box tags as brackets and without "px", every place unchanged, and its values."""
+    prepared = _CLOSE_TAG.sub(lambda m: "]".rjust(len(m[0])), _OPEN_TAG.sub(lambda m: "[".ljust(len(m[0])), text[: MAX_CHARS + 1]))
+    prepared = _PIXELS.sub(lambda m: " " * len(m[0]), prepared)
     return prepared, find_values(prepared)
-
-
-def _reference(text: str, start: int) -> str:
-    tail = text[max(0, start - 260) : start]
-    matches = list(_REF_TAG.finditer(tail))
-    return matches[-1][1].strip() if matches and not tail[matches[-1].end() :].strip() else ""
 
 
 def _is_numbers(value: Any, count: int) -> bool:
     return isinstance(value, list) and len(value) == count and all(is_number(v) for v in value)
 
 
-def _quad(value: Any) -> tuple[float, float, float, float] | None:
-    """Four numbers from [x1, y1, x2, y2], [[x1, y1], [x2, y2]] or "[x1, y1, x2, y2]"."""
+def _same(a: float, b: float, c: float, d: float) -> Quad:
+    return a, b, c, d
+
+
+def _quad(value: Any, reorder: Callable[..., Quad] = _same) -> Quad | None:
+    """Four numbers from [x1, y1, x2, y2] (in the given order) or [[x1, y1], [x2, y2]]."""
     if isinstance(value, list) and len(value) == 2 and all(_is_numbers(v, 2) for v in value):
-        value = value[0] + value[1]
-    return tuple(float(v) for v in value) if _is_numbers(value, 4) else None  # type: ignore[return-value]
+        return _same(*(float(v) for v in value[0] + value[1]))
+    return reorder(*(float(v) for v in value)) if _is_numbers(value, 4) else None
+
+
+def _named_quad(lower: Mapping[str, Any]) -> Quad | None:
+    """A box from named sides, named corners, or a corner and a size."""
+    for names in CORNER_NAMES:
+        if all(name in lower for name in names):
+            return _quad([lower[name] for name in names])
+    for names in _PAIR_KEYS:
+        if all(name in lower for name in names):
+            return _quad([lower[name] for name in names])
+    for names in _SIZE_KEYS:
+        if all(is_number(lower.get(name)) for name in names):
+            x, y, width, height = (float(lower[name]) for name in names)
+            return x, y, x + width, y + height
+    return None
 
 
 def _first(mapping: Mapping[str, Any], keys: Iterable[str]) -> Any:
     return next((mapping[key] for key in keys if key in mapping), None)
 
 
-def _boxes_in(value: Any, label: str, start: int) -> list[Box]:
-    quad = _quad(value)
+def _boxes_in(value: Any, label: str, start: int, reorder: Callable[..., Quad] = _same) -> list[Box]:
+    quad = _quad(value, reorder)
     if quad:
         return [Box(quad, label, start=start)]
     if isinstance(value, list):
-        return [box for member in value for box in _boxes_in(member, label, start)]
+        return [box for member in value for box in _boxes_in(member, label, start, reorder)]
     if not isinstance(value, dict):
         return []
     lower = {str(key).lower(): member for key, member in value.items()}
@@ -212,12 +220,11 @@ def _boxes_in(value: Any, label: str, start: int) -> list[Box]:
     label = named if isinstance(named, str) else label
     score = _first(lower, _SCORE_KEYS)
     score = float(score) if is_number(score) else None
-    corners = next(([lower[k] for k in keys] for keys in _CORNER_KEYS if all(k in lower for k in keys)), None)
-    quad = _quad(corners) or _quad(_first(lower, _BOX_KEYS))
+    quad = _named_quad(lower) or _quad(_first(lower, _BOX_KEYS), reorder)
     if quad:
         return [Box(quad, label, score, start)]
     known = {*_BOX_KEYS, *_SCORE_KEYS, "objects", "boxes", "bboxes", "detections", "predictions", "answer", "results", "annotations", "instances"}
-    return [box for key, member in value.items() for box in _boxes_in(member, label if str(key).lower() in known else str(key), start)]
+    return [box for key, member in value.items() for box in _boxes_in(member, label if str(key).lower() in known else str(key), start, reorder)]
 
 
 def _points_in(value: Any, label: str, start: int) -> list[Point]:
@@ -240,21 +247,16 @@ def _paired(text: str, points: Sequence[Found]) -> list[Box]:
     boxes, at = [], 0
     while at + 1 < len(points):
         first, second = points[at], points[at + 1]
-        if _GAP.fullmatch(text, first.end, second.start):
-            boxes.append(Box((*map(float, first.value), *map(float, second.value)), _reference(text, first.start), start=first.start))  # type: ignore[arg-type]
+        if are_corners(text, first.end, second.start):
+            quad = _same(*(float(v) for v in first.value + second.value))
+            boxes.append(Box(quad, label_before(text, first.start), start=first.start))
             at += 1
         at += 1
     return boxes
 
 
-def _bare_numbers(text: str, count: int) -> list[list[float]]:
-    """The numbers of a text that is nothing but `count` numbers."""
-    match = _BARE.fullmatch(text.strip()) if len(text) < 400 else None
-    numbers = [float(n) for n in _NUMBER.findall(match[1])] if match else []
-    return [numbers] if len(numbers) == count and all(is_number(n) for n in numbers) else []
-
-
-def _layout(name: str) -> Any:
+def layout_of(name: str) -> Callable[..., Quad]:
+    """The function from four numbers in the order `name` to (x1, y1, x2, y2). Raises ValueError for an unknown order."""
     table = {
         "xyxy": lambda a, b, c, d: (a, b, c, d),
         "xywh": lambda x, y, w, h: (x, y, x + w, y + h),

@@ -13,6 +13,7 @@ from vlrl.stages import Reward
 from vlrl.types import Rollout, Space
 from vlrl_rewards.hedges import refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.loose import fold
 from vlrl_rewards.parsing import committed, visible
 from vlrl_rewards.verdict import Verdict
 
@@ -56,13 +57,13 @@ def members(gold: Any, field_name: str = "answer") -> list[Any]:
 
 
 def final_answer(response: str, phrases: bool = False) -> Answer:
-    """The last answer in tags outside the thinking; else (if `phrases`) after "the answer is"; else all that is visible."""
+    """The last answer in tags outside the thinking; else (if `phrases`) after "the answer is"; else all that is visible; folded as by `fold`."""
     found = committed(response, None if phrases else _no_phrase)
     if found is None:
-        return Answer(visible(response).strip(), False)
+        return Answer(fold(visible(response)).strip(), False)
     rest = visible(response)[found.end :].lstrip().removeprefix("</answer>")
     problem = found.problem or ("the answer is taken back" if taken_back(rest) else "")
-    return Answer(found.text.strip(), found.route != "phrase", problem, found.route, found.span)
+    return Answer(fold(found.text).strip(), found.route != "phrase", problem, found.route, found.span)
 
 
 def _no_phrase(_text: str) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any, NamedTuple
+
+from vlrl_rewards.denials import denied
 
 MAX_CHARS = 20_000
 MAX_DEPTH = 24
@@ -12,7 +15,7 @@ MAX_DEPTH = 24
 NUMBER = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})(?:[eE][-+]?[0-9]{1,3})?"
 _TOKEN = re.compile(
     rf"""(?P<number>{NUMBER})(?![0-9])|(?P<string>"[^"\\]{{0,4000}}"|'[^'\\]{{0,4000}}'|"(?:[^"\\]|\\.){{0,200}}"|'(?:[^'\\]|\\.){{0,200}}')"""
-    r"""|(?P<word>[^\W\d][\w./-]{0,99})|(?P<mark>[\[\](){},:])""",
+    r"""|(?P<word>[^\W\d][\w./-]{0,99}|[^\s\[\](){},:=;|`*$\\])|(?P<mark>[\[\](){},:=])""",
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -33,18 +36,30 @@ class _Unfinished(NamedTuple):
 
 
 def find_values(text: str) -> list[Found]:
-    """The bracketed values of a text, in order; lists and tuples become lists, objects dicts.
+    """The bracketed values of a text, in order; lists and tuples become lists, objects dicts. Values that the text denies are left out.
 
-    Commas and closing brackets may be missing; a value that the end of the text cuts off keeps its whole members. Texts longer than 20,000
-    characters, or nested deeper than 24, hold nothing.
+    Commas and closing brackets may be missing; a value that the end of the text cuts off keeps its whole members. A stray character inside a bracket
+    is a member (so `[1, 2%]` is no list of numbers). Texts longer than 20,000 characters, nested deeper than 24, or with a closing bracket after
+    loose numbers (`[1, 2], 3]`) hold nothing.
     """
     if len(text) > MAX_CHARS:
         return []
     reader = _Reader(text)
     try:
-        return reader.top()
+        return [found for found in reader.top() if not denied(text, found.start, found.end)]
     except RecursionError:
         return []
+
+
+def fold(text: str) -> str:
+    """The text as a reader sees it: NFKC (full-width digits and brackets), the minus sign as "-", invisible characters out.
+
+    Superscripts, circled and other numbers that are not plain digits stay what they are.
+    """
+    if text.isascii():
+        return text
+    seen = [c for c in text if unicodedata.category(c) != "Cf"]
+    return "".join(c if c.isnumeric() and not c.isdecimal() else unicodedata.normalize("NFKC", c) for c in seen).replace("\u2212", "-")
 
 
 def is_number(value: Any) -> bool:
@@ -58,14 +73,19 @@ class _Reader:
         self.at = 0
 
     def top(self) -> list[Found]:
-        found = []
+        found: list[Found] = []
+        loose_number = False
         while self.at < len(self.tokens):
             kind, text, start, _ = self.tokens[self.at]
             if kind == "mark" and text in "[({":
                 value = _finished(self.value(0))
                 found.append(Found(value, start, self.tokens[self.at - 1][3]))
-            else:
-                self.at += 1
+                loose_number = False
+                continue
+            loose_number = loose_number or kind == "number"
+            if kind == "mark" and text in "]}" and found and loose_number:
+                return []
+            self.at += 1
         return found
 
     def value(self, depth: int) -> Any:
@@ -91,7 +111,7 @@ class _Reader:
             if kind == "mark" and text in "])}":
                 self.at += 1
                 return mapping if mapping or (braces and not items) else items
-            if kind == "mark" and text in ",:":
+            if kind == "mark" and text in ",:=":
                 self.at += 1
                 joinable = False
                 continue
@@ -110,7 +130,7 @@ class _Reader:
         return _Unfinished(mapping or items)
 
     def is_colon(self) -> bool:
-        return self.at < len(self.tokens) and self.tokens[self.at][1] == ":"
+        return self.at < len(self.tokens) and self.tokens[self.at][1] in (":", "=")
 
     def ends(self) -> bool:
         return self.at >= len(self.tokens) or self.tokens[self.at][1] in ("]", ")", "}", ",")

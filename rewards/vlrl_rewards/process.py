@@ -11,6 +11,7 @@ from vlrl_rewards.boxes import Box, gold_boxes, read_boxes
 from vlrl_rewards.captions import words_of
 from vlrl_rewards.geometry import matrix, overlap
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.loose import fold
 from vlrl_rewards.plans import alignment
 
 _STEP = re.compile(r"\n|(?<=[.;!?])\s")
@@ -18,13 +19,15 @@ _THINK = re.compile(r"<think(?:ing)?>(.{0,40000}?)</think(?:ing)?>", re.DOTALL |
 
 
 def section(response: str, tag: str) -> str:
-    """The inside of the only `<tag>...</tag>` of a response; "" if there is none, or more than one."""
+    """The inside of the only `<tag>...</tag>` of a response, folded as by `fold`; "" if there is none, or more than one."""
     low = response.lower()
+    if len(low) != len(response):  # lower case of a few letters is longer: then places would not agree
+        response = low
     opening, closing = f"<{tag.lower()}>", f"</{tag.lower()}>"
     if low.count(opening) != 1 or low.count(closing) != 1:
         return ""
     start = low.index(opening) + len(opening)
-    return response[start : low.index(closing)].strip() if low.index(closing) >= start else ""
+    return fold(response[start : low.index(closing)]).strip() if low.index(closing) >= start else ""
 
 
 @register("process_order")
