@@ -175,8 +175,12 @@ def _partial(run: Run) -> Path:
 
 
 def _read_partial(run: Run) -> dict[str, Any]:
-    path = _partial(run)
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"heldout": {}, "seconds": {}}
+    """What the run has said so far; of a run that ended, its summary."""
+    for path in (_partial(run), run.output / "summary.json"):
+        if path.is_file():
+            said = json.loads(path.read_text(encoding="utf-8"))
+            return {name: said[name] for name in ("heldout", "seconds")}
+    return {"heldout": {}, "seconds": {}}
 
 
 def _add_seconds(run: Run, summary: dict[str, Any], begun: float) -> None:

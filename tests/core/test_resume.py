@@ -89,4 +89,4 @@ def test_another_seed_gives_another_file_and_a_finished_run_is_not_overwritten(u
 def test_a_finished_run_resumes_to_itself(undisturbed):
     folder, summary = undisturbed
     again = train(load([SMALL], [f"output={folder}"]), resume=True, live=False)
-    assert again["heldout"]["final"] == summary["heldout"]["final"] and metrics_of(folder).count("\n") == 9
+    assert again["heldout"] == summary["heldout"] and metrics_of(folder).count("\n") == 9
