@@ -31,9 +31,21 @@ def make_accelerator(run: Run) -> Accelerator:
         raise ConfigError(
             f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch with configs/accelerate/*.yaml"
         )
-    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and accelerator.distributed_type.value != "FSDP":
-        raise ConfigError(f"FSDP was asked for, but accelerate runs {accelerator.distributed_type.value} on this hardware; use ddp or zero2 on a CPU")
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and not alone:
+        _fsdp_on_cpu(accelerator)
     return accelerator
+
+
+def _fsdp_on_cpu(accelerator: Accelerator) -> None:
+    """Accelerate turns FSDP on for devices only, though torch's FSDP2 runs over gloo: turn it on here too."""
+    from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+    state = accelerator.state
+    if state.distributed_type == DistributedType.MULTI_CPU:
+        state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, FullyShardedDataParallelPlugin()
+    if not accelerator.is_fsdp2:
+        raise ConfigError(f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version {getattr(state, 'fsdp_plugin', None)}; "
+                          "only version 2 is supported: fsdp_config: {fsdp_version: 2}, as in configs/accelerate/fsdp2.yaml")  # fmt: skip
 
 
 def sharded(accelerator: Accelerator) -> bool:
@@ -122,6 +134,9 @@ def optimizer_step(run: Run) -> dict[str, float]:
     """
     optimizer = run.settings.optimizer
     params = [p for group in run.optimizer.param_groups for p in group["params"]]
+    for p in params:  # no gradient here (a text-only batch leaves the vision tower out) is a gradient of zero, as it is where ranks share them
+        if p.grad is None and run.accelerator.distributed_type.value != "DEEPSPEED":
+            p.grad = torch.zeros_like(p)
     limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
     norm = run.accelerator.clip_grad_norm_(params, limit)
     norm = float(norm) if norm is not None else float("nan")

@@ -15,9 +15,6 @@ from ranks_kit import ENVIRONMENT, ROOT
 pytestmark = pytest.mark.deepspeed
 
 
-ENGINES = ["ddp", "zero2", "zero3", "fsdp2"]
-
-
 def alike(some: list[dict], others: list[dict]) -> None:
     """The same rows, completions, losses, gradients: nothing lost, nothing twice, the optimizer as it was."""
     assert [line["step"] for line in some] == [line["step"] for line in others] == [1, 2, 3, 4, 5]
@@ -38,41 +35,15 @@ def forget(output: Path, after: int) -> Path:
     return output
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_two_ranks_learn_what_one_does_and_one_goes_on(engine: str, alone: Path, tools, tmp_path: Path) -> None:
-    run, command, launcher, metrics = tools
-    output = tmp_path / "run"
-    run(command(launcher(engine), output))
-    alike(metrics(alone), metrics(output))
-    weights = sorted((output / "checkpoints").glob("step-*/model.safetensors"))
-    assert weights, "spread weights are saved whole"
-    run(command([], forget(output, after=3), "--resume"))  # one rl step is done: the fifth step's loss shows whether its moments came along
-    alike(metrics(alone), metrics(output))
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_two_ranks_go_on_where_one_stopped(engine: str, alone: Path, tools, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["ddp", "zero2", "zero3", "fsdp2"])
+def test_one_process_two_ranks_and_one_again_learn_what_one_does(engine: str, alone: Path, tools, tmp_path: Path) -> None:
     run, command, launcher, metrics = tools
     output = tmp_path / "run"
     shutil.copytree(alone, output)
-    run(command(launcher(engine), forget(output, after=3), "--resume"))
+    run(command(launcher(engine), forget(output, after=1), "--resume"))  # in the middle of the cold start
     alike(metrics(alone), metrics(output))
-
-
-def test_two_ranks_contrast_what_one_does(tools, tmp_path: Path) -> None:
-    """T-GRPO: ranks with unlike shares of videos take the same steps as one process, and shuffled rollouts are the same ones."""
-    run, command, launcher, metrics = tools
-    for folder, start in (("one", []), ("two", launcher("ddp"))):
-        run(command(start, tmp_path / folder, config="temporal.yaml"))
-    one, two = (metrics(tmp_path / folder) for folder in ("one", "two"))
-    assert any(line["temporal/earned"] > 0 for line in one) and any(line["temporal/earned"] < 1 for line in one)
-    for a, b in zip(one, two, strict=True):
-        assert 0 < a["engine/completions"] - 25 < 12  # 5 groups of 5, and 2 more for each video
-        assert [b[f"temporal/{name}"] for name in ("ordered", "shuffled", "earned")] == pytest.approx(
-            [a[f"temporal/{name}"] for name in ("ordered", "shuffled", "earned")]
-        )
-        assert b["reward/total"] == pytest.approx(a["reward/total"]) and b["loss"] == pytest.approx(a["loss"], rel=1e-4, abs=1e-6)
-        assert b["grad_norm"] == pytest.approx(a["grad_norm"], rel=1e-3)
+    run(command([], forget(output, after=3), "--resume"))  # one update of the second phase is done: the fifth step's loss shows its moments
+    alike(metrics(alone), metrics(output))
 
 
 def rank_of(pid: int) -> str | None:

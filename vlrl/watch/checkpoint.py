@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from vlrl.moments import read as read_moments
+from vlrl.moments import write as write_moments
 from vlrl.optim import sharded
 from vlrl.registry import ConfigError
 from vlrl.state import restore, state_of
@@ -46,9 +48,9 @@ def save(run: Run) -> Path:
     if main or sharded(run.accelerator):
         run.policy.save(scratch)
     torch.save(_random_state(), scratch / "trainer" / f"random-{run.accelerator.process_index}.pt")
-    save_optimizer(run, scratch / "trainer")
+    moments, state = read_moments(run), state_of(run)
     if main:
-        state = state_of(run)
+        torch.save(moments, scratch / "trainer" / "optimizer.pt")
         torch.save({"plugins": state.pop("plugins"), "engine": state.pop("engine")}, scratch / "trainer" / "plugins.pt")
         (scratch / "trainer" / "config.yaml").write_text(run.config.dump(), encoding="utf-8")
         (scratch / "trainer" / "state.json").write_text(json.dumps(state), encoding="utf-8")
@@ -64,21 +66,10 @@ def save(run: Run) -> Path:
     return final
 
 
-def save_optimizer(run: Run, folder: Path) -> None:
-    """The optimizer's state; sharded engines write one part per rank."""
-    if sharded(run.accelerator):
-        run.accelerator.save_state(str(folder / "shards"))
-    elif run.accelerator.is_main_process:
-        torch.save(run.optimizer.state_dict(), folder / "optimizer.pt")
-
-
 def load(run: Run, folder: Path) -> None:
     """Restore everything but the weights (the policy is opened from the folder). Call after `run.enter` of the saved phase."""
     trainer = folder / "trainer"
-    if sharded(run.accelerator):
-        run.accelerator.load_state(str(trainer / "shards"))
-    else:
-        run.optimizer.load_state_dict(torch.load(trainer / "optimizer.pt", map_location="cpu", weights_only=True))
+    write_moments(run, torch.load(trainer / "optimizer.pt", map_location="cpu", weights_only=True, mmap=True))
     state = read_state(folder)
     state |= torch.load(trainer / "plugins.pt", map_location="cpu", weights_only=True)
     restore(run, state)
