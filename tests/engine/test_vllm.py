@@ -27,8 +27,9 @@ def both(request):
 
 def prompts(tools):
     a, b, c = (tools.Noise(i, (56 + 28 * i, 56)) for i in range(3))
-    video = tools.Noise(7, (112, 112), frames=4)
-    return [tools.prompt("What is it?"), tools.prompt("Look", a), tools.prompt("Compare", b, c), tools.prompt("Watch", video)]
+    short, long = (tools.Noise(7, (112, 112), frames=frames) for frames in (4, 16))  # 2 and 8 moments, 2 positions each, of 4 x 4 patches
+    questions = [tools.prompt("What is it?"), tools.prompt("Look", a), tools.prompt("Compare", b, c)]
+    return [*questions, tools.prompt("Watch", short), tools.prompt("Watch on", long)]
 
 
 def assert_greedy_agrees(both, tools):

@@ -41,13 +41,13 @@ class QwenVL(VisionFamily):
         grids = {kind: [f.tensors[f"{kind}_grid_thw"] for f in features if f.kind == kind] for kind in ("image", "video")}
         seconds = [f.tensors["second_per_grid_ts"] for f in features if "second_per_grid_ts" in f.tensors]
         extra = {"second_per_grid_ts": torch.cat([torch.as_tensor(s, dtype=torch.float32).flatten() for s in seconds])} if seconds else {}
-        positions, delta = base(model).model.get_rope_index(
+        positions, _ = base(model).model.get_rope_index(
             torch.tensor([ids]),
             mm_token_type_ids=torch.tensor([types]),
             **{f"{kind}_grid_thw": torch.cat(grid) for kind, grid in grids.items() if grid},
             **extra,
         )
-        return positions[:, 0], len(ids) + int(delta)
+        return after_time(positions[:, 0], types)
 
     def tiny_processor(self, tiny: Tiny, processor_class: type, image_class: type, video_class: type, merge: int = 2) -> Any:
         tokenizer = qwen_tokenizer(tiny.vocabulary)
@@ -61,6 +61,21 @@ class QwenVL(VisionFamily):
         names = {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
         names |= {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
         return {name: tokenizer.convert_tokens_to_ids(token) for name, token in names.items()}
+
+
+def after_time(positions_AL: Tensor, types: Sequence[int]) -> tuple[Tensor, int]:
+    """Every run of text or media begins one after the highest position before it; also where the completion begins.
+
+    Qwen2-VL, sec. 2.1; vLLM does the same. transformers 5.19 goes on after the height and width of a video, which its time may exceed: the text
+    that follows would overlap the video's last frames.
+    """
+    cuts = [0, *(i for i in range(1, len(types)) if types[i] != types[i - 1]), len(types)]
+    out_AL, following = positions_AL.clone(), 0
+    for start, end in zip(cuts, cuts[1:]):
+        run_AL = positions_AL[:, start:end]
+        out_AL[:, start:end] = run_AL + following - run_AL.min()
+        following = int(out_AL[:, start:end].max()) + 1
+    return out_AL, following
 
 
 @register("qwen2_5_vl")
