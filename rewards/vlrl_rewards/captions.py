@@ -37,6 +37,19 @@ def mentions(words: Sequence[str], phrase: tuple[str, ...]) -> int:
     return sum(tuple(words[i : i + size - 1]) == phrase[:-1] and words[i + size - 1] in last for i in range(len(words) - size + 1))
 
 
+def asserts(words: Sequence[str], phrase: tuple[str, ...]) -> bool:
+    """Whether a phrase is named at least once without "no", "not a", "without", "neither a", "nor any" before it."""
+    starts = [i for i in range(len(words) - len(phrase) + 1) if mentions(words[i : i + len(phrase)], phrase)]
+    return any(not _negated(words[max(0, i - 3) : i]) for i in starts)
+
+
+def _negated(before: Sequence[str]) -> bool:
+    left = list(before)
+    while left and left[-1] in ("a", "an", "the", "any", "single"):
+        left.pop()
+    return bool(left) and left[-1] in ("no", "not", "without", "neither", "nor", "never")
+
+
 @judged("keywords")
 @register("keywords")
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +91,9 @@ class ObjectsNamed(Graded):
     """r = 2 hits / (named + gold), over the objects of `vocabulary` that the text names; made-up objects cost as much as missed ones.
 
     Paper: CHAIR, arXiv:1809.02156 (share of named objects that are not there); its F1 form as a reward: vlrl original.
-    Deviates: no synonym table is built in; give `synonyms` {name: [other names]}. Edge: nothing named: 0 (so silence never pays), also for an empty
-    gold list unless the text has words. Range [0, 1]. Gold: the objects in the picture.
+    Deviates: no synonym table is built in; give `synonyms` {name: [other names]}; "no dog" names none.
+    Edge: nothing named: 0 (so silence never pays), also for an empty gold list unless the text has words. Range [0, 1].
+    Gold: the objects in the picture.
     """
 
     refusals = False
@@ -96,7 +110,7 @@ class ObjectsNamed(Graded):
 
     def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
         words = words_of(answer.text)
-        named = {" ".join(words_of(v)) for v in self.vocabulary if any(mentions(words, tuple(words_of(n))) for n in (v, *self.synonyms.get(v, ())))}
+        named = {" ".join(words_of(v)) for v in self.vocabulary if any(asserts(words, tuple(words_of(n))) for n in (v, *self.synonyms.get(v, ())))}
         if not words:
             return self.refuse("no words")
         if not named and not target:

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import ImageColor
 
 from vlrl.registry import register
-from vlrl_rewards.classification import normal_label
+from vlrl_rewards.classification import normal_label, said_label
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 Rgb = tuple[int, int, int]
@@ -73,7 +73,7 @@ class Colour(Graded):
         return colour
 
     def grade(self, target: Rgb, answer: Answer, scene: Scene) -> Grade:
-        colour = read_colour(answer.text)
+        colour = read_colour(answer.text) or read_colour(said_label(answer.text))
         if colour is None:
             return self.refuse("not a colour")
         away = delta_e(colour, target)

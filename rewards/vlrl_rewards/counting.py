@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.numbers import one_number
 
+_SHARE = re.compile(r"[0-9]\s?(?:%|percent\b)", re.IGNORECASE)
 MRA_THRESHOLDS = tuple(0.5 + 0.05 * step for step in range(10))
 
 
@@ -51,7 +53,8 @@ class Counting(Graded):
 
     Paper: mra of Thinking in Space, arXiv:2412.14171, eq. 1; relative as the regression reward of Video-R1, arXiv:2503.21776.
     Deviates: Video-R1 shifts both numbers of the fraction by 1e-9; here gold 0 asks for 0 itself.
-    Edge: no number, several different numbers, or a fraction of an object score 0. Number words to twelve count ("seven"). Range [0, 1].
+    Edge: no number, several different numbers, bounds ("at least 7"), shares ("7%") or a fraction of an object score 0. Number words count
+    ("twenty-one"), and "there are no cars" is 0. Range [0, 1].
     """
 
     mode: Literal["exact", "relative", "mra"] = "exact"
@@ -63,7 +66,7 @@ class Counting(Graded):
         number = one_number(answer.text, answer.tagged)
         if number is None:
             return self.refuse("the answer does not commit to one number")
-        if number != int(number) or number < 0:
+        if number != int(number) or number < 0 or _SHARE.search(answer.text):
             return self.refuse("not a count", str(number))
         rules = {"exact": lambda n, g: float(n == g), "relative": relative_accuracy, "mra": mean_relative_accuracy}
         return Grade(rules[self.mode](number, target), number == target, f"{number:g} for {target:g}", f"{number:g}")

@@ -15,6 +15,7 @@ from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 from vlrl_rewards.points import distance, inside, is_box
 from vlrl_rewards.process import section
+from vlrl_rewards.written import bare_numbers
 
 _NAME_KEYS = ("action", "action_type", "function", "name", "type")
 _TEXT_KEYS = ("input_text", "text", "value", "content", "app", "app_name", "argument")
@@ -42,11 +43,14 @@ _ARGUMENT = re.compile(
 
 
 def read_call(text: str) -> Mapping[str, Any] | None:
-    """An action written as a call, `click(start_box='(12,34)')` or `scroll(direction="down")`, as a mapping; None if there is none, or several."""
+    """An action written as a call, `click(start_box='(12,34)')`, `click(12, 34)` or `scroll(direction="down")`, as a mapping; None if there is none,
+    or several."""
     calls = _CALL.findall(text[:4000])
     if len(calls) != 1:
         return None
     arguments = {name.lower(): first or second or third for name, first, second, third in _ARGUMENT.findall(calls[0][1])}
+    if not arguments and (numbers := bare_numbers(calls[0][1], 2)):
+        arguments["point"] = str(numbers)
     start = arguments.pop("start_box", arguments.pop("start_point", None))
     return {"action": calls[0][0], **arguments, **({"point": start} if start else {})}
 

@@ -11,7 +11,7 @@ from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 _INTEGERS = re.compile(r"[0-9]+")
-_PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}")
+_PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}|[0-9]{1,4}(?:\s?-\s?[0-9]{1,4}){1,999}")
 
 
 def read_order(text: str, count: int) -> list[int] | None:

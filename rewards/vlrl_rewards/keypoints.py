@@ -12,6 +12,7 @@ from vlrl_rewards.boxes import to_original
 from vlrl_rewards.classification import normal_label
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values, is_number
+from vlrl_rewards.written import label_before
 
 _SIDES = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 COCO_NAMES = ("nose", *(f"{side} {part}" for part in _SIDES for side in ("left", "right")))
@@ -90,7 +91,11 @@ class Keypoints(Graded):
 
     def read(self, text: str) -> list[tuple[float, float] | None] | None:
         """Keypoints in the order of `names`, None where one is not given; None if the answer holds no such thing."""
-        values = [f.value for f in find_values(text)]
+        found = find_values(text)
+        values = [f.value for f in found]
+        if len(found) > 1:  # "nose: (1, 2), left eye: (3, 4)"
+            named = {label_before(text, f.start): f.value for f in found}
+            values = [named] if len(named) == len(found) and "" not in named else values
         value = values[0] if len(values) == 1 else None
         value = value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) else value
         if isinstance(value, dict):

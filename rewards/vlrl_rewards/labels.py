@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vlrl.registry import register
-from vlrl_rewards.classification import choice_of, gold_labels, normal_label
+from vlrl_rewards.classification import choice_of, gold_labels, normal_label, said_label
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 
@@ -95,7 +95,7 @@ class Hierarchy(Graded):
         return self.path(gold_labels(gold)[0])
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
-        said = choice_of(normal_label(answer.text), scene.choices, {target[0]})
+        said = choice_of(said_label(answer.text), scene.choices, {target[0]})
         if said not in set(map(normal_label, self.parents)):
             return self.refuse("not a label of the tree", said)
         mine = self.path(said)
@@ -127,7 +127,7 @@ class OpenSet(Graded):
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
         refusals: Sequence[str] = {normal_label(self.unknown), "unknown", "none of the above", "not in the list", "other"}  # type: ignore[assignment]
-        said = choice_of(normal_label(answer.text), scene.choices, set(target))
+        said = choice_of(said_label(answer.text), scene.choices, set(target))
         if target[0] in refusals:
             return Grade(self.reject * (said in refusals), said in refusals, "unknown class", said)
         if said in refusals:

@@ -1,40 +1,72 @@
-"""One number out of an answer: digits, grouped digits, or an English number word."""
+"""One number out of an answer: digits, grouped digits, or English number words."""
 
 from __future__ import annotations
 
 import re
 
-WORDS = dict(
-    zip(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], range(13), strict=True)
-) | {"none": 0}
+from vlrl_rewards.denials import denied
+from vlrl_rewards.words import number_words
+
 _NUMBER = re.compile(
-    r"(?<![\w.])[-+\u2212]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?:\.[0-9]{1,12})?|[0-9]{1,15}(?:\.[0-9]{1,12})?|\.[0-9]{1,12})(?:[eE][-+]?[0-9]{1,2})?(?![0-9])"
+    r"(?<![\w.])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?:\.[0-9]{1,12})?|[0-9]{1,15}(?:\.[0-9]{1,12})?|\.[0-9]{1,12})(?:[eE][-+]?[0-9]{1,2})?(?![0-9])"
 )
-_WORD = re.compile(r"(?<![\w-])(" + "|".join(WORDS) + r")(?![\w-])", re.IGNORECASE)
+_ONE = (
+    r"zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|"
+    r"forty|fifty|sixty|seventy|eighty|ninety"
+)
+_WORD = re.compile(rf"(?<![\w-])(?:none|(?:{_ONE})(?:[\s-](?:and\s)?(?:{_ONE}|hundred|thousand)){{0,9}})(?![\w-])", re.IGNORECASE)
 _FINAL = re.compile(r"\n|[.;!?](?:\s|$)")
-
-
 _GLUED = re.compile(r"(?:mm|cm|dm|km|m|in|ft|s|sec|ms|min|h|kg|g|mg|px|deg|degrees?|x)(?![A-Za-z0-9])", re.IGNORECASE)
+_BOUND_BEFORE = re.compile(
+    r"(?:\b(?:(?:more|less|fewer|greater|higher|lower|bigger|smaller|larger) than|at (?:least|most)|over|under|above|below|almost|nearly|up to|"
+    r"(?:minimum|maximum)(?: of)?|exceed(?:s|ing)?|beyond)|[<>≤≥≠])\s?(?:or equal to\s)?=?\s?$",
+    re.IGNORECASE,
+)
+_BOUND_AFTER = re.compile(
+    r"\s?(?:\+(?!\s?[0-9])|(?:or|and) (?:more|less|fewer|so|above|below|greater|up)\b|plus\b|at (?:least|most)\b|(?:hundred|thousand|million)s?\b)",
+    re.IGNORECASE,
+)
+_EQUALS = re.compile(r"(?<![<>!=~])=(?!=)")
+_NOTHING = re.compile(
+    r"(?:there (?:is|are)|(?:i|we) (?:can )?(?:see|count|find)) (?:no|not any) "
+    r"(?!way|idea|answer|info|clue|doubt|need|reason)\w{1,20}(?: \w{1,20}){0,4}[.!]?",
+    re.IGNORECASE,
+)
 
 
 def numbers_in(text: str) -> list[tuple[float, int]]:
     """(number, place) in order of place. Digits glued to letters ("x1", "3D", "1st") are names, except units ("12cm"); words count only where there
-    are no digits."""
-    found = [
-        (float(m.group().replace(",", "").replace("\u2212", "-")), m.start())
-        for m in _NUMBER.finditer(text)
-        if not text[m.end() : m.end() + 1].isalpha() or _GLUED.match(text, m.end())
-    ]
-    return found or [(float(WORDS[m.group().lower()]), m.start()) for m in _WORD.finditer(text)]
+    are no digits. Numbers that the text denies, or gives as a bound ("not 7", "more than 7", "7+"), are left out."""
+    matches = [(float(m.group().replace(",", "")), m) for m in _NUMBER.finditer(text) if _stands_alone(text, m.end())]
+    if not matches:
+        worded = [(0 if m.group().lower() == "none" else number_words(m.group()), m) for m in _WORD.finditer(text)]
+        if any(value is None for value, _ in worded):
+            return []
+        matches = [(float(value), m) for value, m in worded if value is not None]
+    return [(value, m.start()) for value, m in matches if not _bounded(text, m.start(), m.end())]
+
+
+def _stands_alone(text: str, end: int) -> bool:
+    following = text[end : end + 1]
+    return not (following.isalnum() or following == "\ufffd") or _GLUED.match(text, end) is not None
+
+
+def _bounded(text: str, start: int, end: int) -> bool:
+    return _BOUND_BEFORE.search(text[max(0, start - 40) : start]) is not None or _BOUND_AFTER.match(text, end) is not None or denied(text, start, end)
 
 
 def one_number(text: str, tagged: bool) -> float | None:
     """The number an answer commits to, or None if it has none or several.
 
-    In answer tags all numbers must agree; in free text those of the last statement that has any.
+    In answer tags all numbers must agree (after the last "=" of "3 + 4 = 7"); in free text those of the last statement that has any.
+    "There are no cars" is 0.
     """
     if len(text) > 20_000:
         return None
+    if _NOTHING.fullmatch(text.strip()):
+        return 0.0
+    sides = _EQUALS.split(text)
+    text = sides[-1] if tagged and len(sides) > 1 and numbers_in(sides[-1]) else text
     found = numbers_in(text)
     if found and not tagged:
         ends = [m.start() for m in _FINAL.finditer(text)]

@@ -92,7 +92,8 @@ class Counts(Graded):
     """r = mean over kinds of max(0, 1 - |n_k - g_k| / g_k), or 1[all right] with `exact`; a kind with g_k = 0 asks for 0.
 
     Paper: VideoSSR, arXiv:2511.06281 (object counting: three kinds of shapes). Deviates: none known; a kind of gold count 0 is ours.
-    Edge: another number of numbers, or one below 0: 0. Range [0, 1]. Gold: [3, 1, 2] or "3,1,2"; answer: the counts in the asked order.
+    Edge: another number of numbers, or one that is no count (2.5, -1): 0. Range [0, 1].
+    Gold: [3, 1, 2] or "3,1,2"; answer: the counts in the asked order.
     """
 
     exact: bool = False
@@ -105,7 +106,7 @@ class Counts(Graded):
 
     def grade(self, target: list[float], answer: Answer, scene: Scene) -> Grade:
         numbers = [n for n, _ in numbers_in(answer.text)] if len(answer.text) < 2000 else []
-        if len(numbers) != len(target) or min(numbers) < 0:
+        if len(numbers) != len(target) or not all(n >= 0 and n == int(n) for n in numbers):
             return self.refuse(f"{len(numbers)} counts instead of {len(target)}")
         right = numbers == target
         mean = sum(relative_accuracy(n, g) for n, g in zip(numbers, target, strict=True)) / len(target)

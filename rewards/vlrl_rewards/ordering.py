@@ -13,7 +13,8 @@ from vlrl_rewards.classification import normal_label
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 
-_SPLIT = re.compile(r"\s{0,9}(?:,|;|\n|->|→|⇒|>|\|)\s{0,9}")
+_SPLIT = re.compile(r"\s{0,9}(?:(?:,|;|\n|->|→|⇒|>|\|)(?:\s{0,3}(?:and|then)\b)*|\band\b|\bthen\b)\s{0,9}")
+_HEAD = re.compile(r"(?:clip|frame|image|picture|photo|video|segment|shot|scene|event|step|item|object|option|panel|piece|number) ([a-z0-9])")
 _LIST_MARK = re.compile(r"(?:\(?[0-9]{1,3}[.)]|[-*•])\s{1,4}")
 _BARE = re.compile(r"[A-Za-z0-9](?:[\s,;>\-\[\]()]{0,6}[A-Za-z0-9]){0,60}")
 
@@ -73,10 +74,17 @@ def read_items(text: str, names: Sequence[str]) -> list[str] | None:
     """
     wanted = sorted(names)
     for items in _candidates(text, all(len(n) == 1 for n in names)):
-        labels = [normal_label(item) for item in items]
+        labels = [plain_item(item) for item in items]
         if sorted(labels) == wanted:
             return labels
     return None
+
+
+def plain_item(item: str) -> str:
+    """A normalised item; "clip 3", "3." and "3.0" are 3."""
+    label = normal_label(item).removesuffix(".0")
+    head = _HEAD.fullmatch(label)
+    return head[1] if head else label
 
 
 def _candidates(text: str, single: bool) -> list[list[str]]:

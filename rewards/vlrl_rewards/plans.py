@@ -21,12 +21,15 @@ _MOVE_NAMES = {
     **{"n": "up", "s": "down", "w": "left", "e": "right", "↑": "up", "↓": "down", "←": "left", "→": "right"},
 }
 _MOVE_WORD = re.compile(r"[A-Za-z]{1,20}|[↑↓←→]")
+_STEP_MARK = re.compile(r"^\s{0,9}(?:[0-9]{1,3}[.):]|[-*•])\s{1,4}", re.MULTILINE)
 _MOVE_TEXT = re.compile(r"[\sA-Za-z↑↓←→,;.\[\]()\"'`>\-]{1,4000}")
 Cell = tuple[int, int]
 
 
 def read_moves(text: str) -> list[str] | None:
-    """Moves of "up, right", "URDL", "→↓", ["up", "right"]; None if there is anything else in the text."""
+    """Moves of "up, right", "URDL", "→↓", ["up", "right"], one a line; None if there is anything else in the text. Arrows between words are links."""
+    text = _STEP_MARK.sub("", text[:8000])
+    text = text.replace("→", " ") if re.search(r"[A-Za-z]", text) else text
     if not _MOVE_TEXT.fullmatch(text):
         return None
     words = [w.lower() for w in _MOVE_WORD.findall(text.replace("->", " "))]

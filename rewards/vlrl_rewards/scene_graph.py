@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 
 Triple = tuple[str, str, str]
+_ANGLED = re.compile(r"<([^<>,]{1,80}(?:,[^<>,]{1,80}){2})>")
+_PART = r"([^\s|→(\[{][^|→(\[{\n]{0,80}?)"
+_LINE = re.compile(rf"^\s{{0,9}}(?:[-*•]\s|[0-9]{{1,3}}[.)]\s)?\s{{0,9}}{_PART}\s(?:-|->|→|\|)\s{_PART}\s(?:-|->|→|\|)\s{_PART}\s*$")
 MAX_OBJECTS = 200
 _NAMES = {"subject": 0, "subj": 0, "predicate": 1, "relation": 1, "rel": 1, "object": 2, "obj": 2}
 
@@ -43,6 +47,13 @@ def triples_in(value: Any) -> list[Triple]:
         return [triple]
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     return [t for part in inner for t in triples_in(part)]
+
+
+def triples_of(text: str) -> list[Triple]:
+    """Every triple of a text, in order: in brackets (also `<a, b, c>`), else one a line as "a - b - c"."""
+    found = [triple for value in find_values(_ANGLED.sub(r"(\1)", text)) for triple in triples_in(value.value)]
+    lines = [m for line in text[:20_000].split("\n") if len(line) < 300 and (m := _LINE.match(line))] if not found else []
+    return found or [triple for m in lines if (triple := triple_of(list(m.groups())))]
 
 
 @judged("triples")
@@ -69,7 +80,7 @@ class Triples(Graded):
         return Counter(map(plain_triple, found))
 
     def grade(self, target: Counter[Triple], answer: Answer, scene: Scene) -> Grade:
-        said = Counter(plain_triple(t) for f in find_values(answer.text) for t in triples_in(f.value))
+        said = Counter(map(plain_triple, triples_of(answer.text)))
         if not target or not said:
             nothing = not target and not said and normal_label(answer.text) in ("none", "")
             return Grade(1.0, True, "none, and said so") if nothing else self.refuse("no triples, or triples where there are none")

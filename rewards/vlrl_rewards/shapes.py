@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from shapely.geometry import Polygon
@@ -16,6 +17,7 @@ from vlrl.types import Space
 from vlrl_rewards.boxes import to_original
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values, is_number
+from vlrl_rewards.written import are_corners
 
 MAX_CORNERS = 500
 _KEYS = ("polygon", "segmentation", "points", "corners", "rbox", "rotated_box", "obb", "bbox_2d", "bbox")
@@ -41,10 +43,26 @@ def corners_of(value: Any) -> list[tuple[float, float]] | None:
         points = [(float(x), float(y)) for x, y in value]
     elif all(map(is_number, value)):
         flat = [float(v) for v in value]
-        points = rotated_corners(*flat) if len(flat) == 5 else list(zip(flat[::2], flat[1::2], strict=True)) if len(flat) % 2 == 0 else []
+        points = (
+            (rotated_corners(*flat) if min(flat[2:4]) > 0 else [])
+            if len(flat) == 5
+            else list(zip(flat[::2], flat[1::2], strict=True))
+            if len(flat) % 2 == 0
+            else []
+        )
     else:
         return None
     return points if 3 <= len(points) <= MAX_CORNERS else None
+
+
+def shapes_in(text: str) -> list[list[tuple[float, float]]]:
+    """The corners of every shape of a text; "(0, 0), (9, 0), (9, 9)" is one shape."""
+    values = find_values(text)
+    found = [corners for value in values if (corners := corners_of(value.value))]
+    if found or len(values) < 3 or not all(are_corners(text, a.end, b.start) for a, b in pairwise(values)):
+        return found
+    corners = corners_of([value.value for value in values])
+    return [corners] if corners else []
 
 
 def polygon(corners: Sequence[tuple[float, float]]) -> BaseGeometry | None:
@@ -89,7 +107,7 @@ class PolygonReward(Graded):
         return shape
 
     def grade(self, target: BaseGeometry, answer: Answer, scene: Scene) -> Grade:
-        found = [c for f in find_values(answer.text) for c in [corners_of(f.value)] if c]
+        found = shapes_in(answer.text)
         if len(found) != 1:
             return self.refuse("no polygon in the answer" if not found else "several polygons in the answer")
         shape = polygon(_moved(found[0], scene.spaces, scene.meta.get("picture", self.picture)))
@@ -113,7 +131,7 @@ class RotatedBox(PolygonReward):
 
     def grade(self, target: BaseGeometry, answer: Answer, scene: Scene) -> Grade:
         plain = super().grade(target, answer, scene)
-        found = [c for f in find_values(answer.text) for c in [corners_of(f.value)] if c]
+        found = shapes_in(answer.text)
         if plain.score == 0 or len(found[0]) != 4:
             return self.refuse(plain.reason if plain.score == 0 else "not a box")
         mine = _moved(found[0], scene.spaces, scene.meta.get("picture", self.picture))

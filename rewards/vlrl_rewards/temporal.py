@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.registry import register
+from vlrl_rewards.denials import denied
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.matching import hungarian
 
@@ -18,8 +19,15 @@ _CLOCK = r"(?:[0-9]{1,2}:)?[0-9]{1,3}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _TIME = rf"(?:{_CLOCK}|[0-9]{{1,7}}(?:\.[0-9]{{1,6}})?|\.[0-9]{{1,6}})"
 _UNIT = r"\s?(?:seconds?|secs?|s\b)?"
 _SPAN = re.compile(
-    rf"(?<![\w.:])(?P<a>{_TIME}){_UNIT}\s{{0,4}}(?:-|–|—|~|,|:(?=\s)|to|and|until|through)\s{{0,4}}(?P<b>{_TIME})(?![\d:]){_UNIT}", re.IGNORECASE
+    rf"(?<![\w.:-])(?P<a>{_TIME}){_UNIT}\s{{0,4}}(?P<link>-|–|—|~|,|:(?=\s)|to|and|until|through)\s{{0,4}}(?P<b>{_TIME})(?![\d:%]){_UNIT}(?!\w)",
+    re.IGNORECASE,
 )
+_MINUTES = re.compile(
+    r"(?<![\w.:-])([0-9]{1,4})\s?(?:minutes?|mins?|m)\s?(?:and\s)?([0-9]{1,2}(?:\.[0-9]{1,6})?)\s?(?:seconds?|secs?|s)\b", re.IGNORECASE
+)
+_NAMES = re.compile(r"\b(?:start|begin|end)(?:ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"'<>{}]", re.IGNORECASE)
+_MORE = re.compile(rf"\s{{0,4}},\s{{0,4}}{_TIME}")
+_LESS = re.compile(rf"{_TIME}\s{{0,4}},\s{{0,4}}$")
 _FINAL = re.compile(r"\n|[.;!?]\s")
 
 
@@ -31,9 +39,24 @@ def seconds(text: str) -> float:
     return total
 
 
+def plain_times(text: str) -> str:
+    """The text with "1 min 2 s" as "1:02", and without the names and quotes of {"start": "1:02", "end": "1:15"}."""
+    clocked = _MINUTES.sub(lambda m: f"{m[1]}:{m[2].zfill(2) if '.' not in m[2] else m[2].zfill(5)}", text[:20_000])
+    return _NAMES.sub(" ", clocked)
+
+
 def read_spans(text: str) -> list[tuple[Span, int]]:
-    """(start, end) in seconds and the place in the text of every "a - b", "from a to b", "[a, b]", "0:05-0:10"."""
-    return [((seconds(m["a"]), seconds(m["b"])), m.start()) for m in _SPAN.finditer(text[:20_000])]
+    """(start, end) in seconds and the place in the plain text of every "a - b", "from a to b", "[a, b]", "0:05-0:10", {"start": a, "end": b}.
+
+    Two of three or more times between commas are no span; nor is a span that the text denies.
+    """
+    text = plain_times(text)
+    found = []
+    for match in _SPAN.finditer(text):
+        listed = match["link"] == "," and (_MORE.match(text, match.end()) or _LESS.search(text[max(0, match.start() - 24) : match.start()]))
+        if not listed and not denied(text, match.start(), match.end()):
+            found.append(((seconds(match["a"]), seconds(match["b"])), match.start()))
+    return found
 
 
 def temporal_iou(a: Span, b: Span) -> float:
@@ -105,7 +128,7 @@ def committed_spans(answer: Answer) -> list[Span]:
     """The different spans of an answer; in free text those of its last statement that names any."""
     found = read_spans(answer.text)
     if found and not answer.tagged:
-        ends = [m.start() for m in _FINAL.finditer(answer.text)]
+        ends = [m.start() for m in _FINAL.finditer(plain_times(answer.text))]
         last = sum(end < found[-1][1] for end in ends)
         found = [pair for pair in found if sum(end < pair[1] for end in ends) == last]
     return list(dict.fromkeys(span for span, _ in found))[:1000]
@@ -149,12 +172,13 @@ class Timestamp(Graded):
         return Grade(float(hit) if self.mode == "window" else float(np.exp(-min(away, 700.0))), hit, f"{time:g} s", f"{time:g}")
 
 
-_ONE_TIME = re.compile(rf"(?<![\w.:])({_TIME})(?![\d:])(?:\s?(?:seconds?|secs?|s)\b)?", re.IGNORECASE)
+_ONE_TIME = re.compile(rf"(?<![\w.:-])({_TIME})(?![\d:%])(?:\s?(?:seconds?|secs?|s)\b)?(?!\w)", re.IGNORECASE)
 
 
 def read_times(text: str) -> list[float]:
-    """Every time of a text, in seconds."""
-    return [seconds(m[1]) for m in _ONE_TIME.finditer(text[:20_000])]
+    """Every time of a text that it does not deny, in seconds."""
+    text = plain_times(text)
+    return [seconds(m[1]) for m in _ONE_TIME.finditer(text) if not denied(text, m.start(), m.end())]
 
 
 def coverage(frames: Sequence[float], spans: Sequence[Span]) -> float:
