@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl_rewards.choice import Options, yes_or_no
+from vlrl_rewards.choice import Options
 from vlrl_rewards.kinds import VERIFIERS, Case, verifier
 from vlrl_rewards.parsing import clean, committed
 from vlrl_rewards.verdict import Verdict
+from vlrl_rewards.yes_no import yes_or_no
 
 _LETTER = re.compile(r"\(?([A-J])\)?\.?")
 _MATH = re.compile(r"\\[a-zA-Z]+|[\^_=<>≤≥±√π∞]|\d\s*[+*/]\s*\d|^[\[({].*[\])}]$")

@@ -1,4 +1,4 @@
-"""kind="mcq" and kind="yes_no": one option of several, in every form people write it; naming several is never right."""
+"""kind="mcq": one option of several, in every form people write it; naming several is never right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BEFORE = re.compile(
 )
 _NAMES = re.compile(r"\b(?:options?|choices?|answers?|letters?)\s*[:=]?\s*[(\[*\"']*$", re.IGNORECASE)
 _NEGATED = re.compile(
-    r"(?:\b(?:not|never|nor|neither|except|excluding|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|instead\s+of|rather\s+than|than)|n't)\s+(?:be\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
+    r"(?:\b(?:not|never|nor|neither|(?:every|any)thing\s+but|a(?:ll|ny)\s+but|except|excluding|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|instead\s+of|rather\s+than|than)|n't)\s+(?:be\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
     re.IGNORECASE,
 )
 _DENIED = re.compile(
@@ -36,6 +36,11 @@ _REASON = re.compile(
 _FOLLOWS_ARTICLE = re.compile(
     r"^\s+(?!is\b|are\b|because\b|since\b|and\b|or\b|as\b|would\b|seems\b|must\b|but\b|not\b|which\b|with\b|here\b|over\b|rather\b|instead\b|\W)[a-zA-Z0-9]"
 )
+_TURN = re.compile(
+    r"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|on\s+second\s+thought|now)\b|\b(?:wait|actually|correction|scratch\s+that),", re.IGNORECASE
+)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+_ORDINAL = re.compile(rf"\W*(?:it\s+is\s+|it's\s+)?the\s+({'|'.join(_ORDINALS)})\s+(?:option|choice|answer|one)\W*", re.IGNORECASE)
 _EVERYTHING = re.compile(
     r"\b(?:all|any|every|each|both|either|neither|none|some|one)\s+of\s+(?:the(?:m|se|\s+above|\s+options?|\s+choices?)?|these|them|above)\b|\b(?:both|either)\b",
     re.IGNORECASE,
@@ -148,8 +153,17 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
 
 
 def chosen(text: str, options: Options) -> frozenset[str]:
-    """The options that an answer names: letters, or else their words; empty if none."""
+    """The options that an answer names: letters, or else their words; empty if none. Behind "but actually" a new answer begins."""
     text = text.strip()[-LOOK:]
+    turns = list(_TURN.finditer(text))
+    later = _named(text[turns[-1].end() :], options) if turns else frozenset()
+    return later or _named(text, options)
+
+
+def _named(text: str, options: Options) -> frozenset[str]:
+    ordinal = _ORDINAL.fullmatch(clean(text))
+    if ordinal and _ORDINALS.index(ordinal[1].lower()) < options.count:
+        return frozenset(LETTERS[_ORDINALS.index(ordinal[1].lower())])
     whole = by_text(text, options, whole=True)
     if len(whole) == 1:
         return frozenset(whole)
@@ -229,7 +243,7 @@ def mcq(case: Case) -> Verdict:
     if answer is None:
         return wrong(why)
     details = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>letters"}
-    if refuses(_context(case.visible, answer)):
+    if refuses(context_of(case.visible, answer)):
         return wrong("a refusal", **details)
     if not letters:
         return wrong(why, **details)
@@ -239,62 +253,6 @@ def mcq(case: Case) -> Verdict:
     return wrong(f"names {len(letters)} options: {names}" if len(letters) > len(gold) else f"option {names}, not {''.join(sorted(gold))}", **details)
 
 
-def _context(text: str, answer: Answer) -> str:
+def context_of(text: str, answer: Answer) -> str:
+    """What stands around an answer in a long text; all of a short one."""
     return text[max(0, answer.start - 300) : answer.end + 200] if len(text) > 600 else text
-
-
-_YES = "yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
-_NO = "no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
-_FIRST = re.compile(
-    rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|clue\b|comment\b))", re.IGNORECASE
-)
-_SAYS = re.compile(rf"\b(?:is|was|=|be)\s*:?\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
-
-
-def yes_or_no(text: str) -> bool | None:
-    """True for yes, False for no, None for neither or both."""
-    text = clean(text[:LOOK])
-    both = re.search(rf"\b(?:{_YES})\W{{1,3}}(?:(?:and|or)\W)?(?:{_NO})\b|\b(?:{_NO})\W{{1,3}}(?:(?:and|or)\W)?(?:{_YES})\b", text, re.IGNORECASE)
-    if both:
-        return None
-    first, says = _FIRST.match(text), _SAYS.search(text)
-    values = {bool(first["yes"])} if first else set()
-    if len(re.findall(rf"\b(?:{_YES}|{_NO})\b", text, re.IGNORECASE)) > 20:
-        return None
-    if says:
-        values.add(bool(says["yes"]) != bool(says["not"]))
-    return values.pop() if len(values) == 1 else None
-
-
-@verifier("yes_no", "boolean")
-def yes_no(case: Case) -> Verdict:
-    """Yes or no (true or false): the committed answer, else the response's first word; saying both, or neither, is wrong."""
-    gold = case.gold if isinstance(case.gold, bool) else yes_or_no(str(case.gold))
-    if gold is None:
-        raise ValueError(f"gold: {case.gold!r} is neither yes nor no")
-    text = case.visible
-    answer = committed(case.response, lambda said: yes_or_no(said) is not None) or committed(case.response)
-    if answer is not None and answer.problem:
-        return wrong(answer.problem)
-    if answer is None:
-        answer = Answer(text.strip(), 0, len(text), "text")
-    if not answer.text.strip():
-        return wrong("empty")
-    details = {"extracted": answer.text.strip()[:200], "span": answer.span, "route": f"{answer.route}>yes_no"}
-    said = yes_or_no(answer.text)
-    if refuses(_context(text, answer)) or taken_back(text[answer.end :]):
-        return wrong("a refusal, or taken back", **details)
-    if said is None or _turns(answer.text, said):
-        return wrong("neither yes nor no, or both", **details)
-    return (right if said == gold else wrong)("yes" if said else "no", **details)
-
-
-def _turns(text: str, said: bool) -> bool:
-    """Whether a later sentence opens with the opposite."""
-    later = [
-        _FIRST.match(part)
-        for part in re.split(r"[.!?\n]\s{0,9}(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s", text, flags=re.IGNORECASE)[
-            1:
-        ]
-    ]
-    return any(match is not None and bool(match["yes"]) != said for match in later)

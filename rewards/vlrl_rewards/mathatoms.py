@@ -87,7 +87,7 @@ def absolute(p: Parser, _: str) -> Node:
     """`|a|`."""
     node = p.sum()
     p.expect("|")
-    return ("fn", "abs", node)
+    return determinant(list(node[1:])) if node[0] == "matrix" else ("fn", "abs", node)
 
 
 def rounded(p: Parser, token: str) -> Node:
@@ -124,7 +124,20 @@ def matrix(p: Parser, token: str) -> Node:
             raise NotMath("a broken matrix")
     p.take()
     rows += [tuple(row)] if row else []
-    return ("matrix", *rows)
+    return determinant(rows) if "{vmatrix" in token else ("matrix", *rows)
+
+
+def determinant(rows: list[tuple[Node, ...]]) -> Node:
+    """By the first row's minors. Raises NotMath unless it is square and at most 4 x 4."""
+    if not 1 <= len(rows) <= 4 or any(len(row) != len(rows) for row in rows):
+        raise NotMath("no determinant")
+    if len(rows) == 1:
+        return rows[0][0]
+    total: Node = ("num", Fraction(0), 0)
+    for i, entry in enumerate(rows[0]):
+        term: Node = ("mul", entry, determinant([row[:i] + row[i + 1 :] for row in rows[1:]]))
+        total = ("add", total, ("neg", term) if i % 2 else term)
+    return total
 
 
 def function(p: Parser, name: str) -> Node:
@@ -169,7 +182,7 @@ def named(p: Parser, token: str, command: bool = False) -> Node:
     if command:
         raise NotMath(f"the command \\{token}")
     if len(token) == 1:
-        return ("sym", token)
+        return chosen(p) if token == "C" and [p.peek(i)[0 if i % 2 else 1] for i in range(5)] == ["(", "num", ",", "num", ")"] else ("sym", token)
     glued = re.fullmatch(r"(sqrt|pi)([a-z])", low)
     letters_only = len(token) <= 3 and (len(p.tokens) > 1 or len(token) == 2)
     if glued or not letters_only or low in _ENGLISH:
@@ -178,6 +191,14 @@ def named(p: Parser, token: str, command: bool = False) -> Node:
     for char in token[1:]:
         node = ("mul", node, letter(char))
     return node
+
+
+def chosen(p: Parser) -> Node:
+    """`C(5, 2)`."""
+    p.take()
+    above, below = p.items()
+    p.take()
+    return ("fn", "binom", above, below)
 
 
 def letter(char: str) -> Node:
@@ -232,8 +253,26 @@ def integral(p: Parser, token: str) -> Node:
     return ("int", p.take()[1], low, high, body)
 
 
+def limit(p: Parser, _: str) -> Node:
+    r"""`\lim_{x \to a} f`: ("lim", letter, target, side, body); side "+", "-" or "" for both."""
+    p.expect("_")
+    p.expect("{")
+    name = p.take()
+    p.expect(r"\to")
+    end = next((i for i in range(p.at, len(p.tokens)) if p.tokens[i][1] == "^"), len(p.tokens))
+    tail = "".join(token for _, token in p.tokens[end : end + 5])
+    side = next((sign for sign in "+-" for form in (f"^{sign}}}", f"^{{{sign}}}}}") if tail.startswith(form)), "")
+    if side:
+        del p.tokens[end : end + (2 if tail[1] == side else 4)]
+    target = p.sum()
+    p.expect("}")
+    if name[0] != "word" or len(name[1]) != 1:
+        raise NotMath("no letter goes to a limit")
+    return ("lim", name[1], target, side, _rename(p.product(), name[1]))
+
+
 ATOMS: dict[str, Callable[[Parser, str], Node]] = {
     "(": bracket, "[": bracket, "{": bracket, r"\{": bracket, r"\langle": bracket, r"\frac": fraction, r"\binom": binomial, r"\sqrt": root,
     "|": absolute, r"\lfloor": rounded, r"\lceil": rounded, r"\mathbb": number_set, "env": matrix,
-    r"\sum": series, r"\prod": series, r"\int": integral,
+    r"\sum": series, r"\prod": series, r"\int": integral, r"\lim": limit,
 }  # fmt: skip

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
+from vlrl_rewards.mathsame import same_value
 from vlrl_rewards.mathtree import Node
-from vlrl_rewards.mathvalue import POINTS, NoValue, TooBig, close, context, exact, numeric, same_value, symbols
+from vlrl_rewards.mathvalue import POINTS, NoValue, TooBig, close, context, exact, numeric, symbols
 
 ZERO: Node = ("num", Fraction(0), 0)
 INFINITE: Node = ("const", "inf")
@@ -26,10 +27,10 @@ def equal(gold: Node, said: Node) -> bool:
         return _relations(gold, said)
     if _is_set(gold) and _is_set(said):
         return _same_pieces(gold, said)
-    if gold[0] == "seq" or said[0] == "seq":
-        return _sequences(gold, said)
     if gold[0] == "matrix" or said[0] == "matrix":
         return _matrices(gold, said)
+    if gold[0] == "seq" or said[0] == "seq":
+        return _sequences(gold, said)
     if "text" in (gold[0], said[0]) or gold[0] == "base" or said[0] == "base":
         both = gold[0] == said[0]
         return not both and _digits(gold) is not None and _digits(gold) == _digits(said)
@@ -217,8 +218,11 @@ def _near(a: Node, b: Node) -> bool:
 
 
 def _plain_relation(node: Node) -> Node:
-    """ "x in S" is S."""
-    return node[3] if node[0] == "rel" and len(node) == 4 and node[2] == "in" else node
+    """ "x in S" is S; "(x, y) = (1, 2)" is (1, 2)."""
+    if node[0] != "rel" or len(node) != 4:
+        return node
+    names = node[1][0] == "seq" and all(item[0] == "sym" for item in node[1][3:])
+    return node[3] if node[2] == "in" or (node[2] == "=" and names) else node
 
 
 def _proportional(gold: Node, said: Node) -> bool:
@@ -245,9 +249,29 @@ def _ratios(a: Node, b: Node) -> Iterable[object]:
 
 
 def _matrices(gold: Node, said: Node) -> bool:
-    if gold[0] != said[0] or [len(row) for row in gold[1:]] != [len(row) for row in said[1:]]:
+    gold, said = _rows(gold), _rows(said)
+    if gold[0] != said[0]:
+        a, b = _vector(gold), _vector(said)
+        return a is not None and b is not None and len(a) == len(b) and all(map(equal, a, b))
+    if [len(row) for row in gold[1:]] != [len(row) for row in said[1:]]:
         return False
     return all(equal(x, y) for a, b in zip(gold[1:], said[1:], strict=True) for x, y in zip(a, b, strict=True))
+
+
+def _rows(node: Node) -> Node:
+    """A list of lists is a matrix."""
+    if node[0] == "seq" and len(node) > 3 and all(row[0] == "seq" and row[1:3] in (("[", "]"), ("(", ")")) for row in node[3:]):
+        return ("matrix", *(tuple(row[3:]) for row in node[3:]))
+    return node
+
+
+def _vector(node: Node) -> tuple[Node, ...] | None:
+    """The entries of a tuple, a row or a column."""
+    if node[0] == "seq":
+        return node[3:] if node[1] in ("(", "langle", "<", "[") else None
+    if node[0] == "matrix" and len(node) == 2:
+        return node[1]
+    return tuple(row[0] for row in node[1:]) if node[0] == "matrix" and all(len(row) == 1 for row in node[1:]) else None
 
 
 def _is_set(node: Node) -> bool:

@@ -18,16 +18,29 @@ from vlrl_rewards.mathcompare import equal, literal
 from vlrl_rewards.mathread import Reading, read
 from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
 from vlrl_rewards.mathtree import Node
-from vlrl_rewards.mathvalue import NoValue, TooBig, exact, numeric, symbols
+from vlrl_rewards.mathvalue import NoValue, TooBig, exact, numeric, refuel, symbols
 from vlrl_rewards.parsing import Answer, clean, committed, visible
 from vlrl_rewards.units import Unit, conflict
 from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.words import number_words
 
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z\\$*(\d-])|\n+|；")
-_CONCLUDES = re.compile(r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?)\b|[=:≈]", re.IGNORECASE)
+_CONCLUDES = re.compile(
+    r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|counted|see|sees|saw|find|found)\b|[=:≈]|^\s*(?:in|on|at|by)\s+[\d.,:]+\W*$",
+    re.IGNORECASE,
+)
 _NUMBERISH = re.compile(r"\d|\\(?:frac|sqrt|pi|infty|emptyset|varnothing)|[½⅓¼⅔¾π∞∅]")
 _LITERAL = re.compile(r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}])(?!\s*[-+*/^=×÷]\s*[\w(\\])")
+_SO = re.compile(r"\b(?:so|therefore|thus|hence|making|giving|totall?ing|which\s+(?:makes|gives|is)|that\s+is|for\s+a\s+total\s+of)\b", re.IGNORECASE)
+_QUOTES = re.compile(r"\W*(?:if|suppose|the\s+(?:problem|question|task|prompt|text))\b", re.IGNORECASE)  # what is given is no answer
+_ONE_WORD = (
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|zero)"
+)
+_WORD_NUMBER = re.compile(rf"(?<![\w-])(?<!no )(?<!any )(?<!this )(?<!that )(?<!every )(?<!which )({_ONE_WORD})(?![\w-]|\s+of\b)", re.IGNORECASE)
+_SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
+_SHORT_SCALE = re.compile(r"(?<=\d)\s?([kKMBT])(?=\W*$)")
 _GLUED = re.compile(r"(?<=\d)(?=[a-zA-Z]{1,3}\b)")
+_UNFIT = re.compile(r"\\(?:partial|nabla)\b|__")  # what math-verify takes for products of letters, or should not see
 NOTHING = "no committed answer"
 _OPTION = re.compile(r"^\(?[A-J][).:]\s+(?=\S)")
 
@@ -70,7 +83,7 @@ def _concluding(text: str) -> tuple[Answer | None, str]:
         at = part.end() if part else end
     for begin, end in reversed(spans[-2:]):
         sentence = text[begin:end].strip()
-        if len(sentence) <= 300 and _NUMBERISH.search(sentence) and _CONCLUDES.search(sentence):
+        if len(sentence) <= 300 and (_NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence)) and _CONCLUDES.search(sentence):
             if read(sentence) is not None:
                 return Answer(text[begin:end], begin, end, "sentence"), ""
             lone = _lone_number(text[begin:end])
@@ -82,10 +95,16 @@ def _concluding(text: str) -> tuple[Answer | None, str]:
 
 
 def _lone_number(sentence: str) -> tuple[int, int] | None:
-    """Where the number behind the last "=" stands, or the only number of a sentence that leaves nothing open."""
-    found = list(_LITERAL.finditer(sentence))
-    if not found or hedges(sentence):
+    """Where the number behind the last "=" stands, or the only number of a sentence, or of its conclusion, that leaves nothing open."""
+    if hedges(sentence) or _QUOTES.match(sentence):
         return None
+    found = list(_LITERAL.finditer(sentence))
+    so = list(_SO.finditer(sentence))
+    if so and len(found) > 1:
+        found = [match for match in found if match.start() >= so[-1].end()] or found
+    if not found:
+        words = list(_WORD_NUMBER.finditer(sentence))
+        return words[0].span(1) if len(words) == 1 and number_words(words[0][1]) is not None else None
     return found[-1].span() if len(found) == 1 or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None
 
 
@@ -125,6 +144,7 @@ def _judge(gold: str, answer: Answer) -> tuple[bool, str, str]:
     """(equal, reason, route)."""
     if len(answer.text) > MAX_CHARS:
         return False, "the answer is too long", "length"
+    refuel()
     wanted = _read_gold(gold)
     if clean(gold) == clean(answer.text) or (wanted is None and _texts(gold, answer.text)):
         return True, "same text", "text"
@@ -145,7 +165,7 @@ def _by_library(gold: str, answer: Answer, gold_read: bool) -> tuple[bool, str, 
     sides = [plain_latex(text).strip(" .") for text in (gold, answer.text)]
     mathematical = all(re.search(r"\\[a-z]+|[\d^_=]", side) for side in sides)
     wordy = any(re.search(r"(?<![\\a-zA-Z{])[a-zA-Z]{4,}", re.sub(r"\\[a-zA-Z]+", " ", side)) for side in sides)
-    if not mathematical or wordy or len(sides[1]) > 600 or _monstrous(sides[1]):
+    if not mathematical or wordy or hedges(answer.text) or _UNFIT.search(gold + answer.text) or len(sides[1]) > 600 or _monstrous(sides[1]):
         return False, f"{clean(answer.text)[:80]!r} does not read as {gold[:80]!r}", "text"
     same, why = compare(sides[0], sides[1])
     return bool(same), why if same else f"{why}: {clean(answer.text)[:80]!r} against {gold[:80]!r}", "math-verify"
@@ -196,6 +216,7 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
     digits: also accept an answer that rounds to the gold at its written precision if it has at least this many significant digits (0: off).
     unit: the unit of a gold that is written without one. Units convert; different kinds of unit are wrong.
     """
+    refuel()
     gold_text = _gold_text(case)
     gold = _read_gold(gold_text + (f" {unit}" if unit else ""))
     value = None if gold is None else _number(gold.node)
@@ -213,6 +234,9 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
         if number is None:  # "2.5m"
             said = read(_GLUED.sub(" ", answer.text))
             number = None if said is None else _number(_scaled(said, gold.unit))
+        if gold.unit is None and (number is None or _SHORT_SCALE.search(answer.text)):
+            freer = _freer(answer.text)
+            said, number = freer if freer[1] is not None else (said, number)
         if said is None or number is None:
             return wrong(f"{clean(answer.text)[:80]!r} is not a number", route=f"{answer.route}>none", **details)
         same, why = _same(gold, said)
@@ -227,6 +251,20 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
         why = "rounds to the gold" if same else why
     reason = why if same else f"{why}: {clean(answer.text)[:80]!r} is not {gold_text[:80]!r}"
     return (right if same else wrong)(reason, route=f"{answer.route}>number", **details)
+
+
+def _freer(text: str) -> tuple[Reading | None, Fraction | None]:
+    """ "1.5M", "none", the lone number of a clause."""
+    lone = _lone_number(text)
+    scaled = _SHORT_SCALE.sub(lambda m: " " + _SCALES[m[1].lower()], text)
+    tries = [scaled] if scaled != text else []
+    tries += [text[slice(*lone)]] if lone else []
+    for attempt in tries:
+        said = read(attempt)
+        number = None if said is None else _number(said.node)
+        if number is not None:
+            return said, number
+    return None, None
 
 
 def _number(node: Node) -> Fraction | None:

@@ -65,6 +65,7 @@ GREEK = frozenset(
         "Theta",
     ]
 )
+SERIES = ("sum", "prod", "int", "lim")
 RELATIONS = {
     "=": "=",
     "<": "<",

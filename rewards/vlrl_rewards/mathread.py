@@ -11,7 +11,7 @@ from vlrl_rewards.hedges import hedges
 from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
 from vlrl_rewards.mathtokens import NotMath
 from vlrl_rewards.mathtree import Node, parse
-from vlrl_rewards.units import SCALE, Unit, currency, split_unit
+from vlrl_rewards.units import SCALE, Unit, currency, parse_unit, split_unit
 from vlrl_rewards.words import number_words
 
 _SAYS = re.compile(
@@ -28,6 +28,15 @@ _REASON = re.compile(
 _NAMED = re.compile(
     r"^(?:[A-Za-z]{2,}[\w\s']{0,40}|\\text\{[^{}]{1,60}\}|\\angle\s*[A-Z]+|[a-zA-Z]\((?:[a-z],?\s?){1,4}\)|[a-z]'+(?:\([a-z]\))?)\s*=\s*(?=\S)"
 )
+_MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
+_COMPOUND = re.compile(r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}")
+_CODE = re.compile(r"(?<!\\)\blambda\b[^=]{0,20}:|\b(?:eval|exec|print|system|open|getattr)\s*\(|\bimport\s+\w|__", re.IGNORECASE)
+_WORDED: dict[str, Node] = {
+    **dict.fromkeys(("all real numbers", "all reals", "set of all real numbers", "all real numbers x", "reals"), parse(r"\mathbb{R}")),
+    **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions", "empty set"), ("const", "empty")),
+    **dict.fromkeys(("dne", "d.n.e", "does not exist", "limit does not exist"), ("text", "does not exist")),
+}
 _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 
 
@@ -43,9 +52,21 @@ class Reading:
 
 def _trim(text: str) -> str:
     text = text.strip().strip('*`"“”').strip()
-    while text and text[-1] in ".,;:!。" and not re.search(r"(?:\.\.\.|\\[;,:!]|\d\s?!)$", text):
+    while text and text[-1] in ".,;:!。" and not re.search(r"(?:\.\.\.|\\[;,:!]|(?:\d|[)\]}]|(?<![a-zA-Z])[a-zA-Z])\s?!)$", text):
         text = text[:-1].rstrip()
     return text
+
+
+def _compound(text: str) -> Reading | None:
+    """ "1 hour 30 minutes", "5 ft 3 in": a sum of quantities of one kind, in the unit of the first."""
+    parts = [(m[1], parse_unit(m[2])) for m in _QUANTITY.finditer(text)]
+    if not 2 <= len(parts) <= 4 or not _COMPOUND.fullmatch(text):
+        return None
+    units = [unit for _, unit in parts if unit is not None and not unit.noun]
+    if len(units) < len(parts) or len({unit.dims for unit in units}) > 1 or sorted(units, key=lambda u: -u.factor) != units:
+        return None
+    total = sum((Fraction(number) * unit.factor for (number, _), unit in zip(parts, units, strict=True)), Fraction(0))
+    return Reading(("num", total / units[0].factor, 0), units[0], text)
 
 
 def _plain(text: str) -> Reading:
@@ -56,6 +77,13 @@ def _plain(text: str) -> Reading:
     plain = _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain_latex(_trim(amount))))
     if len(plain) > MAX_CHARS:
         raise NotMath("too long")
+    plain = _MINUS.sub("-", plain)
+    together = _compound(plain)
+    if together is not None:
+        return together
+    worded = _WORDED.get(re.sub(r"^the | there (?:is|are) ", "", " ".join(re.sub(r"\\text|[{}]", " ", plain).lower().split())))
+    if worded is not None:
+        return Reading(worded, None, plain)
     words = number_words(plain)
     if words is not None:
         return Reading(("num", Fraction(words), 0), None, plain)
@@ -105,7 +133,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 def read(text: str) -> Reading | None:
     """What an answer says, or None if it says nothing mathematical or leaves it open."""
-    if len(text) > MAX_CHARS:
+    if len(text) > MAX_CHARS or _CODE.search(text):
         return None
     hedged = hedges(text)
     for piece in dict.fromkeys(_pieces(text)):

@@ -74,7 +74,22 @@ def pieces(node: Node) -> list[Piece] | None:
     found = _pieces(node)
     if found is None:
         return None
-    return sorted(found, key=lambda piece: (_ordinal(piece.low), _ordinal(piece.high)))
+    return _merged(sorted(found, key=lambda piece: (_ordinal(piece.low), _ordinal(piece.high))))
+
+
+def _merged(found: list[Piece]) -> list[Piece]:
+    """Pieces that overlap, or touch in a point that one of them holds, as one."""
+    out: list[Piece] = []
+    for piece in found:
+        last = out[-1] if out else None
+        gap = None if last is None else _ordinal(piece.low) - _ordinal(last.high)
+        if last is None or gap is None or gap > 0 or (gap == 0 and not (last.high_closed or piece.low_closed)):
+            out.append(piece)
+            continue
+        ends = sorted((last, piece), key=lambda p: (_ordinal(p.high), p.high_closed))
+        low_closed = last.low_closed or (piece.low_closed and _ordinal(piece.low) == _ordinal(last.low))
+        out[-1] = Piece(last.low, low_closed, ends[-1].high, ends[-1].high_closed)
+    return out
 
 
 def _pieces(node: Node) -> list[Piece] | None:

@@ -38,13 +38,21 @@ _RENAME = {
     "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]", "textdegree": "^\\circ", "arccosine": "arccos", "thickapprox": "approx",
     "simeq": "approx", "colon": ":", "div": "/",
     "dots": "ldots", "cdots": "ldots", "dotsc": "ldots", "R": "mathbb{R}", "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ",
-    "varphi": "phi", "operatorname": "mathrm", "mathop": "mathrm", "euro": "", "pounds": "", "backslash": "setminus", "to": "ldots",
+    "varphi": "phi", "operatorname": "mathrm", "mathop": "mathrm", "euro": "", "pounds": "", "backslash": "setminus",
+    "rightarrow": "to", "longrightarrow": "to",
+    "mod": "bmod",
 }  # fmt: skip
 _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|hbox|emph)\s*\{([^{}]*)\}")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|\\,|,\\!|\\!,|\u2009|\u202f)(?=\d{3}(?!\d))")
 _SPACE_GROUPED = re.compile(r"(?<![\d.,/^_}])\d{1,3}(?: \d{3})+(?![\d,])")
-_DOTTED = re.compile(r"(\d*\.\d{0,12}?)(\d{1,6}?)\2{2,}\d{0,5}(?:\.{3}|…|\\ldots)|(\d*\.\d{0,6}?)(\d{2,6}?)\4(?:\.{3}|…|\\ldots)")
+_CHOOSE = re.compile(r"\{?\s*([^{}]{1,40})\s*\\choose\s*([^{}]{1,40})\}?")
+_UNIT_FRACTION = re.compile(
+    r"(?<=[\d}\s])\\frac\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*$"
+)
+_DOTTED = re.compile(
+    r"(\d*\.\d{0,12}?)(\d{1,6}?)\2{2,}\d{0,5}(?:\.{3}|…|\\ldots)|(\d*\.\d{0,6}?)(\d{2,6}?)\4(?:\.{3}|…|\\ldots)|(\d*\.\d{0,2}?)(\d)\6(?:\.{3}|…|\\ldots)"
+)
 _COMBINING_BAR = re.compile("((?:\\d[\u0304\u0305])+)")
 
 
@@ -82,10 +90,13 @@ def plain_latex(text: str) -> str:
     text = _COMMAND.sub(_rename, text)
     text = _STYLE.sub("", text)
     text = _TEXT.sub(lambda m: r"\text{" + m[1] + "}", text)
-    text = _SPACES.sub(" ", text)
+    text = _SPACES.sub(" ", text).replace(r"\bar{", r"\overline{")
+    text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     text = text.replace("\\%", "%").replace("\\#", "#").replace("\\&", "&").replace("\\_", "_").replace("**", "^")
     text = " ".join(text.split())
     text = re.sub(r"\^\s*\{\s*(?:\^\s*)?\\circ\s*\}", r"^\\circ ", text).replace("^^\\circ", "^\\circ").replace("^ ^\\circ", "^\\circ")
     text = _SPACE_GROUPED.sub(lambda m: m[0].replace(" ", ""), text)
-    text = _DOTTED.sub(lambda m: (m[1] if m[2] else m[3]) + r"\overline{" + (m[2] or m[4]) + "}", text)
-    return text.strip()
+    text = _DOTTED.sub(lambda m: (m[1] or m[3] or m[5]) + r"\overline{" + (m[2] or m[4] or m[6]) + "}", text)
+    text = _UNIT_FRACTION.sub(lambda m: f" {m[1]}{m[2] or ''}/{m[3]}{m[4] or ''}", text)
+    text = text.strip()
+    return text[:-1].rstrip() if text.endswith("\\") else text

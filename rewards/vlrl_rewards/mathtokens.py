@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from typing import Any
 
 _TOKEN = re.compile(
     r"(?P<grouped>(?<![\d.])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,]))"
@@ -16,6 +18,8 @@ _TOKEN = re.compile(
     r"|(?P<op><=|>=|!=|==|[-+*/^_=<>(){}\[\],;:!|%&'~])"
 )
 Token = tuple[str, str]
+Node = tuple[Any, ...]
+MAX_DIGITS = 2000
 
 
 class NotMath(ValueError):
@@ -64,3 +68,24 @@ def _merge_mixed(tokens: list[Token]) -> list[Token]:
             out.append(tokens[i])
             i += 1
     return out
+
+
+def number(token: str) -> Node:
+    """A number literal as ("num", value, significant digits of a decimal, else 0). Raises NotMath beyond MAX_DIGITS."""
+    plain = token.replace(",", "")
+    if len(plain) > MAX_DIGITS:
+        raise NotMath("too many digits")
+    repeat = re.fullmatch(r"(\d*)\.(\d*)(?:\\overline\s*\{\s*(\d+)\s*\}|\((\d+)\)|\\dot\s*\{\s*(\d)\s*\})", plain)
+    if repeat:
+        whole, head, block = repeat[1] or "0", repeat[2], repeat[3] or repeat[4] or repeat[5]
+        shift = 10 ** len(head)
+        return ("num", Fraction(int(whole + head), shift) + Fraction(int(block), shift * (10 ** len(block) - 1)), 0)
+    mixed = re.fullmatch(r"(\d+) (\d+)/(\d+)", plain)
+    if mixed:
+        whole, top, below = (int(part) for part in mixed.groups())
+        if not top < below:
+            raise NotMath("two numbers side by side")
+        return ("num", whole + Fraction(top, below), 0)
+    mantissa = plain.lower().partition("e")[0]
+    digits = len(mantissa.replace(".", "").lstrip("0")) if "." in mantissa.rstrip(".") else 0
+    return ("num", Fraction(plain), digits)

@@ -3,42 +3,19 @@ r"""Mathematics to a tree of tuples, by a hand-written parser: nothing is evalua
 Nodes: ("num", Fraction, digits), digits = significant digits of a decimal literal, 0 for an exact number; ("sym", name); ("const", name);
 ("text", words);
 ("add"|"mul"|"div"|"pow"|"pm"|"mp", a, b); ("neg"|"fact"|"pct"|"deg", a); ("fn", name, a, ...); ("seq", open, close, items...);
-("rel", a, op, b, op, c ...); ("cup"|"cap"|"minus", a, b); ("matrix", (row), ...); ("base", digits, base).
+("rel", a, op, b, op, c ...); ("cup"|"cap"|"minus", a, b); ("matrix", (row), ...); ("base", digits, base);
+("sum"|"prod", index, low, high, term); ("int", letter, low, high, integrand); ("lim", letter, target, side, body).
 """
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 from typing import Any
 
 from vlrl_rewards.mathnames import CONSTANTS, FUNCTIONS, GREEK, NUMBERS, RELATIONS
-from vlrl_rewards.mathtokens import NotMath, Token, tokens_of
+from vlrl_rewards.mathtokens import Node, NotMath, Token, number, tokens_of
 
-Node = tuple[Any, ...]
 MAX_DEPTH = 60
-MAX_DIGITS = 2000
-
-
-def number(token: str) -> Node:
-    """A number literal as ("num", value, significant digits of a decimal, else 0). Raises NotMath beyond MAX_DIGITS."""
-    plain = token.replace(",", "")
-    if len(plain) > MAX_DIGITS:
-        raise NotMath("too many digits")
-    repeat = re.fullmatch(r"(\d*)\.(\d*)(?:\\overline\s*\{\s*(\d+)\s*\}|\((\d+)\)|\\dot\s*\{\s*(\d)\s*\})", plain)
-    if repeat:
-        whole, head, block = repeat[1] or "0", repeat[2], repeat[3] or repeat[4] or repeat[5]
-        shift = 10 ** len(head)
-        return ("num", Fraction(int(whole + head), shift) + Fraction(int(block), shift * (10 ** len(block) - 1)), 0)
-    mixed = re.fullmatch(r"(\d+) (\d+)/(\d+)", plain)
-    if mixed:
-        whole, top, below = (int(part) for part in mixed.groups())
-        if not top < below:
-            raise NotMath("two numbers side by side")
-        return ("num", whole + Fraction(top, below), 0)
-    mantissa = plain.lower().partition("e")[0]
-    digits = len(mantissa.replace(".", "").lstrip("0")) if "." in mantissa.rstrip(".") else 0
-    return ("num", Fraction(plain), digits)
 
 
 class Parser:
@@ -140,13 +117,22 @@ class Parser:
             if token in ("*", r"\times", r"\cdot") or self.times_x():
                 self.take()
                 node = ("mul", node, self.signed())
-            elif token == "/" or (token == ":" and node[0] in ("num", "div")):
+            elif token in ("/", r"\bmod", "mod"):
                 self.take()
-                node = ("div", node, self.signed())
+                node = ("div", node, self.signed()) if token == "/" else ("fn", "mod", node, self.signed())
+            elif token == ":" and node[0] in ("num", "div"):
+                node = self.ratio(node)
             elif starts_atom(self):
                 node = implicit(self, node)
             else:
                 return node
+
+    def ratio(self, first: Node) -> Node:
+        """a : b is a quotient; a : b : c are the quotients to the first."""
+        parts = []
+        while self.accept(":"):
+            parts.append(self.signed())
+        return ("div", first, parts[0]) if len(parts) == 1 else ("seq", ":", ":", *(("div", part, first) for part in parts))
 
     def times_x(self) -> bool:
         """Whether an x stands for times ('3 x 10^8')."""
@@ -176,7 +162,7 @@ def starts_atom(p: Parser) -> bool:
     kind, token = p.peek()
     if kind in NUMBERS or kind == "word":
         return p.word() not in ("and", "or", "u", "union")
-    return token in ("(", "[", "{", r"\{", r"\sqrt", r"\frac", r"\binom", r"\lfloor", r"\lceil", r"\sum", r"\int", r"\prod") or (
+    return token in ("(", "[", "{", r"\{", r"\sqrt", r"\frac", r"\binom", r"\lfloor", r"\lceil", r"\sum", r"\int", r"\prod", r"\lim") or (
         kind == "cmd" and (token[1:] in FUNCTIONS or token[1:] in CONSTANTS or token[1:] in GREEK)
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -9,12 +10,12 @@ from typing import Any
 
 import mpmath
 
+from vlrl_rewards.mathnames import SERIES
 from vlrl_rewards.mathtree import Node
 
-MAX_BITS = 2_000_000
+MAX_BITS = 200_000
 DIGITS = 50
-MAX_TERMS = 2000
-_SERIES = ("sum", "prod", "int")
+FUEL = 20_000  # steps that one judgement may take, each worth about 10 microseconds
 # Fixed, unrelated points; negative ones tell |x| from x.
 POINTS = (Fraction(7919, 3571), Fraction(-5417, 3203), Fraction(1889, 4051), Fraction(-911, 2719))
 
@@ -38,13 +39,27 @@ def context() -> Any:
     return _local.mp
 
 
+def refuel() -> None:
+    """A judgement begins: FUEL steps."""
+    _local.fuel = FUEL
+
+
+def burn(steps: int) -> None:
+    """Take steps. Raises TooBig when none are left, so that no expression takes long however it is built."""
+    _local.fuel = getattr(_local, "fuel", FUEL) - steps
+    if _local.fuel < 0:
+        raise TooBig("too much to compute")
+
+
 def _bits(value: Fraction) -> int:
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
 def _bounded(value: Fraction) -> Fraction:
-    if _bits(value) > MAX_BITS:
+    bits = _bits(value)
+    if bits > MAX_BITS:
         raise TooBig("too many bits")
+    burn(1 + bits * bits // 10**7)
     return value
 
 
@@ -116,9 +131,15 @@ def _base(digits: str, base: int) -> Fraction:
     return Fraction(int(digits, base))
 
 
+def _whole_numbers(function: Callable[..., int], values: tuple[Fraction, ...]) -> Fraction | None:
+    return Fraction(function(*map(int, values))) if all(value.denominator == 1 for value in values) else None
+
+
 _EXACT: dict[str, Callable[..., Fraction | None]] = {
     "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "div": _divide, "pow": _power, "neg": lambda a: -a, "fact": _factorial,
     "pct": lambda a: a / 100, "abs": abs, "floor": lambda a: Fraction(a.__floor__()), "ceil": lambda a: Fraction(a.__ceil__()), "binom": _binomial,
+    "gcd": lambda *a: _whole_numbers(math.gcd, a), "lcm": lambda *a: _whole_numbers(math.lcm, a),
+    "mod": lambda a, b: a - b * (a / b).__floor__() if b else None,
     "root": lambda a, n: None if n.denominator != 1 or n < 1 else _root(a, int(n)), "max": lambda *a: max(a), "min": lambda *a: min(a),
 }  # fmt: skip
 
@@ -128,7 +149,7 @@ def exact(node: Node) -> Fraction | None:
     kind = node[0]
     if kind == "num":
         return node[1]
-    if kind == "base" or kind in _SERIES:
+    if kind == "base" or kind in SERIES:
         return None
     rule = _EXACT.get(node[1] if kind == "fn" else kind)
     if rule is None:
@@ -190,6 +211,7 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
     """The value to 50 digits, symbols taken from `point`. Raises NoValue where the tree is no number, TooBig beyond the bounds."""
     mp = context()
     kind = node[0]
+    burn(20 if kind in ("fact", "fn", "pow") else 1)
     if kind == "num":
         if _bits(node[1]) > 20_000:
             raise TooBig("a literal")
@@ -201,8 +223,10 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
         if node[1] in ("inf", "empty"):
             raise NoValue(node[1])
         return {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[node[1]]
-    if kind in _SERIES:
-        return _series(node, point)
+    if kind in SERIES:
+        from vlrl_rewards.mathseries import series
+
+        return series(node, point)
     rule = _NUMERIC.get(node[1] if kind == "fn" else kind)
     if rule is None:
         raise NoValue(f"a {kind}")
@@ -215,32 +239,13 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
     return value
 
 
-def _series(node: Node, point: Mapping[str, Fraction]) -> Any:
-    """A finite sum or product, or a definite integral with finite bounds."""
-    kind, index, low, high, body = node
-    if kind == "int":
-        ends = [numeric(end, point) for end in (low, high)]
-        mp = context()
-        return mp.quad(lambda x: _at(body, {**point, index: x}), ends, maxdegree=5)
-    first, last = exact(low), exact(high)
-    if first is None or last is None or first.denominator != 1 or last.denominator != 1:
-        raise NoValue("bounds that are no whole numbers")
-    if last - first > MAX_TERMS:
-        raise TooBig("a series")
-    terms = [numeric(body, {**point, index: Fraction(i)}) for i in range(int(first), int(last) + 1)]
-    return context().fsum(terms) if kind == "sum" else context().fprod(terms)
-
-
-def _at(node: Node, point: Mapping[str, Any]) -> Any:
-    return numeric(node, point)
-
-
 def symbols(node: Node) -> set[str]:
     """Names of the free symbols."""
     if node[0] == "sym":
         return {node[1]}
-    if node[0] in _SERIES:
-        return symbols(node[2]) | symbols(node[3]) | (symbols(node[4]) - {node[1]})
+    if node[0] in SERIES:
+        ends = [child for child in node[2:4] if isinstance(child, tuple)]
+        return set().union(*map(symbols, ends)) | (symbols(node[4]) - {node[1]})
     return set().union(*(symbols(child) for child in node[1:] if isinstance(child, tuple)), set())
 
 
@@ -249,39 +254,3 @@ def close(a: Any, b: Any, digits: int = DIGITS - 15) -> bool:
     mp = context()
     scale = max(abs(a), abs(b))
     return scale == 0 or abs(a - b) <= scale * mp.mpf(10) ** -digits
-
-
-def same_value(a: Node, b: Node) -> bool | None:
-    """Whether two trees are the same number, or the same function of their symbols; None if that cannot be told. Raises TooBig, NoValue."""
-    exact_a, exact_b = exact(a), exact(b)
-    if exact_a is not None and exact_b is not None:
-        return exact_a == exact_b
-    names = sorted(symbols(a) | symbols(b))
-    known = 0
-    for shift in range(len(POINTS) + 2 if names else 1):
-        point = {name: POINTS[(shift + 3 * i) % len(POINTS)] + Fraction(shift * (i + 1), 97) for i, name in enumerate(names)}
-        try:
-            left = numeric(a, point)
-        except NoValue:
-            left = None
-        try:
-            right = numeric(b, point)
-        except NoValue:
-            right = None
-        if (left is None) != (right is None):
-            return False
-        if left is not None and right is not None:
-            known += 1
-            if not close(left, right, 15 if _has_integral(a) or _has_integral(b) else DIGITS - 15):
-                return _tiny_difference(left, right, a, b, point)
-    return True if known else None
-
-
-def _has_integral(node: Node) -> bool:
-    """Quadrature is good to fewer digits."""
-    return node[0] == "int" or any(_has_integral(child) for child in node[1:] if isinstance(child, tuple) and child)
-
-
-def _tiny_difference(left: Any, right: Any, a: Node, b: Node, point: Mapping[str, Fraction]) -> bool:
-    """Zero reached by cancellation ("sin(pi)" against 0) counts as equal: the rounding error is absolute then."""
-    return max(abs(left), abs(right)) < context().mpf(10) ** -(DIGITS - 12) and (exact(a) == 0 or exact(b) == 0)

@@ -20,13 +20,21 @@ _OPEN_CLOSE = re.compile(
     rf"|(?P<close><\s*/\s*(?:{_THINK})\s*>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|-->)",
     re.IGNORECASE,
 )
+_PHRASE_WORD = re.compile(r"\banswers?\b.{0,40}$", re.IGNORECASE | re.DOTALL)
+_HEADING = re.compile(r"(?:^|\n)[#>*_\s\d.]{0,12}$")
+_LEADING = re.compile(r"[\s*_.:]*(?:\\\[|\$\$)?\s*")
+_ANOTHER = re.compile(r"\b(?:another|alternat(?:e|ive)|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+_FIELD = re.compile(
+    r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
+    re.IGNORECASE,
+)
 _ANSWER_TAG = re.compile(r"<\s*(/?)\s*answer\s*>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[^\s{])")
 _PHRASE = re.compile(
     r"(?:\bfinal\s+answer|\b(?:correct\s+|right\s+|best\s+)?(?:answer|choice|option)|\bans|####|正确答案|最终答案|答案)"
     r"[*_\s]{0,4}(?:\([^()\n]{0,30}\)\s?)?(?:to\s+(?:the|this)\s+\w+\s)?"
     r"(?P<link>(?:is|was|will\s+be|should\s+be|must\s+be|would\s+be|equals|are|be|是|为)?[*_\s]{0,3}(?:therefore|thus|simply|just|indeed|then)?[*_\s]{0,3}[:：=]?[*_]{0,3})"
-    r"(?P<rest>[^\n]{0,400})",
+    r"(?=(?P<rest>[^\n]{0,400}))",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"(?<=[^\d\s.])\.(?=\s|$)|(?<=\d)\.(?=\s+[A-Z]|\s*$)|[。!?！？](?=\s|$)|;(?=\s)")
@@ -44,6 +52,7 @@ _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U0
 MAX_REPEATS = 3
 LOOK = 20_000  # characters at the end of a response in which it commits
 MANY = 100  # commitments of each sort that are looked at, from the end
+NESTED = 8  # boxes in boxes that are looked into
 
 
 @dataclass(frozen=True)
@@ -142,7 +151,7 @@ def boxes_in(text: str) -> list[tuple[int, int, int, int]]:
 
 def _unwrap(text: str, start: int, end: int) -> tuple[int, int]:
     """Trim blanks and dollar signs or stars around [start, end), then go into a box that is all there is (or the last one there)."""
-    while True:
+    for _ in range(NESTED):
         inner = boxes_in(text[start:end])
         if len(inner) != 1:
             break
@@ -158,12 +167,13 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
     """(start, end, route) of what follows "the answer is" and its like, to the end of the sentence; of the next line where that is empty."""
     found = []
     for match in _PHRASE.finditer(text):
-        if not match["link"].strip(" *_") and match[0][:4] != "####" and "答案" not in match[0]:
+        stated = match["link"].strip(" *_") or match[0][:4] == "####" or "答案" in match[0]
+        leads = "\n" in match[0] or not match["rest"].strip()  # "## Final answer" on a line of its own
+        if not stated and not (leads and _HEADING.search(text[max(0, match.start() - 40) : match.start()])):
             continue
         start, rest = match.start("rest"), match["rest"]
         if not rest.strip(" *_.:$"):
-            following = text[match.end() : match.end() + 500]
-            start = match.end() + len(following) - len(following.lstrip())
+            start = match.end() + _LEADING.match(text[match.end() : match.end() + 500]).end()  # type: ignore[union-attr]
             rest = text[start : start + 400].split("\n", 1)[0]
         stop = _SENTENCE_END.search(rest)
         end = start + (stop.start() if stop else len(rest))
@@ -175,7 +185,9 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
 def commitments(text: str) -> list[tuple[int, int, str]]:
     """Every place where the visible text commits to an answer, in order: (start, end, route). Inner ones are part of the outer one."""
     tags = [(start, end, "tag") for start, end in answer_tags(text)[-MANY:]]
-    found = list(tags)
+    found = tags + [
+        (*m.span(m.lastindex or 0), "field") for m in list(_FIELD.finditer(text))[-MANY:] if not any(a <= m.start() < b for a, b, _ in tags)
+    ]
     boxes = [(s, e, cs, ce) for s, e, cs, ce in boxes_in(text)[-MANY:] if not any(a <= s < b for a, b, _ in tags)]
     found += [(cs, ce, "box") for _, _, cs, ce in boxes]
     for start, end, route in _phrases(text)[-MANY:]:
@@ -216,25 +228,30 @@ def committed(response: str, plausible: Callable[[str], bool] | None = None) -> 
 
 def _committed(text: str, plausible: Callable[[str], bool] | None) -> Answer | None:
     spans = [s for s in commitments(text) if s[2] != "phrase" or plausible is None or plausible(text[s[0] : s[1]])]
+    spans = [s for s, after in zip(spans, [*spans[1:], (-1, -1, "")], strict=False) if s[2] != "phrase" or not s[0] < after[0] < s[1]]
     if not spans:
         return None
+    added = spans[-1][2] == "phrase" and len(spans) > 1 and _ANOTHER.search(_PHRASE_WORD.sub("", text[max(0, spans[-1][0] - 60) : spans[-1][0]]))
     spans = [(*_unwrap(text, start, end), route) for start, end, route in spans]
     values = [clean(text[start:end]) for start, end, _ in spans]
     start, end, route = spans[-1]
     last = len(spans) - 1
-    while route == "box" and last > 0 and spans[last - 1][2] == "box" and _side_by_side(text, spans[last - 1][1], spans[last][0]):
+    while route in ("box", "tag") and last > 0 and spans[last - 1][2] == route and _side_by_side(text, spans[last - 1][1], spans[last][0]):
         last -= 1
     if last < len(spans) - 1 and len(set(values[last:])) > 1:
         joined = ", ".join(values[last:])
+        if route == "tag":
+            return Answer(joined, spans[last][0], end, "tags", "several answers, none chosen")
         return Answer(
             joined, spans[last][0], end, "boxes", _verdict_on(values[:last] + [joined], text, spans[:last] + [(spans[last][0], end, route)])
         )
-    return Answer(text[start:end], start, end, route, _verdict_on(values, text, spans))
+    problem = "several answers, none chosen" if added and values[-1] != values[-2] else _verdict_on(values, text, spans)
+    return Answer(text[start:end], start, end, route, problem)
 
 
 def _side_by_side(text: str, end: int, start: int) -> bool:
     between = text[end:start].replace("}", " ", 1)
-    head = re.sub(r"\\(?:boxed|fbox|framebox)\s*\{?\s*$", "", between)
+    head = re.sub(r"\\(?:boxed|fbox|framebox)\s*\{?\s*$|<\s*/\s*answer\s*>|<\s*answer\s*>", "", between)
     return _JOIN.fullmatch(head) is not None
 
 

@@ -33,6 +33,7 @@ def _unwrapped(gold: str) -> str:
 def folded(text: str) -> str:
     """Words that must be equal: SQuAD folding; where that leaves nothing ("C++", "-"), the cleaned text; number words as digits."""
     text = re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text).strip().strip("$*`\"'“”")
+    text = re.sub(r"\b([A-Za-z])\.\s?(?=[A-Za-z]\b)", r"\1", text)  # "U.S." as "US", "J. K." as "JK"
     plain = metric.fold(text) if not re.search(r"[+#*/<>=^%$€£-]", text) else clean(text).casefold().strip(" .,;:!")
     plain = plain or clean(text).casefold()
     number = number_words(plain) if plain and plain.replace("-", " ").replace(" ", "").isalpha() else None

@@ -12,7 +12,7 @@ from vlrl.stages import Reward
 from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
 from vlrl_rewards.verdict import Verdict
 
-_OURS = ("mathematics", "choice", "text", "structure", "instructions", "auto", "code")
+_OURS = ("mathematics", "choice", "yes_no", "text", "structure", "instructions", "auto", "code")
 
 
 def load(kind: str) -> None:

@@ -49,6 +49,9 @@ def number_words(text: str) -> Fraction | None:
         below = _PARTS.get(words[-1]) or _PARTS[words[-1].removesuffix("s")]
         top = _whole(words[:-1]) if words[:-1] not in ([], ["a"]) else 1
         return None if top is None else Fraction(sign * top, below)
+    if words and words[-1] in ("dozen", "dozens"):
+        count = 1 if words[:-1] in ([], ["a"]) else _whole(words[:-1])
+        return None if count is None else Fraction(sign * 12 * count)
     value = _whole(words)
     return None if value is None else Fraction(sign * value)
 
