@@ -8,6 +8,7 @@ for attack in attacks("boxes"):
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 @dataclass(frozen=True)
 class Seed:
     """What attacks on a kind are made of. `joined`: how several answers are put into one ("": they cannot); `own`: attacks that only make sense
-    here."""
+    here; `prose`: most of the right answer earns most of the reward, so that a word or a digit more does no harm."""
 
     gold: Any
     right: str
@@ -134,8 +135,8 @@ SEEDS: dict[str, Seed] = {
         {"every relation": json.dumps([["man", v, "horse"] for v in ["sees", "holds", "eats", "rides", "has", "on", "near", "under"]])},
         joined=", ",
     ),
-    "scene_graph": Seed(_GRAPH, json.dumps(_GRAPH), (json.dumps(_ALONE),), {"no objects": '{"objects": [], "relationships": []}'}, _SIZE),
-    "ocr": Seed("EXIT 42 north", "EXIT 42 north", ("open all day", "no parking"), {"long": "EXIT 42 north " * 60}),
+    "scene_graph": Seed(_GRAPH, json.dumps(_GRAPH), (json.dumps(_ALONE),), {"no objects": '{"objects": [], "relationships": []}'}, _SIZE, prose=True),
+    "ocr": Seed("EXIT 42 north", "EXIT 42 north", ("open all day", "no parking"), {"long": "EXIT 42 north " * 60}, prose=True),
     "extraction": Seed({"name": "Ann", "age": 31}, '{"name": "Ann", "age": 31}', ('{"name": "Bob"}', '{"age": 5}'), {"no fields": "{}"}, prose=True),
     "evidence": Seed(
         {"answer": "42 kg", "bbox": [20, 20, 40, 40]},
@@ -222,6 +223,21 @@ _SILENCE = {
     "tags only": "<think></think>" * 200,
 }
 
+_FIRST_DIGIT = re.compile(r"(?<![0-9.])([0-9])")
+
+
+def altered(right: str) -> dict[str, str]:
+    """The right answer denied, taken back, garbled, and with digits that are there but hardly seen."""
+    texts = {
+        "denied": f"not {right}",
+        "said to be wrong": f"{right} is wrong",
+        "anything but it": f"anything but {right}",
+        "garbled": _FIRST_DIGIT.sub("\\1\ufffd", right),
+        "hidden digits": _FIRST_DIGIT.sub("7\u200b\\1", right),
+        "digits of another script": _FIRST_DIGIT.sub("\\1\u0663", right),
+    }
+    return {name: f"<answer>{text}</answer>" for name, text in texts.items() if text != right}
+
 
 def attacks(kind: str) -> Iterator[Attack]:
     """Every attack on a kind of perception answer. Raises KeyError for a kind that has no seed."""
@@ -241,6 +257,7 @@ def attacks(kind: str) -> Iterator[Attack]:
         "gold outside the tags": f"{right}\n<answer>{wrong}</answer>",
         **({"right and many wrong": f"<answer>{everything}</answer>"} if seed.joined else {}),
         "wrong, repeated": f"<answer>{wrong}</answer>\n" * 50,
+        **({} if seed.prose else altered(right)),
     }
     for name, response in bodies.items():
         yield Attack(kind, name, seed.gold, response, seed.options, seed.choices)

@@ -6,7 +6,7 @@ import inspect
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from vlrl.registry import build, names, suggest
@@ -21,6 +21,7 @@ from vlrl_rewards.verification import kinds, load, verify
 SECONDS = 2.0
 _MATH = {"accuracy": {"name": "math"}}
 _FORMED = "<think>three and four</think><answer>7</answer>"
+_PATH = {"check": "path", "edges": [[1, 2], [2, 4], [1, 3], [3, 4], [2, 3]], "start": 1, "end": 4, "length": 2}
 _SILENT = ("blank", "white space", "dot", "colon", "question marks", "empty tags", "blank tags", "open tag", "tags only")
 
 
@@ -36,11 +37,14 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """A reward that does not judge answers: how it is made, a text that is as it should be, and which attacks it must refuse."""
+    """A reward that does not judge answers alone: how it is made, a response that is as it should be, which common attacks it must refuse, and
+    whole responses of its own that it must refuse too. `seed`: the row."""
 
     spec: Mapping[str, Any]
     right: str
     only: tuple[str, ...] = _SILENT
+    own: Mapping[str, str] = field(default_factory=dict)
+    seed: Seed = attacks_text.SEEDS["math"]
 
 
 def _over_math(name: str, **fields: Any) -> tuple[dict[str, Any], Seed]:
@@ -59,8 +63,46 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "normalised_sum": _over_math("normalised_sum", parts=_MATH),
     "text_metric": ({"name": "text_metric"}, attacks_text.SEEDS["f1"]),
     "items": ({"name": "items"}, attacks_text.SEEDS["list"]),
+    "iou_hard": ({"name": "iou_hard"}, attacks_perception.SEEDS["box"]),
+    "box_agreement": ({"name": "box_agreement"}, attacks_perception.SEEDS["box"]),
+    "sat": ({"name": "sat"}, Seed([[1, -2], [2, 3], [-1, 3]], "101", ("010", "110", "11"), {"all": "000 001 010 011 100 101 110 111"})),
+    "chain": ({"name": "chain"}, Seed([3, 5, -2], "3, 5, -2", ("3, 5, 2", "0, 0, 0", "-2"), {"all": " ".join(map(str, range(-9, 9)))}, joined="; ")),
+    "graph": (
+        {"name": "graph"},
+        Seed("", "1 2 4", ("1 4", "1 2 3 4", "4 2 1"), {"every node": "1 2 3 4 1 2 4"}, {"meta": _PATH}, joined=", "),
+    ),
+    "sequence": ({"name": "sequence"}, Seed({"value": 2, "ids": [4, 7]}, "2: 4 7", ("2: 4 8", "3: 4 7 9", "2:"), {"all": "2: 1 2 3 4 5 6 7"})),
 }
+_BLINK = "<blink>{}</blink><think>tap it</think><link>done</link>"
+_GRID = [[x, y, x + 20, y + 20] for x in range(0, 100, 20) for y in range(0, 100, 20)]
+_STATES = ("the door opens", "a man walks in", "he sits down")
+_TOLD = "The door opens. A man walks in. He sits down. "
 FORMS: dict[str, Form] = {
+    "blink": Form(
+        {"name": "blink"},
+        _BLINK.format("[[20, 20, 40, 40], [60, 60, 80, 80]]"),
+        own={
+            "grid": _BLINK.format(_GRID),
+            "crowd": _BLINK.format([[20 + i, 20, 40 + i, 40] for i in range(4)]),
+            "huge box": _BLINK.format("[[0, 0, 100000000, 100000000]]"),
+            "two sections": _BLINK.format("[[60, 60, 80, 80]]") + _BLINK.format("[[20, 20, 40, 40]]"),
+            "outside the section": "<answer>[20, 20, 40, 40]</answer>",
+            "denied": _BLINK.format("not [20, 20, 40, 40]"),
+        },
+        seed=attacks_perception.SEEDS["box"],
+    ),
+    "process_order": Form(
+        {"name": "process_order"},
+        f"<think>{_TOLD}</think><answer>A</answer>",
+        own={
+            "stuffed": f"<think>{_TOLD * 20}</think><answer>A</answer>",
+            "backwards": "<think>He sits down. A man walks in. The door opens.</think><answer>A</answer>",
+            "outside the thinking": f"{_TOLD}<answer>A</answer>",
+            "open thinking": f"<think>{_TOLD}",
+            "other states": "<think>The sun rises. Birds sing. It rains.</think><answer>A</answer>",
+        },
+        seed=Seed("A", "A", ("B", "C"), options={"meta": {"states": _STATES}}),
+    ),
     "tag_format": Form({"name": "tag_format"}, _FORMED),
     "think_format": Form({"name": "think_format"}, _FORMED),
     "tag_count": Form({"name": "tag_count"}, _FORMED),
@@ -70,7 +112,13 @@ FORMS: dict[str, Form] = {
     "repetition": Form({"name": "repetition"}, "Every word here stands once and no more than that.", ("blank", "white space", "dot", "colon")),
     "calibrated": Form({"name": "calibrated", "parts": _MATH}, "<answer>7</answer><confidence>1</confidence>"),
 }
-LENGTH_ONLY = ("length_range", "soft_overlong")  # they say nothing about content: silence is as good as anything short
+EXEMPT = {  # name -> why nothing can pass or be refused
+    "length_range": "it says nothing about content: silence is as good as anything of that length",
+    "soft_overlong": "it says nothing about content: silence is as good as anything short",
+    "random": "a control: it pays whatever comes",
+    "flipped": "a control: it pays wrong answers on purpose, for a share of the prompts",
+    "inverted": "a control: it pays wrong answers on purpose",
+}
 
 
 def seed_of(kind: str) -> Seed:
@@ -116,7 +164,8 @@ def _scores(reward: Reward, seed: Seed, *texts: str) -> list[float]:
 
 
 def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str = "") -> list[Outcome]:
-    """Score [the right answer, silence, the attack] as a group: an attack passes that earns more than half of what lies between these two.
+    """Score [the right answer, once more, silence, the attack] as a group: an attack passes that earns more than half of what lies between the
+    right answer and silence.
 
     Raises ValueError where the right answer earns no more than silence: then nothing can be told.
     """
@@ -130,8 +179,8 @@ def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str 
         if alone:
             (earned,) = _scores(reward, seed, attack.response)
         else:
-            best, least, earned = _scores(reward, seed, right, "", attack.response)
-        seconds = (time.thread_time() - started) / (1 if alone else 3)
+            best, _, least, earned = _scores(reward, seed, right, right, "", attack.response)
+        seconds = (time.thread_time() - started) / (1 if alone else 4)
         if not best > least:
             raise ValueError(
                 f"attack: {reward.name!r} gives {best:g} to the right answer {right[:60]!r} and {least:g} to silence: nothing can be told"
@@ -149,14 +198,17 @@ def reward_of_kind() -> dict[str, str]:
 
 
 def attack(name: str, seed: Seed | None = None) -> list[Outcome]:
-    """Audit a reward or a kind by its name. Raises ValueError for a name that is neither, or that needs an example."""
+    """Audit a reward or a kind by its name. Raises ValueError for a name that is neither, that needs an example, or that cannot be audited."""
     all_kinds, rewards = kinds(), names(Reward)
     if name not in all_kinds and name not in rewards:
         raise ValueError(f"attack: no kind or reward named {name!r}.{suggest(name, [*all_kinds, *rewards])}")
+    if name in EXEMPT and seed is None:
+        raise ValueError(f"attack: the reward {name!r} cannot be audited: {EXEMPT[name]}")
     if name in FORMS and seed is None:
         form = FORMS[name]
-        made = replace(attacks_text.SEEDS["math"], right=form.right)
+        made = replace(form.seed, right=form.right)
         listed = [one for one in attacks_text.hidden(name, made) if one.name in form.only]
+        listed += [Attack(name, own, made.gold, response) for own, response in form.own.items()]
         return attack_reward(build(Reward, dict(form.spec)), made, listed, form.right)
     if name in NESTED and seed is None:
         spec, seed = NESTED[name]
