@@ -1,5 +1,7 @@
 """The in-process engine against transformers' own generation, and against the policy's own log-probs."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -165,3 +167,20 @@ def test_metrics_count_since_last_read(engine, tools):
     first, second = engine.metrics(), engine.metrics()
     assert first["engine/completions"] == 2 and first["engine/prompts_prefilled"] == 1 and first["engine/rows_per_step"] == 2
     assert second["engine/completions"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "warned"), [("NO", 0, False), ("MULTI_GPU", 0, False), ("DEEPSPEED", 2, False), ("DEEPSPEED", 3, True), ("FSDP", 0, True)]
+)
+def test_gathering_spread_weights_is_announced_with_its_size(text_policy, kind, stage, warned):
+    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage) if kind == "DEEPSPEED" else None)
+    accelerator = SimpleNamespace(state=state, distributed_type=SimpleNamespace(value=kind), num_processes=4, is_main_process=True)
+    said = []
+    weights = [torch.nn.Parameter(torch.empty(2**20, 192, device="meta"))]  # 0.75 GiB in float32
+    policy = SimpleNamespace(
+        model=SimpleNamespace(parameters=lambda: weights, config=text_policy.model.config), tokenizer=None, encode=None, family=None
+    )
+    engine = HF()
+    object.__setattr__(engine, "attach", lambda policy: engine)
+    engine.setup(SimpleNamespace(policy=policy, accelerator=accelerator, warn=said.append))
+    assert bool(said) == warned and all("4 processes" in line and "0.75 GiB" in line for line in said)

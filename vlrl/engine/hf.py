@@ -74,13 +74,16 @@ class LM:
         return self.family.masks(self.model, layout)
 
     def look(self, features: list) -> list:
-        return self.family.look(self.model, features)
+        with self.policy.computing():
+            return self.family.look(self.model, features)
 
     def hidden(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
-        return self.family.hidden(self.model, *args, **kwargs)
+        with self.policy.computing():
+            return self.family.hidden(self.model, *args, **kwargs)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.family.logits(self.model, hidden)
+        with self.policy.computing():
+            return self.family.logits(self.model, hidden)
 
 
 @register("hf")
@@ -116,6 +119,12 @@ class HF(Engine):
 
     def setup(self, run: Any) -> None:
         self.attach(run.policy)
+        if spread(run.accelerator) and run.accelerator.is_main_process:
+            gib = sum(getattr(p, "ds_numel", p.numel()) * p.element_size() for p in run.policy.model.parameters()) / 2**30
+            run.warn(
+                f"engine 'hf': the weights are spread over {run.accelerator.num_processes} processes, but sampling gathers them: {gib:.2f} GiB more "
+                "on every device while it collects; where that does not fit, use engine 'vllm' with a small `memory`, or ZeRO-2"
+            )
 
     def attach(self, policy: Any) -> HF:
         """Use this policy. Raises ConfigError for a model that the shared attention cannot run."""
@@ -171,3 +180,10 @@ class HF(Engine):
         self.state["read"] = Counter(self.counters)
         rows = new["decode_rows"] / new["decode_steps"] if new["decode_steps"] else 0.0
         return {f"engine/{name}": float(value) for name, value in sorted(new.items())} | {"engine/rows_per_step": rows}
+
+
+def spread(accelerator: Any) -> bool:
+    """Whether training spreads the weights themselves over processes (ZeRO-3, FSDP)."""
+    plugin = getattr(getattr(accelerator, "state", None), "deepspeed_plugin", None)
+    kind = getattr(getattr(accelerator, "distributed_type", None), "value", "NO")
+    return kind == "FSDP" or (kind == "DEEPSPEED" and plugin is not None and plugin.zero_stage == 3)

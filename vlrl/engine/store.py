@@ -135,7 +135,7 @@ class Store:
         out = []
         for kv, new in zip(self.row_kv_NRJCD, (key_RJ1D, value_RJ1D)):
             layer = kv[layer_idx]
-            layer[plan["arange_R"], :, plan["length_R"]] = new[:, :, 0]
+            layer[plan["arange_R"], :, plan["length_R"]] = new[:, :, 0].to(layer.dtype)  # under autocast a prefill's keys are wider than a step's
             out.append(layer[:rows, :, : plan["longest"]])
         return out[0], out[1]
 

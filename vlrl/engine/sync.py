@@ -24,7 +24,7 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
         if name in deltas:
             layer = deltas[name]
             for adapter in () if layer.disable_adapters or layer.merged else layer.active_adapters:
-                weight = weight + layer.get_delta_weight(adapter).to(weight)
+                weight = weight.float() + layer.get_delta_weight(adapter).float()  # the engine rounds the sum, once
         plain = name.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(".original_module.", ".")
         if plain not in tied:
             yield plain, weight
