@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
-from vlrl_data.generators import contrast, graphs, jigsaw, logic, maze
+from vlrl_data.generators import contrast, graph_tasks, jigsaw, logic, maze
 from vlrl_data.generators.scenes import MIRROR
 from vlrl_data.generators.video import CORRUPTIONS, base_frames
 
@@ -38,7 +38,7 @@ CASES = [  # source, reward
     ({"name": "gen_maze", "text": True, "turns": [2, 9]}, "maze"),
     ({"name": "gen_sat"}, "sat"),
     ({"name": "gen_chain"}, "chain"),
-    *[({"name": "gen_graph", "ask": [kind]}, "graph") for kind in graphs.TASKS],
+    *[({"name": "gen_graph", "ask": [kind]}, "graph") for kind in graph_tasks.TASKS],
 ]
 
 
@@ -245,6 +245,27 @@ SQUARE = {"nodes": 4, "edges": [[0, 1], [1, 2], [2, 3], [0, 3]]}
         ({"check": "colouring", "colours": 2}, "1 2 1 3", 0.0),
         ({"check": "colouring", "colours": 2}, "1 2 1", 0.0),
         ({"check": "colouring", "colours": 2}, "any", 0.0),
+        ({"check": "hamilton"}, "0 1 2 3", 1.0),
+        ({"check": "hamilton"}, "1 -> 0 -> 3 -> 2", 1.0),
+        ({"check": "hamilton"}, "0 2 1 3", 0.0),
+        ({"check": "hamilton"}, "0 1 2", 0.0),
+        ({"check": "clique", "size": 2}, "1, 2", 1.0),
+        ({"check": "clique", "size": 2}, "0, 2", 0.0),
+        ({"check": "clique", "size": 2}, "1, 1", 0.0),
+        ({"check": "clique", "size": 2}, "0 1 2 3", 0.0),
+        ({"check": "independent", "size": 2}, "0 2", 1.0),
+        ({"check": "independent", "size": 2}, "0 1", 0.0),
+        ({"check": "independent", "size": 2}, "0 7", 0.0),
+        ({"check": "cover", "size": 2}, "1 3", 1.0),
+        ({"check": "cover", "size": 2}, "1 2", 0.0),
+        ({"check": "matching", "size": 2}, "0-1 2-3", 1.0),
+        ({"check": "matching", "size": 2}, "(0, 3), (1, 2)", 1.0),
+        ({"check": "matching", "size": 2}, "0-1 1-2", 0.0),
+        ({"check": "matching", "size": 2}, "0-2 1-3", 0.0),
+        ({"check": "tree"}, "0-1 1-2 2-3", 1.0),
+        ({"check": "tree"}, "2-3 0-3 1-0", 1.0),
+        ({"check": "tree"}, "0-1 1-2 0-1", 0.0),
+        ({"check": "tree"}, "0-1 1-2", 0.0),
     ],
 )
 def test_graph_reward(checked, text, expected):
@@ -277,7 +298,7 @@ def test_broken_gold_raises(name, gold):
         {"name": "gen_mico", "weak": 0.9, "strong": 0.1},
         {"name": "gen_maze", "side": 6},
         {"name": "gen_sat", "width": 5, "variables": 3},
-        {"name": "gen_graph", "ask": ["hamilton"]},
+        {"name": "gen_graph", "ask": ["crossing"]},
         {"name": "gen_video_counting", "most": 9},
         {"name": "gen_video_anomaly", "kinds": ["explode"]},
         {"name": "gen_video_jigsaw", "clips": 20},
