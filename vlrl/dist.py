@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vlrl.types import Group
+from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -29,9 +29,12 @@ def total(accelerator: Accelerator, values: Sequence[float]) -> list[float]:
 
 
 def light(group: Group) -> Group:
-    """A copy without media, cheap to send to other ranks."""
+    """A copy cheap to send to other ranks: without media, and without signals that have many numbers per token (hidden states)."""
     prompt = replace(group.prompt, images=(), videos=(), train=None, row=replace(group.prompt.row, images=(), videos=()))
-    strip = lambda rollouts: [replace(rollout, prompt=prompt) for rollout in rollouts]  # noqa: E731
+
+    def strip(rollouts: Sequence[Rollout]) -> list[Rollout]:
+        return [replace(r, prompt=prompt, signals={k: v for k, v in r.signals.items() if not (v and isinstance(v[0], list))}) for r in rollouts]
+
     return Group(prompt, strip(group.rollouts), group.id, group.info, strip(group.untrained))
 
 

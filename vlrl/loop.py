@@ -88,6 +88,7 @@ def assign(groups: Sequence[Group], run: Run) -> None:
     needs = sorted({name for part in (run.advantage, run.credit, *run.callbacks.values()) for name in part.needs})
     if needs and groups:
         add_signals(run, groups, needs)
+    run.advantage.prepare(groups)
     everyone, own = all_groups(run.accelerator, groups)
     values = run.advantage(everyone) if everyone else []
     for group, advantages in zip(groups, values[own], strict=True):

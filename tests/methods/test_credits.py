@@ -124,10 +124,13 @@ def test_pure_gives_the_return_of_the_worst_step():
     g = steps(group(1, 0, lengths=[4, 2]), [(2, 0.0), (3, 1.0)], [])
     a, b = MinForm(temperature=1.0)(g, [0.5, -0.5])
     second = exp(-1) / (1 + exp(-1))
-    assert a == pytest.approx([0.5, 0.5, 0.5, 0.5]) and b == [-0.5, -0.5]  # one rollout with steps is its own baseline, and min comes last
-    g = steps(group(1, 0, lengths=[2, 2]), [(1, 1.0), (2, 0.0)], [(1, 0.0), (2, 0.0)])
-    a, b = MinForm(temperature=1.0)(g, [0.0, 0.0])
-    assert a == pytest.approx([second / 2, -second / 2]) and b == pytest.approx([-second / 2] * 2)
+    assert a == pytest.approx([0.5 + second] * 3 + [0.5]) and b == [-0.5, -0.5]  # no baseline to share, nothing after the last step
+    g = steps(group(1, 0, lengths=[2, 3]), [(1, 1.0), (2, 0.0)], [(1, 0.0), (2, 0.0), (3, 0.6)])
+    a, b = MinForm(temperature=1.0, weight=0.5)(g, [0.0, 0.0])
+    third = 0.6 * exp(-0.6) / (2 + exp(-0.6))
+    mine, other = third / 3, second / 2  # a step's mean reward in the other rollout
+    assert a == pytest.approx([0.5 * (second - 2 * mine), 0.5 * -mine])
+    assert b == pytest.approx([0.5 * (third - 3 * other), 0.5 * (third - 2 * other), 0.5 * (third - other)])
 
 
 @pytest.mark.parametrize(("vote", "wrong"), [("majority", {1}), ("union", {0, 1}), ("intersection", set())])

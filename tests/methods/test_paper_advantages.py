@@ -1,12 +1,13 @@
 """Advantages of papers: numbers by hand."""
 
-from math import log, sqrt
+from math import exp, log, sqrt, tanh
 from types import SimpleNamespace
 
 import pytest
 import torch
 from make import group, run
 
+from vlrl.dist import light
 from vlrl.methods.advantage.bnpo import BNPO, beta_density
 from vlrl.methods.advantage.confucius3_math import Hardness
 from vlrl.methods.advantage.dcpo import SmoothAdvantage
@@ -113,20 +114,41 @@ def test_progrpo_lifts_what_the_policy_is_unsure_of():
 
 
 def test_effective_rank():
-    assert effective_rank(torch.eye(4)) == pytest.approx(4.0) and effective_rank(torch.ones(3, 5)) == pytest.approx(1.0)
-    er, erv, era = rank_moments(torch.eye(3), 1)
-    assert (er, erv, era) == pytest.approx((3.0, 1.0, 0.0))
+    assert effective_rank(torch.eye(4)) == pytest.approx(3.0)  # centred, four corners span three directions alike
+    assert effective_rank(torch.tensor([[1.0, 0], [0, 0], [3, 0]])) == pytest.approx(1.0) and effective_rank(torch.eye(4)[:1]) == 0.0
+    assert effective_rank(torch.tensor([[2.0, 0], [-2, 0], [0, 1], [0, -1]])) == pytest.approx(exp(log(3) - 2 / 3 * log(2)))  # shares 2/3, 1/3
 
 
-def test_rank_shaping_is_bounded_by_the_advantage():
-    flat, rich = torch.ones(2, 3).tolist(), torch.eye(3)[:2].tolist()
-    g = group(1, 0, 1, lengths=[2, 2, 2])
-    for rollout, states in zip(g, [flat, rich, rich]):
-        rollout.signals["hidden"] = states
-    base = [sqrt(1 / 3), -2 * sqrt(1 / 3), sqrt(1 / 3)]
-    (a,) = RankShaped(eps=0.0, stride=1)([g])
-    assert a[0] == pytest.approx(base[0])  # the first rollout sets the averages
-    assert base[1] < a[1] <= base[1] / 2 + 1e-9 and base[2] < a[2] <= 1.5 * base[2] + 1e-9
+def test_rank_moments_are_differences_to_the_mean_so_far():
+    # corners of a simplex: prefixes of 2, 3, 4 have ranks 1, 2, 3; d = 2 - 1, 3 - 1.5; the mean of d_2 - d_1 = 0.5
+    assert rank_moments(torch.eye(4)[:, :], 1)[0] == pytest.approx(3.0)
+    assert rank_moments(torch.eye(6), 2) == pytest.approx((5.0, (2.0 + 3.0) / 2, 1.0))  # prefixes 2, 4, 6: ranks 1, 3, 5; d = 2, 3
+    assert rank_moments(torch.eye(5), 2)[1:] == pytest.approx((2.0, 0.0))  # the fifth token is no prefix of its own
+    assert rank_moments(torch.eye(3), 8) == pytest.approx((2.0, 0.0, 0.0))
+
+
+def test_rank_shaping_by_hand():
+    shaped, base = RankShaped(eps=0.0, stride=2, ema=0.5), [sqrt(1 / 3), -2 * sqrt(1 / 3), sqrt(1 / 3)]
+    g = group(1, 0, 1)
+    for rollout, moments in zip(g, [(2.0, 1.0, 1.0)] * 3):
+        rollout.info["rank_moments"] = moments
+    assert shaped([g]) == [pytest.approx(base)] and shaped.means == {"er": 2.0, "erv": 1.0, "era": 1.0}  # the first step only sets the averages
+    for rollout, moments in zip(g, [(2.2, 1.0, 1.0), (4.0, 3.0, 1.0), (1.0, 0.5, 9.0)]):
+        rollout.info["rank_moments"] = moments
+    (a,) = shaped([g])
+    assert a[0] == pytest.approx(base[0] + 0.5 * tanh(0.1))  # w = 1/2 where ERA is average
+    assert a[1] == pytest.approx(base[1] + abs(base[1]) / 2)  # tanh(1) / 2 + tanh(2) / 2 is more than |A| / kappa allows
+    assert a[2] == pytest.approx(base[2])  # below the averages: no help
+    assert shaped.means == pytest.approx({"er": 2.2, "erv": 1.25, "era": 1 + 4 / 3})
+
+
+def test_rank_moments_are_taken_before_states_are_left_behind():
+    g = group(1, 0, lengths=[2, 2])
+    for rollout in g:
+        rollout.signals.update(hidden=torch.eye(2).tolist(), old_logp=[0.0, 0.0])
+    RankShaped(stride=1).prepare([g])
+    assert [r.info["rank_moments"] for r in light(g)] == [pytest.approx((1.0, 1.0, 0.0))] * 2
+    assert all(set(r.signals) == {"old_logp"} for r in light(g)) and all("hidden" in r.signals for r in g)
 
 
 def test_gae_by_hand():

@@ -90,6 +90,17 @@ def test_siren_anchors_at_the_first_step():
     assert Siren(anchor=0.5)(later).loss.item() == 0.0
 
 
+def test_siren_squares_the_mean_over_rollouts_of_their_peaks():
+    # quantiles 0.8 of 5 and 3 values lie at 3.2 and 1.6 steps: above are the 0.9 of the first and the 0.7 of the second
+    x = inputs([[-1.0] * 5] * 2, lengths=[5, 3], nucleus_entropy=[[0.1, 0.9, 0.2, 0.3, 0.4], [0.7, 0.1, 0.2, 9.0, 9.0]])
+    x.fields["nucleus_entropy"].requires_grad_()
+    out = Siren(anchor=0.5)(x)
+    assert out.loss.tolist() == pytest.approx([0.09, 0.09])  # ((0.9 + 0.7) / 2 - 0.5)^2
+    slope = torch.autograd.grad(out.loss.mean(), x.fields["nucleus_entropy"])[0]
+    assert slope[0].tolist() == pytest.approx([0, 0.3, 0, 0, 0]) and slope[1].tolist() == pytest.approx([0.3, 0, 0, 0, 0])
+    assert Siren(anchor=0.5, scope="rollout")(x).loss.tolist() == pytest.approx([0.16, 0.04])
+
+
 def test_adaptive_entropy_turns_up_below_the_target_and_off_above():
     term = AdaptiveEntropy(target=0.5, delta=0.1)
     low, high = (inputs([[-1.0]], entropy=[[h]]) for h in (0.2, 0.9))

@@ -63,10 +63,13 @@ class Replay(Stage):
 
 
 class Advantage(Stage):
-    """One number per rollout. Sees the groups of all ranks (those of others without media)."""
+    """One number per rollout. Sees the groups of all ranks (those of others without media, and without signals of many numbers per token)."""
 
     kind: ClassVar[str] = "advantage"
     home: ClassVar[str] = "vlrl.methods.advantage"
+
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """Take from this rank's own groups, before the others see them, what stays behind: into `rollout.info`."""
 
     @abstractmethod
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]: ...

@@ -21,13 +21,14 @@ def softmin_rewards(rewards: Sequence[float], temperature: float) -> list[float]
 @register("pure")
 @dataclass(frozen=True)
 class MinForm(Credit):
-    """A_{i,t} = A_i + weight (sum of r' from t's step on - the mean of that over the rollouts of the group that have steps):  r' = softmin(r / T) r.
+    """A_{i,t} = A_i + weight * sum over the steps k from t's on of (r'_k - b_i),  r' = softmin(r / T) r,  b_i = mean_{j != i} (sum r'_j) / n_j.
 
-    r are step scores in `rollout.info["steps"]`, (end, score) pairs as a process reward model gives them (strategy `spae` is one that needs no
-    model).
-    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8 (T 0.1).  Deviates: the process part's baseline is the group's mean of whole-rollout
-    sums.
-    Edge: a rollout without steps keeps A_i: prompts with only a verifiable reward mix in freely.
+    r are the n_i step scores in `rollout.info["steps"]`, (end, score) pairs as a process reward model gives them (strategy `spae` is one that needs
+    no model); A_i is the verifiable reward's RLOO advantage.
+    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8; T 0.1 and the baseline (a step's mean reward in the other rollouts) as in the
+    released code, which then whitens the sum over the batch.
+    Edge: a rollout without steps keeps A_i: prompts with only a verifiable reward mix in freely. Tokens after the last step keep A_i too. Where no
+    other rollout has steps b_i is 0.
     """
 
     temperature: float = 0.1
@@ -36,15 +37,14 @@ class MinForm(Credit):
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
         steps = [rollout.info.get("steps") or [] for rollout in group]
         shaped = [softmin_rewards([r for _, r in s], self.temperature) if s else [] for s in steps]
-        sums = [math.fsum(s) for s in shaped if s]
-        baseline = math.fsum(sums) / len(sums) if sums else 0.0
+        averages = [math.fsum(values) / len(values) if values else None for values in shaped]
         result = []
-        for a, rollout, ends, values in zip(advantages, group, steps, shaped, strict=True):
+        for i, (a, rollout, ends, values) in enumerate(zip(advantages, group, steps, shaped, strict=True)):
+            others = [average for j, average in enumerate(averages) if j != i and average is not None]
+            baseline = math.fsum(others) / len(others) if others else 0.0
             row, start = [a] * len(rollout), 0
             for k, (end, _) in enumerate(ends):
-                row[start:end] = [a + self.weight * (math.fsum(values[k:]) - baseline)] * (end - start)
+                row[start:end] = [a + self.weight * math.fsum(value - baseline for value in values[k:])] * (end - start)
                 start = end
-            if ends and start < len(rollout):
-                row[start:] = [a + self.weight * (values[-1] - baseline)] * (len(rollout) - start)
             result.append(row)
         return result

@@ -15,11 +15,11 @@ class PolicyDrift(Term):
     """KL(pi_old || pi) on sampled tokens: value r - 1 - log r, gradient sg(min(r, cap)) - 1 times that of log pi, r = pi / pi_old.
 
     Paper: Liu et al. 2025 (CPGD), arXiv:2505.12504, sec. 3.2: the drift estimate whose gradient's ratio is truncated.
-    Deviates: the cap's value (3) is vlrl's.  Edge: on the old policy value and gradient are zero.
+    The released options: coefficient 0.01, clip range 0.2 (cap 1.2).  Edge: on the old policy value and gradient are zero.
     """
 
     coef: float = 0.01
-    cap: float = 3.0
+    cap: float = 1.2
 
     def __call__(self, x: LossInputs) -> PerToken:
         d_BT = x.log_ratio_BT

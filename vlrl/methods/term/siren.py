@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from vlrl.methods._groups import top_share
 from vlrl.registry import register
 from vlrl.stages import Term
 from vlrl.types import LossInputs, PerToken
@@ -23,19 +22,28 @@ def mean_over_ranks(run: Run | None, total: float, count: float) -> float:
     return total / max(count, 1.0)
 
 
+def above_quantile(values_BT: torch.Tensor, mask_BT: torch.Tensor, q: float) -> torch.Tensor:
+    """(B, T) bool: which masked values lie above their row's q-quantile (between values, by the line through them)."""
+    known_BT = values_BT.detach().masked_fill(mask_BT <= 0, float("nan"))
+    return known_BT > torch.nanquantile(known_BT, q, dim=-1, keepdim=True)
+
+
 @register("siren")
 @dataclass(frozen=True, kw_only=True)
 class Siren(Term):
-    """(mean_t H_t - anchor)^2 per rollout, over its `share` of tokens of highest nucleus entropy H (nats; field `nucleus_entropy`).
+    """(H_mean - anchor)^2: H_mean averages, over rollouts, each rollout's mean nucleus entropy (nats) of the tokens above its (1 - share) quantile.
 
-    `anchor` 0 takes the mean over the first step, that is, the policy's entropy before training; until then there is no loss.
-    Paper: Jiang et al. 2025, arXiv:2509.25133, sec. 4.2-4.3.  Deviates: the squared form is vlrl's reading; the mean is each rollout's, so that
-    the split into micro-batches does not matter. The loss is per sequence.
+    `scope` "batch" averages over the rollouts of a micro-batch, as the released code does; "rollout" takes each by itself, which does not depend on
+    the split into micro-batches and adds the rollouts' variance. `anchor` 0 takes the mean over the first step, that is, the policy's entropy
+    before training (the released code is told it); until then there is no loss.
+    Paper: Jiang et al. 2025, arXiv:2509.25133, sec. 4.2-4.3; released script: coefficient 0.005, quantile 0.8.  Needs field `nucleus_entropy`.
+    Edge: a rollout whose entropies are all alike has no peaks and counts 0.  The loss is per sequence.
     """
 
     coef: float = 0.005
     share: float = 0.2
     anchor: float = 0.0
+    scope: Literal["batch", "rollout"] = "batch"
     needs = ("nucleus_entropy",)
     state: dict[str, float] = field(init=False, default_factory=lambda: {"total": 0.0, "count": 0.0}, repr=False, compare=False)
     run: Any = field(init=False, default=None, repr=False, compare=False)
@@ -44,14 +52,15 @@ class Siren(Term):
         object.__setattr__(self, "run", run)
 
     def __call__(self, x: LossInputs) -> PerToken:
-        peaks_BT = top_share(x["nucleus_entropy"], x.mask_BT, x.group_B, self.share, "rollout").to(x.logp_BT)
+        peaks_BT = above_quantile(x["nucleus_entropy"], x.mask_BT, 1 - self.share).to(x.logp_BT)
         mean_B = (x["nucleus_entropy"] * peaks_BT).sum(-1) / peaks_BT.sum(-1).clamp(min=1)
         anchor = self.anchor or self.state.get("anchor")
         if anchor is None:
             self.state["total"] += mean_B.sum().item()
             self.state["count"] += len(mean_B)
             return PerToken(mean_B * 0.0, {"peak_entropy": mean_B.detach()})
-        return PerToken((mean_B - anchor).square(), {"peak_entropy": mean_B.detach()})
+        level_B = mean_B.mean().expand(len(mean_B)) if self.scope == "batch" else mean_B
+        return PerToken((level_B - anchor).square(), {"peak_entropy": mean_B.detach()})
 
     def metrics(self) -> dict[str, float]:
         if not self.anchor and "anchor" not in self.state:  # called once per step on every rank
