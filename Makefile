@@ -42,7 +42,8 @@ check: install-test
 	$(BIN)/ruff format --check .
 
 docs: install  ## the generated pages
-	$(BIN)/python scripts/make_docs.py
+	$(BIN)/python scripts/make_methods_doc.py
+	$(BIN)/python scripts/make_papers_doc.py
 
 wheel: install-test
 	rm -rf dist
