@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,6 +77,22 @@ def test_presets_keep_their_own_values(tmp_path):
     assert tree["surrogate"]["high"] == 0.28 and tree["seed"] == 3 and tree["policy"]["model"] == "some/folder" and "phases" not in tree
     assert tree["optimizer"]["lr"] == 1e-3, "the lab's own second phase is the base"
     assert plan(tmp_path, "prorl").config("prorl", 0, "").tree["decode"]["temperature"] == 1.2
+
+
+def test_a_folder_holds_one_comparison(tmp_path):
+    plan(tmp_path, "grpo").claim()
+    plan(tmp_path, "grpo", "dapo").claim()  # more presets, or more seeds, join what is there
+    with pytest.raises(ConfigError, match=r"steps 2 there, 3 here.*--output"):
+        replace(plan(tmp_path, "grpo"), steps=3).claim()
+
+
+def test_a_cold_start_that_was_cut_off_starts_again(tmp_path):
+    small = plan(tmp_path, "grpo")
+    small.cold(0).mkdir(parents=True)
+    (small.cold(0) / "metrics.jsonl").write_text('{"step": 1, "phase": "main"}\n')
+    weights = work.cold_start(small, 0)
+    assert work.cold_start(small, 0) == weights and (Path(weights) / "model.safetensors").is_file()
+    assert [json.loads(line)["step"] for line in (small.cold(0) / "metrics.jsonl").read_text().splitlines()] == [1, 2]
 
 
 def test_unknown_presets_and_tasks_are_config_errors(tmp_path):

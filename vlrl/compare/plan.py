@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,21 @@ class Plan:
             "watch.rollouts_every=0",
         ]
         return load([base, preset_file(preset)], [*words, *self.overrides])
+
+    def claim(self) -> None:
+        """Note in the output folder what is compared there, so that a later call adds presets and seeds to it and nothing else.
+
+        Raises ConfigError where the folder holds runs of another task, length or override.
+        """
+        path = self.output / "plan.json"
+        ours = {"task": self.task, "steps": self.steps, "cold_start": self.cold_steps, "k": self.samples, "model": self.model}
+        ours["set"] = list(self.overrides)
+        theirs = json.loads(path.read_text()) if path.is_file() else ours
+        differ = [f"{name} {theirs.get(name)!r} there, {value!r} here" for name, value in ours.items() if theirs.get(name) != value]
+        if differ:
+            raise ConfigError(f"compare: {str(self.output)!r} holds another comparison ({'; '.join(differ)}); give another --output")
+        self.output.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(ours), encoding="utf-8")
 
     def cells(self) -> list[tuple[str, int]]:
         """(preset, seed), seeds outermost, so that early results compare all presets."""

@@ -17,6 +17,7 @@ def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> dict[str, list[dict[
     from vlrl.compare.work import cell, cold_start
 
     check(plan)
+    plan.claim()
     results: dict[tuple[str, int], dict[str, Any]] = {}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(plan.cells())), context, initializer=_one_thread) as pool:

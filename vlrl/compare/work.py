@@ -22,7 +22,7 @@ def cold_start(plan: Plan, seed: int) -> str:
 
     done = plan.cold(seed) / "cold.json"
     if not done.is_file():
-        summary = train(plan.cold_config(seed), live=False)
+        summary = train(plan.cold_config(seed), resume=(plan.cold(seed) / "metrics.jsonl").exists(), live=False)
         write(done, {"weights": str(Path(summary["checkpoint"]).resolve()), "heldout": summary["heldout"].get("final", {})})
     return json.loads(done.read_text())["weights"]
 
