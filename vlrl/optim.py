@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vlrl.policy.precision import lost_updates
 from vlrl.registry import ConfigError
 from vlrl.settings import Optimizer
 
@@ -86,9 +87,15 @@ def make_optimizer(run: Run) -> None:
     policy = run.policy
     policy.unwrap(run.accelerator)
     groups = run.tune(policy)
+    if policy.wrapped is None:  # what FSDP has spread keeps its types: there, all weights are of one
+        policy.settle(alike=run.accelerator.distributed_type.value == "FSDP")
     if not any(len(group["params"]) for group in groups):
         raise ConfigError(f"tune: {run.tune.name!r} leaves nothing to train in phase {run.phase!r}")
+    _check_precision(run, [p for group in groups for p in group["params"]])
     cls, extra = _optimizer_class(settings.kind)
+    if settings.kind not in ("adamw", "sgd") and sharded(run.accelerator):
+        raise ConfigError(f"optimizer.kind: {settings.kind!r} keeps states that cannot be spread over ranks; use 'adamw' (zero2_offload and "
+                          "zero3_offload keep its states in host memory), or DDP")  # fmt: skip
     betas = {} if settings.kind == "sgd" else {"betas": tuple(settings.betas), "eps": settings.eps}
     for group in groups:
         group.setdefault("lr", settings.lr)
@@ -102,6 +109,18 @@ def make_optimizer(run: Run) -> None:
         policy.wrapped, run.optimizer = run.accelerator.prepare(policy.net, optimizer)
     else:  # FSDP spreads a module once; its new optimizer already holds the spread weights
         run.optimizer = run.accelerator.prepare_optimizer(optimizer)
+
+
+def _check_precision(run: Run, trained: list[torch.Tensor]) -> None:
+    """Warn where small updates are rounded away. Raises ConfigError where DeepSpeed would cast the weights by itself."""
+    plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
+    for name in ("bf16", "fp16"):
+        if plugin is not None and plugin.deepspeed_config.get(name, {}).get("enabled") is True:
+            raise ConfigError(
+                f"{name} is enabled in the DeepSpeed config; leave it out there and set policy.dtype: bfloat16, which keeps float32 masters"
+            )
+    if lost_updates(trained):
+        run.warn(f"policy.masters is off: weights are trained in {run.family.dtype}, which rounds updates below 1/512 of a weight away")
 
 
 def set_learning_rate(run: Run) -> None:

@@ -15,8 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
+from vlrl.policy.precision import cast
 from vlrl.registry import ConfigError, get, make
 
 if TYPE_CHECKING:
@@ -60,11 +62,12 @@ def describe(family: Family, seed: int) -> dict[str, Any]:
     return {"name": family.name, "seed": seed, "family": dataclasses.asdict(family)}
 
 
-def write(policy: Policy, folder: Path) -> None:
-    """The merged model, the adapter and its base. Raises ConfigError where weights are spread over ranks: merging needs them whole."""
-    model = policy.model
-    merged = copy.deepcopy(model).merge_and_unload()
-    merged.save_pretrained(folder)
+def write(policy: Policy, model: Any, folder: Path) -> None:
+    """The merged model (in float32 unless it is quantised: a bfloat16 would swallow a small adapter), the adapter and its base."""
+    merged = copy.deepcopy(model)
+    if not policy.family.quantize:
+        cast(merged, torch.float32)
+    merged.merge_and_unload().save_pretrained(folder)
     model.save_pretrained(folder / ADAPTER)
     if policy.base_origin is None:
         with model.disable_adapter():

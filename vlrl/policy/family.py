@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -34,7 +35,9 @@ class Family(Stage):
     `model` is a hub id or a folder; without it `tiny` says how small a random model to build. `min_pixels` / `max_pixels` bound a picture, and
     `video_max_pixels` a video frame, after the processor's resize. `layout` "packed" runs a group as one sequence (the prompt once),
     "padded" every rollout with a prompt of its own. `checkpointing` recomputes activations in the backward pass. `cache_mb` is what processed
-    media may take. `attn` is the attention kernel: "sdpa", "flex" (block masks, CUDA), "eager", "flash_attention_2".
+    media may take. `dtype` is what matrix products are taken in; `masters` keeps the weights that are trained in float32 all the same (without,
+    updates below half a unit in the last place are lost: nearly all of a bfloat16's at a learning rate of 1e-6). `attn` is the attention kernel:
+    "sdpa", "flex" (block masks, CUDA), "eager", "flash_attention_2".
     """
 
     kind: ClassVar[str] = "family"
@@ -46,6 +49,7 @@ class Family(Stage):
     revision: str = "main"
     tiny: Tiny | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    masters: bool = True
     layout: Literal["packed", "padded"] = "packed"
     attn: Literal["sdpa", "flex", "eager", "flash_attention_2"] = "sdpa"
     min_pixels: int | None = None
@@ -68,6 +72,12 @@ class Family(Stage):
             raise ConfigError(f"policy: {self.name!r} needs `model` (a hub id or a folder) or `tiny` (sizes of a random model)")
 
     # --- making it ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def stored(self) -> torch.dtype:
+        """What `model` is loaded in: a run's own checkpoint as it was trained, others in `dtype`."""
+        own = bool(self.model) and (Path(self.model) / "trainer").is_dir()
+        return torch.float32 if own and self.masters else DTYPES[self.dtype]
 
     @property
     def kernel(self) -> str:

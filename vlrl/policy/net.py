@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import Features
-from vlrl.policy.family import Family
+from vlrl.policy.family import DTYPES, Family
 from vlrl.policy.logprobs import score_tokens
 from vlrl.policy.packing import Layout
+from vlrl.policy.precision import computing
 
 if TYPE_CHECKING:
     from vlrl.stages import Field
@@ -35,6 +36,11 @@ class Net(nn.Module):
 
         `spare` media go through the vision tower and count for nothing: all ranks must take part in its collectives.
         """
+        with computing(ids_N.device, DTYPES[self.family.dtype]):
+            return self._forward(layout, ids_N, temperature_N, features, shown, fields, spare)
+
+    def _forward(self, layout: Layout, ids_N: Tensor, temperature_N: Tensor, features: Sequence[Features], shown: Sequence[int],
+                 fields: Sequence[Field], spare: Sequence[Features]) -> dict[str, Tensor]:  # fmt: skip
         family = self.family
         seen = family.look(self.model, [*features, *spare]) if features or spare else []
         kinds = [features[i].kind for i in shown]

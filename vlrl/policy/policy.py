@@ -29,7 +29,8 @@ class Policy(Weights):
         """The vision tower's output for each of `features`; each distinct picture goes through it once."""
         unique = {f.key: f for f in features}
         self._count_patches(unique.values())
-        seen = dict(zip(unique, self.family.look(self.model, list(unique.values())))) if unique else {}
+        with self.computing():
+            seen = dict(zip(unique, self.family.look(self.model, list(unique.values())))) if unique else {}
         return [seen[f.key] for f in features]
 
     def forward(self, batch: TokenBatch, fields: Sequence[Field] = ()) -> dict[str, Tensor]:

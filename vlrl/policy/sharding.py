@@ -5,7 +5,8 @@ Every function here is a collective: all ranks call it, or none does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -71,12 +72,20 @@ def plain_copy(module: nn.Module, model: Any, kernel: str) -> Any:
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
     state = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True))
+    return filled(model, {name.removeprefix("model."): value for name, value in state.items()}, kernel)
+
+
+def filled(model: Any, state: Mapping[str, Tensor], kernel: str) -> Any:
+    """A plain model built like `model` (adapter and all, which may be spread) that holds these very tensors."""
+    inner = model.get_base_model() if hasattr(model, "peft_config") else model
     with plain_construction():
-        fresh = type(model)._from_config(model.config, attn_implementation=kernel)
-    full = {name.removeprefix("model."): value for name, value in state.items()}
-    fresh.load_state_dict(full)
-    example = next(iter(full.values()))
-    return fresh.to(example.device, model.dtype).eval()
+        fresh = type(inner)._from_config(inner.config, attn_implementation=kernel)
+    if hasattr(model, "peft_config"):
+        from peft import get_peft_model
+
+        fresh = get_peft_model(fresh, copy.deepcopy(model.peft_config["default"]))
+    fresh.load_state_dict(state, assign=True)
+    return fresh.to(next(iter(state.values())).device).eval()
 
 
 @contextmanager

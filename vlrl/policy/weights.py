@@ -14,15 +14,16 @@ from torch import nn
 
 from vlrl.policy import adapters
 from vlrl.policy.encoder import Encoder
-from vlrl.policy.family import DTYPES, Family
+from vlrl.policy.family import Family
 from vlrl.policy.net import Net
-from vlrl.policy.sharding import full_state, is_fsdp, is_main, is_sharded, plain_construction, plain_copy, release, whole
+from vlrl.policy.precision import Mixed, cast
+from vlrl.policy.sharding import filled, full_state, is_fsdp, is_main, is_sharded, plain_construction, plain_copy, release, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Weights(Encoder):
+class Weights(Encoder, Mixed):
     """A model of a `Family`. `net` is what an accelerator prepares: put what it returns into `wrapped`."""
 
     def __init__(self, family: Family, device: torch.device | str = "cpu", seed: int = 0) -> None:
@@ -43,7 +44,7 @@ class Weights(Encoder):
         self.wrapped: nn.Module | None = None
         self._reference: nn.Module | None = None
         if not family.quantize:
-            model.to(device=self.device, dtype=DTYPES[family.dtype])
+            cast(model.to(self.device), family.stored)
         if self.device.type == "cpu" and source.model:
             for tensor in (*model.parameters(), *model.buffers()):  # off the mapped file: other alignments give other last bits
                 tensor.data = tensor.data.clone()
@@ -77,13 +78,14 @@ class Weights(Encoder):
     def whole(self) -> Iterator[None]:
         """All weights on every rank, for sampling and for passes without gradient that not all ranks make. A collective where weights are spread."""
         if self.held_whole or not is_sharded(self.wrapped):
-            yield
+            with self.computing():  # outermost: weights are cast once for all forwards in it
+                yield
             return
         assert self.wrapped is not None
         spread = self.net
         if is_fsdp(self.wrapped):  # its hooks would gather and free in every forward: a plain copy stands in
             self.net = Net(plain_copy(self.wrapped, self.model, self.family.kernel), self.family)
-        with nullcontext() if is_fsdp(self.wrapped) else whole(self.wrapped):
+        with nullcontext() if is_fsdp(self.wrapped) else whole(self.wrapped), self.computing():
             self.held_whole = True
             try:
                 yield
@@ -113,12 +115,9 @@ class Weights(Encoder):
         if hasattr(self.model, "disable_adapter") or (self._reference is not None and not renew):
             return
         if is_sharded(self.wrapped):  # spread weights cannot be copied as they are
-            with plain_construction():
-                fresh = type(self.model)._from_config(self.model.config, attn_implementation=self.family.kernel)
-            self._reference = fresh.to(self.device, self.model.dtype)
-            with self.whole(), torch.no_grad():
-                for mine, theirs in zip(self._reference.parameters(), self.model.parameters(), strict=True):
-                    mine.copy_(theirs)
+            with self.whole():
+                state = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+                self._reference = filled(self.model, state, self.family.kernel)
         else:
             self._reference = copy.deepcopy(self.model)
         self._reference.eval().requires_grad_(False)
@@ -159,8 +158,8 @@ class Weights(Encoder):
             state = {name.removeprefix("model."): value for name, value in full_state(self.wrapped).items()}
         if not is_main():
             return
-        if hasattr(self.model, "disable_adapter") and state is None:
-            adapters.write(self, Path(folder))
+        if hasattr(self.model, "disable_adapter"):
+            adapters.write(self, self.model if state is None else filled(self.model, state, self.family.kernel), Path(folder))
         else:
             self.model.save_pretrained(folder, **({"state_dict": state} if state is not None else {}))
         self.processor.save_pretrained(folder)

@@ -26,7 +26,7 @@ class PromptConfidence(Field):
     at_start = True
 
     def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), policy.computing():
             values = torch.tensor([self.of(policy, prompt) for prompt in batch.prompts], device=batch.ids_BT.device)
         return values[batch.prompt_B][:, None].expand(batch.ids_BT.shape).contiguous()
 

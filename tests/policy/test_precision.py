@@ -1,0 +1,123 @@
+"""bfloat16 products over float32 weights: small updates are kept, whatever is frozen, saved or sampled with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from samples import PROMPTS, groups_of, policy_of
+from transformers import AutoModelForCausalLM
+
+from vlrl.batch import make_batch
+from vlrl.engine.sync import named_weights
+from vlrl.methods.field.entropy import Entropy
+from vlrl.methods.field.ref_logp import RefLogp
+from vlrl.methods.tune.full import Full
+from vlrl.methods.tune.lora import LoRA
+from vlrl.methods.tune.parts import Parts
+from vlrl.policy import Family, Policy
+from vlrl.policy.logprobs import score_tokens
+from vlrl.registry import build
+from vlrl.stages import Engine
+from vlrl.types import Request, Sampling
+
+
+def half(name: str = "qwen2_5_vl", tune=None, **fields) -> tuple[Policy, list[dict]]:
+    policy = policy_of(name, dtype="bfloat16", **fields)
+    groups = (tune or Full())(policy)
+    policy.settle()
+    return policy, groups
+
+
+def batch_of(policy: Policy, *modalities: str):
+    return make_batch(groups_of([PROMPTS[m] for m in modalities or ("text",)]), policy.pad_id)
+
+
+@pytest.mark.parametrize(("masters", "least", "most"), [(True, 0.99, 1.0), (False, 0.0, 0.5)])
+def test_an_update_at_1e_6_is_not_lost(masters: bool, least: float, most: float) -> None:
+    policy, groups = half("text", masters=masters)
+    with torch.no_grad():  # the size that trained weights have
+        for parameter in policy.model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.05)
+    before = [p.detach().clone() for p in policy.model.parameters()]
+    optimizer = torch.optim.AdamW(groups, lr=1e-6, weight_decay=0.0)
+    (-policy.forward(batch_of(policy))["logp"].sum()).backward()
+    optimizer.step()
+    with_gradient = [(a, b) for a, b in zip(before, policy.model.parameters()) if b.dim() > 1 and b.grad.abs().min() > 1e-7]
+    moved = sum(int((a != b).sum()) for a, b in with_gradient) / sum(a.numel() for a, _ in with_gradient)
+    assert least <= moved <= most
+
+
+def test_products_are_in_bfloat16_and_frequencies_are_not() -> None:
+    policy, _ = half()
+    seen = []
+    policy.model.lm_head.register_forward_hook(lambda module, inputs, out: seen.append(out.dtype))
+    out = policy.forward(batch_of(policy, "image", "text"), [Entropy()])
+    assert set(seen) == {torch.bfloat16} and {v.dtype for v in out.values()} == {torch.float32}
+    assert {b.dtype for b in policy.model.buffers()} == {torch.float32}
+    exact = policy_of("qwen2_5_vl").forward(batch_of(policy, "image", "text"))["logp"]
+    assert 0 < (out["logp"] - exact).abs().max() < 1e-2
+
+
+def test_log_softmax_is_float32_over_bfloat16_logits() -> None:
+    logits = (torch.randn(5, 4000, generator=torch.Generator().manual_seed(0)) * 4).bfloat16()
+    ids = torch.arange(5)
+    wanted = logits.double().log_softmax(-1)[ids, ids]
+    torch.testing.assert_close(score_tokens(lambda h: h, logits, ids, torch.ones(5))["logp"].double(), wanted, atol=1e-5, rtol=0)
+    assert (logits.log_softmax(-1)[ids, ids].double() - wanted).abs().max() > 1e-3  # as it would be in their own type
+
+
+def test_what_is_frozen_is_narrow_and_changes_no_result() -> None:
+    full, _ = half()
+    parts, _ = half(tune=Parts(freeze=("vision", "language")))
+    batch = batch_of(full, "image", "text")
+    torch.testing.assert_close(parts.forward(batch)["logp"], full.forward(batch)["logp"], atol=0, rtol=0)
+    kinds = {name: p.dtype for name, p in parts.model.named_parameters()}
+    assert kinds["model.language_model.layers.0.mlp.up_proj.weight"] == torch.bfloat16
+    assert kinds["model.visual.merger.mlp.0.weight"] == kinds["model.language_model.embed_tokens.weight"] == torch.float32
+
+
+def test_a_checkpoint_keeps_the_masters(tmp_path) -> None:
+    policy, groups = half("text")
+    optimizer = torch.optim.AdamW(groups, lr=1e-6)
+    (-policy.forward(batch_of(policy))["logp"].sum()).backward()
+    optimizer.step()
+    policy.save(tmp_path)
+    (tmp_path / "trainer").mkdir()
+    again = Policy(build(Family, {"name": "text", "model": str(tmp_path), "dtype": "bfloat16"}))
+    for one, two in zip(policy.model.parameters(), again.model.parameters(), strict=True):
+        torch.testing.assert_close(two, one, atol=0, rtol=0)
+
+
+def test_an_adapter_over_bfloat16_merges_without_loss(tmp_path) -> None:
+    policy, groups = half("text", tune=LoRA(r=4))
+    batch = batch_of(policy)
+    start = policy.forward(batch)["logp"].detach()
+    assert {p.dtype for group in groups for p in group["params"]} == {torch.float32}
+    with torch.no_grad():  # far below half a unit in the last place of a bfloat16 weight
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(1e-6)
+    policy.save(tmp_path)
+    merged = dict(AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).named_parameters())
+    sent = dict(named_weights(policy.model))
+    layer = policy.model.base_model.model.model.layers[0].mlp.up_proj
+    name = "model.layers.0.mlp.up_proj.weight"
+    for whole in (merged[name], sent[name]):
+        torch.testing.assert_close(whole - layer.base_layer.weight.float(), layer.get_delta_weight("default"), atol=1e-8, rtol=1e-3)
+    torch.testing.assert_close(RefLogp()(policy, batch), start, atol=0, rtol=0)  # the adapter off
+
+
+@pytest.mark.parametrize("name", ["text", "qwen2_5_vl", "gemma3"])
+def test_the_engine_samples_with_the_same_products(name: str) -> None:
+    policy, _ = half(name)
+    engine = build(Engine, "hf").attach(policy)
+    prompt = PROMPTS["text" if name == "text" else "image"]
+    with torch.no_grad(), policy.whole():
+        drawn = list(engine.generate([Request(prompt, Sampling(max_tokens=5, temperature=1.0), n=3, seed=1)]))
+    groups = groups_of([prompt], (3,))
+    for rollout, completion in zip(groups[0].rollouts, drawn):
+        rollout.ids, rollout.loss_mask, rollout.temperature = list(completion.ids), None, 1.0
+    logp = policy.forward(make_batch(groups, policy.pad_id))["logp"]
+    offset = len(policy.forbidden_ids) / policy.tokenizer.vocab_size  # placeholders are never sampled: about their share of the mass
+    for row, completion in zip(logp, drawn):
+        torch.testing.assert_close(row[: len(completion.ids)], torch.tensor(completion.logp), atol=1e-2 + 2 * offset, rtol=0)
