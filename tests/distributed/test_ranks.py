@@ -15,7 +15,7 @@ from ranks_kit import ENVIRONMENT, ROOT
 pytestmark = pytest.mark.deepspeed
 
 
-def alike(some: list[dict], others: list[dict]) -> None:
+def verify_alike(some: list[dict], others: list[dict]) -> None:
     """The same rows, completions, losses, gradients: nothing lost, nothing twice, the optimizer as it was."""
     assert [line["step"] for line in some] == [line["step"] for line in others] == [1, 2, 3, 4, 5]
     for one, two in zip(some, others):
@@ -41,9 +41,9 @@ def test_one_process_two_ranks_and_one_again_learn_what_one_does(engine: str, al
     output = tmp_path / "run"
     shutil.copytree(alone, output)
     run(command(launcher(engine), forget(output, after=1), "--resume"))  # in the middle of the cold start
-    alike(metrics(alone), metrics(output))
+    verify_alike(metrics(alone), metrics(output))
     run(command([], forget(output, after=3), "--resume"))  # one update of the second phase is done: the fifth step's loss shows its moments
-    alike(metrics(alone), metrics(output))
+    verify_alike(metrics(alone), metrics(output))
 
 
 def rank_of(pid: int) -> str | None:

@@ -76,8 +76,7 @@ class Family(Stage):
     @property
     def stored(self) -> torch.dtype:
         """What `model` is loaded in: a run's own checkpoint as it was trained, others in `dtype`."""
-        own = bool(self.model) and (Path(self.model) / "trainer").is_dir()
-        return torch.float32 if own and self.masters else DTYPES[self.dtype]
+        return torch.float32 if self.masters and (Path(self.model) / "trainer").is_dir() else DTYPES[self.dtype]
 
     @property
     def kernel(self) -> str:
