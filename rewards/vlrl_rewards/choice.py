@@ -18,12 +18,12 @@ _MENTION = re.compile(
     r"(?<![A-Za-z0-9'\\_-])(?P<open>[(\[{<\"'*`$]{0,6})(?P<letter>[A-Za-z])(?P<close>[)\]}>.:,;!?\"'*`$、]{0,8})(?=\s|$|[/,&|+-]|[^\x00-\x7f])",
 )
 _BEFORE = re.compile(
-    r"(?:\b(?:options?|choices?|answers?|letters?|select(?:ed|ing)?|choos(?:e|ing)|chose|pick(?:ed|ing)?|go(?:ing)?\s+with|is|be|are|and|or|to|both)|[:=,/&])\s*[(\[*\"']*$",
+    r"(?:\b(?:options?|choices?|answers?|letters?|select(?:ed|ing)?|choos(?:e|ing)|chose|pick(?:ed|ing)?|go(?:ing)?\s+with|\d[).:]|选择?|is|be|are|and|or|to|both)|[:=,/&])\s*[(\[*\"']*$",
     re.IGNORECASE,
 )
 _NAMES = re.compile(r"\b(?:options?|choices?|answers?|letters?)\s*[:=]?\s*[(\[*\"']*$", re.IGNORECASE)
 _NEGATED = re.compile(
-    r"(?:\b(?:not|never|nor|neither|(?:every|any)thing\s+but|a(?:ll|ny)\s+but|except|excluding|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|instead\s+of|rather\s+than|than)|n't)\s+(?:be\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
+    r"(?:\b(?:not|never|nor|neither|(?:every|any)thing\s+but|a(?:ll|ny)\s+but|except|excluding|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|instead\s+of|rather\s+than|than)|n't)\s+(?:be\s+|choose\s+|pick\s+|select\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
     re.IGNORECASE,
 )
 _DENIED = re.compile(
@@ -36,6 +36,11 @@ _REASON = re.compile(
 _FOLLOWS_ARTICLE = re.compile(
     r"^\s+(?!is\b|are\b|because\b|since\b|and\b|or\b|as\b|would\b|seems\b|must\b|but\b|not\b|which\b|with\b|here\b|over\b|rather\b|instead\b|\W)[a-zA-Z0-9]"
 )
+_DENIED_LIST = re.compile(
+    r"(?:[(*]{0,3}[A-J][)*]{0,3}\s*(?:,\s*and|,|and|or|&|/)\s*){1,9}[(*]{0,3}[A-J][)*]{0,3}\s+(?:are|is|can|do|does|look|seem)(?:n't|\s*not|\s+(?:both\s+|all\s+|clearly\s+)?(?:wrong|incorrect|false|out|eliminated|ruled\s+out))\b"
+)
+_TAKEN_BACK = re.compile(r"\b([A-J]),?\s+or\s+not\s+\1\b")
+_NOT_OPTIONS = re.compile(r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b")
 _TURN = re.compile(
     r"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|on\s+second\s+thought|now)\b|\b(?:wait|actually|correction|scratch\s+that),", re.IGNORECASE
 )
@@ -46,7 +51,7 @@ _EVERYTHING = re.compile(
     re.IGNORECASE,
 )
 _CONCLUSION = re.compile(
-    r"\b(?:answer|option|choice|correct|right|best|choose|pick|select|go\s+with|so|therefore|thus|hence|must\s+be|conclude)\b|^\W*[A-Z]\W*$",
+    r"\b(?:answer|option|choice|correct|right|best|choose|pick|select|go(?:ing)?\s+with|选择?|so|therefore|thus|hence|must\s+be|conclude)\b|选|^\W*[A-Z]\W*$",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -106,6 +111,7 @@ def mentions(text: str, count: int) -> list[str]:
     """Letters that `text` names as options and does not deny, in order."""
     text = clean(text[-LOOK:]).replace("’", "'")
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|boxed)\s*\{([^{}]*)\}", r"\1", text).replace("\\", "")
+    text = _DENIED_LIST.sub(" ", _TAKEN_BACK.sub(" ", _NOT_OPTIONS.sub(" ", text)))
     alone = re.fullmatch(r"\W*([A-Za-z])\W*", text)
     if alone:
         return [alone[1].upper()]
@@ -130,11 +136,14 @@ def mentions(text: str, count: int) -> list[str]:
     return list(glued[1]) if glued and len(set(glued[1])) == len(glued[1]) and list(glued[1]) == sorted(glued[1]) else found
 
 
+_DENIALS = ("not in", "not on", "not at", "not by", "not from", "not", "isn't", "wasn't", "rather than", "instead of", "unlike")
+
+
 def _undenied(said: str, options: Options) -> str:
     """`said` without "not Paris"."""
     said = f" {said} "
     for option in sorted(map(plain, options.texts), key=len, reverse=True):
-        for denial in ("not", "isn't", "wasn't", "rather than", "instead of", "unlike"):
+        for denial in _DENIALS:
             said = said.replace(f" {denial} {option} ", " ")
         for denial in ("is wrong", "is incorrect", "is not", "isn't", "is false"):
             said = said.replace(f" {option} {denial} ", " ")
@@ -154,7 +163,7 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
 
 def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names: letters, or else their words; empty if none. Behind "but actually" a new answer begins."""
-    text = text.strip()[-LOOK:]
+    text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-LOOK:])
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()
     return later or _named(text, options)
@@ -183,13 +192,16 @@ def _named(text: str, options: Options) -> frozenset[str]:
 
 def _by_value(text: str, options: Options) -> frozenset[str]:
     """Options of the same mathematical value ("1/2" for "0.5")."""
-    from vlrl_rewards.mathematics import _judge
+    from vlrl_rewards.mathanswer import lone_number
+    from vlrl_rewards.mathematics import judge
 
-    if not options.texts or len(text) > 200 or not any(char.isdigit() for char in text):
+    if not options.texts or len(text) > 200 or not any(char.isdigit() for option in options.texts for char in option):
         return frozenset()
+    lone = lone_number(text)
+    text = text[slice(*lone)] if lone else text
     answer = Answer(text, 0, len(text), "option")
     return frozenset(
-        LETTERS[i] for i, option in enumerate(options.texts) if any(c.isdigit() for c in option) and len(option) < 100 and _judge(option, answer)[0]
+        LETTERS[i] for i, option in enumerate(options.texts) if any(c.isdigit() for c in option) and len(option) < 100 and judge(option, answer)[0]
     )
 
 
@@ -199,8 +211,6 @@ def find_choice(case: Case, options: Options, most: int = 1) -> tuple[Answer | N
     if not text.strip():
         return None, frozenset(), "nothing outside the thinking" if case.response.strip() else "empty"
     answer = committed(case.response, lambda said: bool(chosen(said, options)))
-    if answer is None:
-        answer = committed(case.response)
     if answer is not None:
         if answer.problem:
             return None, frozenset(), answer.problem
@@ -243,7 +253,8 @@ def mcq(case: Case) -> Verdict:
     if answer is None:
         return wrong(why)
     details = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>letters"}
-    if refuses(context_of(case.visible, answer)):
+    own_words = options.texts and any(refuses(options.texts[LETTERS.index(letter)]) for letter in letters if LETTERS.index(letter) < options.count)
+    if refuses(context_of(case.visible, answer)) and not own_words:
         return wrong("a refusal", **details)
     if not letters:
         return wrong(why, **details)

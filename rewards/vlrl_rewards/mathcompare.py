@@ -45,8 +45,10 @@ def _without_domain(node: Node) -> Node:
 
 
 def _digits(node: Node) -> str | None:
-    """What a number in a base is written as; a bare number may leave its base out, two bases must agree."""
-    return node[1] if node[0] == "base" else (str(node[1]) if node[0] == "num" else None)
+    """What a number in a base is written as (None if no such base writes that); a bare number may leave its base out, two bases must agree."""
+    if node[0] == "base":
+        return node[1] if 2 <= node[2] <= 36 and all(int(digit) < node[2] for digit in node[1] if digit.isdigit()) else None
+    return str(node[1]) if node[0] == "num" else None
 
 
 def _numbers(gold: Node, said: Node) -> bool:
@@ -178,6 +180,8 @@ def _name(node: Node) -> str:
     if node[0] == "sym":
         return node[1]
     if node[0] == "mul":
+        if node[2][0] == "num" and node[1][0] == "sym":
+            return f"{node[1][1]}({node[2][1]})"  # "f(2) = ..."
         left, right = _name(node[1]), _name(node[2])
         return f"{left} {right}" if left and right else ""
     return ""

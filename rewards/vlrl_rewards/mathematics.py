@@ -11,9 +11,11 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from vlrl_rewards.hedges import hedges, refuses, taken_back
+from vlrl_rewards.dates import read_clock, same_moment
+from vlrl_rewards.hedges import hedges, refuses
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.math_pool import compare, warm
+from vlrl_rewards.mathanswer import NOTHING, find_answer, lone_number, plausible
 from vlrl_rewards.mathcompare import equal, literal
 from vlrl_rewards.mathread import Reading, read
 from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
@@ -22,27 +24,12 @@ from vlrl_rewards.mathvalue import NoValue, TooBig, exact, numeric, refuel, symb
 from vlrl_rewards.parsing import Answer, clean, committed, visible
 from vlrl_rewards.units import Unit, conflict
 from vlrl_rewards.verdict import Verdict, right, wrong
-from vlrl_rewards.words import number_words
 
-_SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z\\$*(\d-])|\n+|；")
-_CONCLUDES = re.compile(
-    r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|counted|see|sees|saw|find|found)\b|[=:≈]|^\s*(?:in|on|at|by)\s+[\d.,:]+\W*$",
-    re.IGNORECASE,
-)
-_NUMBERISH = re.compile(r"\d|\\(?:frac|sqrt|pi|infty|emptyset|varnothing)|[½⅓¼⅔¾π∞∅]")
-_LITERAL = re.compile(r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}])(?!\s*[-+*/^=×÷]\s*[\w(\\])")
-_SO = re.compile(r"\b(?:so|therefore|thus|hence|making|giving|totall?ing|which\s+(?:makes|gives|is)|that\s+is|for\s+a\s+total\s+of)\b", re.IGNORECASE)
-_QUOTES = re.compile(r"\W*(?:if|suppose|the\s+(?:problem|question|task|prompt|text))\b", re.IGNORECASE)  # what is given is no answer
-_ONE_WORD = (
-    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|zero)"
-)
-_WORD_NUMBER = re.compile(rf"(?<![\w-])(?<!no )(?<!any )(?<!this )(?<!that )(?<!every )(?<!which )({_ONE_WORD})(?![\w-]|\s+of\b)", re.IGNORECASE)
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 _SHORT_SCALE = re.compile(r"(?<=\d)\s?([kKMBT])(?=\W*$)")
 _GLUED = re.compile(r"(?<=\d)(?=[a-zA-Z]{1,3}\b)")
-_UNFIT = re.compile(r"\\(?:partial|nabla)\b|__")  # what math-verify takes for products of letters, or should not see
-NOTHING = "no committed answer"
-_OPTION = re.compile(r"^\(?[A-J][).:]\s+(?=\S)")
+_UNFIT = re.compile(r"\\(?:partial|nabla|[lc]?dots)\b|__|\.\.\.|…|\d\s+\d")  # what math-verify takes for products of letters, or should not see
+_OPTION = re.compile(r"^\\text\w*\{\s*\(?[A-J][).:]\s*\}\s*|^\(?[A-J][).:]\s+(?=\S)")
 
 
 @lru_cache(maxsize=4096)
@@ -51,61 +38,10 @@ def _read_gold(gold: str) -> Reading | None:
     return read(inner.text if inner and not inner.problem else gold)
 
 
-def plausible(text: str) -> bool:
-    """Whether a phrase ("the answer is ...") can hold a mathematical answer."""
-    return bool(_NUMBERISH.search(text)) or read(text) is not None
-
-
-def find_answer(case: Case) -> tuple[Answer | None, str]:
-    """The committed answer, or the one that a short or concluding sentence states; else (None, why)."""
-    text = case.visible
-    if not text.strip():
-        return None, "nothing outside the thinking" if case.response.strip() else "empty"
-    answer = committed(case.response, plausible) or committed(case.response)
-    if answer is not None:
-        if answer.problem:
-            return None, answer.problem
-        return (None, "the answer is taken back or another is offered") if taken_back(text[answer.end :].lstrip("}")) else (answer, "")
-    return _concluding(text)
-
-
-def _concluding(text: str) -> tuple[Answer | None, str]:
-    start = len(text) - len(text.lstrip())
-    whole = text.strip()
-    if len(whole) <= 120 and read(whole) is not None:
-        return Answer(whole, start, start + len(whole), "text"), ""
-    at = 0
-    spans = []
-    for part in [*_SENTENCE.finditer(text), None]:
-        end = part.start() if part else len(text)
-        if text[at:end].strip():
-            spans.append((at, end))
-        at = part.end() if part else end
-    for begin, end in reversed(spans[-2:]):
-        sentence = text[begin:end].strip()
-        if len(sentence) <= 300 and (_NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence)) and _CONCLUDES.search(sentence):
-            if read(sentence) is not None:
-                return Answer(text[begin:end], begin, end, "sentence"), ""
-            lone = _lone_number(text[begin:end])
-            if lone is not None:
-                return Answer(text[begin + lone[0] : begin + lone[1]], begin + lone[0], begin + lone[1], "number"), ""
-        if _NUMBERISH.search(sentence):
-            break
-    return None, NOTHING
-
-
-def _lone_number(sentence: str) -> tuple[int, int] | None:
-    """Where the number behind the last "=" stands, or the only number of a sentence, or of its conclusion, that leaves nothing open."""
-    if hedges(sentence) or _QUOTES.match(sentence):
-        return None
-    found = list(_LITERAL.finditer(sentence))
-    so = list(_SO.finditer(sentence))
-    if so and len(found) > 1:
-        found = [match for match in found if match.start() >= so[-1].end()] or found
-    if not found:
-        words = list(_WORD_NUMBER.finditer(sentence))
-        return words[0].span(1) if len(words) == 1 and number_words(words[0][1]) is not None else None
-    return found[-1].span() if len(found) == 1 or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None
+def _worded(gold: str) -> bool:
+    """Whether a gold answer is words, not mathematics ("ellipse")."""
+    reading = _read_gold(gold)
+    return (reading is None or reading.node[0] == "text") and re.search(r"[a-zA-Z]{3,}", _words(gold)) is not None
 
 
 def _words(text: str) -> str:
@@ -140,7 +76,7 @@ def _same(gold: Reading, said: Reading) -> tuple[bool, str]:
     return False, "different"
 
 
-def _judge(gold: str, answer: Answer) -> tuple[bool, str, str]:
+def judge(gold: str, answer: Answer) -> tuple[bool, str, str]:
     """(equal, reason, route)."""
     if len(answer.text) > MAX_CHARS:
         return False, "the answer is too long", "length"
@@ -173,7 +109,12 @@ def _by_library(gold: str, answer: Answer, gold_read: bool) -> tuple[bool, str, 
 
 def _monstrous(text: str) -> bool:
     """Towers of powers, factorials of factorials, deep nesting: nothing a gold answer is compared with."""
-    return bool(re.search(r"\d{400}|!\s*!|\^\{?\s*\d{7}", text)) or text.count("^") > 60 or text.count("{") > 200 or text.count("!") > 8
+    return (
+        bool(re.search(r"\d{400}|!\s*!|(?:\^\s*\{?\s*\(?\s*\w+\s*){3}|\^\{?\s*\d{7}", text))
+        or text.count("^") > 60
+        or text.count("{") > 200
+        or text.count("!") > 8
+    )
 
 
 @verifier("math")
@@ -182,14 +123,16 @@ def math(case: Case) -> Verdict:
     gold = _gold_text(case)
     warm()  # math-verify takes a second to start: let it do so while easy answers are judged
     answer, problem = find_answer(case)
-    if answer is None and problem == NOTHING and len(case.visible) < 2000 and _read_gold(gold) is None and _texts(gold, case.visible):
-        answer = Answer(case.visible, 0, len(case.visible), "text")
+    if answer is None and problem == NOTHING and _worded(gold):
+        from vlrl_rewards.text import text as text_kind
+
+        return text_kind(Case(_words(gold), case.response))
     if answer is None:
         return wrong(problem)
     details = {"extracted": answer.text.strip(), "span": answer.span}
     if _declined(case, answer, gold):
         return wrong("a refusal", **details)
-    same, reason, route = _judge(gold, answer)
+    same, reason, route = judge(gold, answer)
     return (right if same else wrong)(reason, route=f"{answer.route}>{route}", **details)
 
 
@@ -228,6 +171,9 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
     details = {"extracted": answer.text.strip(), "span": answer.span}
     if _declined(case, answer, gold_text):
         return wrong("a refusal", **details)
+    if read_clock(gold_text) is not None and re.search(r"(?i)\d\s?[ap]\.?m", gold_text + answer.text):
+        same = same_moment(gold_text, answer.text)
+        return (right if same else wrong)("the same time" if same else "another time", route=f"{answer.route}>clock", **details)
     said = read(answer.text)
     try:
         number = None if said is None else _number(_scaled(said, gold.unit))
@@ -255,7 +201,7 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
 
 def _freer(text: str) -> tuple[Reading | None, Fraction | None]:
     """ "1.5M", "none", the lone number of a clause."""
-    lone = _lone_number(text)
+    lone = lone_number(text)
     scaled = _SHORT_SCALE.sub(lambda m: " " + _SCALES[m[1].lower()], text)
     tries = [scaled] if scaled != text else []
     tries += [text[slice(*lone)]] if lone else []

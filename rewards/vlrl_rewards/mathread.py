@@ -37,6 +37,14 @@ _WORDED: dict[str, Node] = {
     **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions", "empty set"), ("const", "empty")),
     **dict.fromkeys(("dne", "d.n.e", "does not exist", "limit does not exist"), ("text", "does not exist")),
 }
+_TEXTS = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
+_CJK_UNIT = re.compile(
+    r"(?<=[\d)}%])\s*([个只条张本件名位人岁元辆台枚颗朵头匹分厘毫千平立公方米克斤秒钟小时天日度种次]{1,6})(?![左右以多到至不])[\u4e00-\u9fff]{0,6}\s*$"
+)
+_CJK = {
+    "厘米": "cm", "毫米": "mm", "米": "m", "千米": "km", "公里": "km", "克": "g", "千克": "kg", "公斤": "kg", "秒": "s", "分钟": "min",
+    "小时": "h", "天": "day", "度": "degree", "平方厘米": "cm^2", "平方米": "m^2", "立方厘米": "cm^3", "立方米": "m^3", "平方千米": "km^2",
+}  # fmt: skip
 _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 
 
@@ -77,7 +85,7 @@ def _plain(text: str) -> Reading:
     plain = _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain_latex(_trim(amount))))
     if len(plain) > MAX_CHARS:
         raise NotMath("too long")
-    plain = _MINUS.sub("-", plain)
+    plain = _CJK_UNIT.sub(lambda m: " " + _CJK.get(m[1], "item"), _MINUS.sub("-", plain))
     together = _compound(plain)
     if together is not None:
         return together
@@ -124,11 +132,13 @@ def _pieces(text: str) -> Iterator[str]:
     yield short
     reason = _REASON.sub("", short)
     yield reason
-    says = _SAYS.match(reason)
-    if says:
-        said = reason[says.end() :]
-        yield said
-        yield _APPROX.sub("", said)
+    flat = _TEXTS.sub(r" \1 ", short)
+    for sentence in dict.fromkeys((reason, short, flat)):
+        says = _SAYS.match(sentence)
+        if says:
+            said = sentence[says.end() :]
+            yield said
+            yield _APPROX.sub("", said)
 
 
 def read(text: str) -> Reading | None:

@@ -21,6 +21,7 @@ _SYMBOLS = {
     "∣": "|", "‖": "|", "′": "'", "，": ",", "；": ";", "：": ":", "（": "(", "）": ")", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
     "γ": r"\gamma ",
     "λ": r"\lambda ", "μ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "∧": " and ", "∨": " or ", "∘": r"^\circ ", "،": ",",
+    "或": " or ", "和": " and ", "与": " and ", "、": ",", "¢": " cents",
 }  # fmt: skip
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
 _HIDDEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}|\\(?:textcolor|color)\s*\{\s*white\s*\}\s*(?:\{[^{}]*\})?|\\(?:label|tag)\*?\s*\{[^{}]*\}")
@@ -44,12 +45,13 @@ _RENAME = {
 }  # fmt: skip
 _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|hbox|emph)\s*\{([^{}]*)\}")
-_GROUPED = re.compile(r"(?<=\d)(?:\{,\}|\\,|,\\!|\\!,|\u2009|\u202f)(?=\d{3}(?!\d))")
+_GROUPED = re.compile(r"(?<=\d)(?:\{,\}|\\,|,\s?\\!\s?|\\!,|\u2009|\u202f)(?=\d{3}(?!\d))")
 _SPACE_GROUPED = re.compile(r"(?<![\d.,/^_}])\d{1,3}(?: \d{3})+(?![\d,])")
 _CHOOSE = re.compile(r"\{?\s*([^{}]{1,40})\s*\\choose\s*([^{}]{1,40})\}?")
 _UNIT_FRACTION = re.compile(
     r"(?<=[\d}\s])\\frac\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*$"
 )
+_ROOT = re.compile(r"([√∛∜])\s?(\d+(?:\.\d+)?)")
 _DOTTED = re.compile(
     r"(\d*\.\d{0,12}?)(\d{1,6}?)\2{2,}\d{0,5}(?:\.{3}|…|\\ldots)|(\d*\.\d{0,6}?)(\d{2,6}?)\4(?:\.{3}|…|\\ldots)|(\d*\.\d{0,2}?)(\d)\6(?:\.{3}|…|\\ldots)"
 )
@@ -74,6 +76,7 @@ def plain_latex(text: str) -> str:
     text = _COMBINING_BAR.sub(lambda m: r"\overline{" + re.sub("[\u0304\u0305]", "", m[1]) + "}", text)
     text = re.sub(r"(\d*)\s*([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: m[1] + r"\frac{" + "}{".join(_VULGAR[m[2]]) + "}", text)
     text = _scripts(_scripts(text, _SUPER, "^"), _SUB, "_")
+    text = _ROOT.sub(lambda m: m[1] + "{" + m[2] + "}", text)
     for cube, root in (("∛", r"\sqrt[3]"), ("∜", r"\sqrt[4]"), ("√", r"\sqrt ")):
         text = text.replace(cube, root)
     text = _GROUPED.sub("", text)

@@ -20,18 +20,19 @@ _OPEN_CLOSE = re.compile(
     rf"|(?P<close><\s*/\s*(?:{_THINK})\s*>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|-->)",
     re.IGNORECASE,
 )
-_PHRASE_WORD = re.compile(r"\banswers?\b.{0,40}$", re.IGNORECASE | re.DOTALL)
+_PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)
 _HEADING = re.compile(r"(?:^|\n)[#>*_\s\d.]{0,12}$")
 _LEADING = re.compile(r"[\s*_.:]*(?:\\\[|\$\$)?\s*")
-_ANOTHER = re.compile(r"\b(?:another|alternat(?:e|ive)|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+_ANOTHER = re.compile(r"\b(?:another|alternat(?:e|ive)|first|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
 _FIELD = re.compile(
     r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
     re.IGNORECASE,
 )
+_SPECIAL = re.compile(r"<\|\w{1,30}\|>|</s>")
 _ANSWER_TAG = re.compile(r"<\s*(/?)\s*answer\s*>", re.IGNORECASE)
-_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[^\s{])")
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[^\s{])|(?<![\\\w])boxed(?=\{)")
 _PHRASE = re.compile(
-    r"(?:\bfinal\s+answer|\b(?:correct\s+|right\s+|best\s+)?(?:answer|choice|option)|\bans|####|正确答案|最终答案|答案)"
+    r"(?:\bfinal\s+answer|\b(?:correct\s+|right\s+|best\s+)?(?:answer|choice|option)|\bans\.?|####|正确答案|最终答案|答案)"
     r"[*_\s]{0,4}(?:\([^()\n]{0,30}\)\s?)?(?:to\s+(?:the|this)\s+\w+\s)?"
     r"(?P<link>(?:is|was|will\s+be|should\s+be|must\s+be|would\s+be|equals|are|be|是|为)?[*_\s]{0,3}(?:therefore|thus|simply|just|indeed|then)?[*_\s]{0,3}[:：=]?[*_]{0,3})"
     r"(?=(?P<rest>[^\n]{0,400}))",
@@ -89,7 +90,7 @@ def visible(text: str) -> str:
     for begin, end in keep:
         out += [" " * (begin - at), text[begin:end]]
         at = end
-    return "".join(out) + " " * (len(text) - at)
+    return _SPECIAL.sub(lambda m: " " * len(m[0]), "".join(out) + " " * (len(text) - at))
 
 
 def strip_thinking(text: str) -> str:
@@ -251,7 +252,7 @@ def _committed(text: str, plausible: Callable[[str], bool] | None) -> Answer | N
 
 def _side_by_side(text: str, end: int, start: int) -> bool:
     between = text[end:start].replace("}", " ", 1)
-    head = re.sub(r"\\(?:boxed|fbox|framebox)\s*\{?\s*$|<\s*/\s*answer\s*>|<\s*answer\s*>", "", between)
+    head = re.sub(r"\\?(?:boxed|fbox|framebox)\s*\{?\s*$|<\s*/\s*answer\s*>|<\s*answer\s*>", "", between)
     return _JOIN.fullmatch(head) is not None
 
 

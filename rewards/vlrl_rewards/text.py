@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vlrl_rewards import textmetrics as metric
+from vlrl_rewards.dates import same_moment
 from vlrl_rewards.hedges import hedges, refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed
@@ -14,6 +15,10 @@ from vlrl_rewards.verdict import Verdict, right, wrong
 from vlrl_rewards.words import number_words
 
 _SAYS = re.compile(r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*", re.IGNORECASE | re.DOTALL)
+_MADE = re.compile(
+    r"\b(?:written|made|painted|drawn|created|directed|composed|invented|discovered|founded|built|located|situated|found|taken|shown)\s+(?:by|in|at|on)\s+"
+)
+_PLACE = re.compile(r"^(?:in|on|at)\s+(?=\w)", re.IGNORECASE)
 _LEAD = re.compile(r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+believe|probably|in|on|at|by|the|a|an)\s+", re.IGNORECASE)
 
 
@@ -43,20 +48,31 @@ def folded(text: str) -> str:
 def same_text(said: str, golds: Sequence[str]) -> bool:
     """Whether the words of `said` are those of one of the golds."""
     mine = folded(said)
+    if any(same_moment(gold, said) for gold in golds):
+        return True
+    golds = [form for gold in golds for form in dict.fromkeys((gold, _PLACE.sub("", gold)))]
     return bool(mine) and any(
         mine in (folded(gold), folded(gold.replace("-", " "))) or folded(said.replace("-", " ")) == folded(gold.replace("-", " ")) for gold in golds
     )
 
 
+def _led(text: str) -> str:
+    """Less what opens it ("I think it's a ...")."""
+    for _ in range(4):
+        text = _LEAD.sub("", text)
+    return text
+
+
 def candidates(answer: str) -> list[str]:
     """The answer, and its tail behind "is" or ":", less what opens it."""
     head = answer.strip().rstrip(".!")
-    found = [answer, head, _LEAD.sub("", head)]
+    short = _led(head)
+    found = [answer, head, short]
     if not hedges(head):
         says = _SAYS.match(head)
         tail = head[says.end() :] if says else ""
         last = re.split(r"\b(?:is|was|are|were)\b", head)[-1].strip() if says else ""
-        found += [tail, last, _LEAD.sub("", tail)]
+        found += [tail, last, _led(tail), _MADE.split(head)[-1]]
     return [text for text in dict.fromkeys(found) if text.strip()]
 
 
@@ -77,6 +93,8 @@ def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
         return wrong("a refusal, or taken back", **details)
     if len(answer.text) > 4 * max(map(len, golds)) + 400:
         return wrong("far longer than the gold answer", **details)
+    if answer.text.rstrip(" *\"'").endswith("?") and not any(gold.rstrip().endswith("?") for gold in golds):
+        return wrong("a question", **details)
     for said in candidates(answer.text):
         if same_text(said, golds) and (not case_sensitive or any(clean(said) == clean(gold) for gold in golds)):
             return right("the same words", **details)

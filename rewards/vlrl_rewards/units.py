@@ -239,5 +239,5 @@ def conflict(gold: Unit | None, said: Unit | None) -> bool:
     if gold is None or said is None:
         return False
     if gold.noun or said.noun:
-        return not (gold.noun and said.noun and bool(set(gold.noun.split()) & set(said.noun.split())))
+        return "item" not in (gold.noun, said.noun) and not (gold.noun and said.noun and bool(set(gold.noun.split()) & set(said.noun.split())))
     return gold.dims != said.dims

@@ -45,6 +45,10 @@ def number_words(text: str) -> Fraction | None:
     sign = 1
     if words[0] in ("minus", "negative"):
         sign, words = -1, words[1:]
+    if (words[-3:-1] == ["and", "a"] and words[-1] == "half") or words[-3:] == ["and", "three", "quarters"] or words[-3:] == ["and", "a", "quarter"]:
+        count = _whole(words[:-3])
+        part = {"half": Fraction(1, 2), "quarters": Fraction(3, 4), "quarter": Fraction(1, 4)}[words[-1]]
+        return None if count is None else sign * (count + part)
     if words and (words[-1] in _PARTS or words[-1].removesuffix("s") in _PARTS):
         below = _PARTS.get(words[-1]) or _PARTS[words[-1].removesuffix("s")]
         top = _whole(words[:-1]) if words[:-1] not in ([], ["a"]) else 1

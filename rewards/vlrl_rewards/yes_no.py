@@ -10,8 +10,8 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
 
-_YES = "yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
-_NO = "no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
+_YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
+_NO = "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
 _TURN = re.compile(
     r"\b(?:wait|actually|scratch\s+that|correction|on\s+second\s+thought)\b\W*(?:(?:wait|actually|no,|it\s+is|it's|the\s+answer\s+is)\W*)*",
     re.IGNORECASE,
@@ -23,7 +23,15 @@ _ABSENT = re.compile(
 _FIRST = re.compile(
     rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|clue\b|comment\b))", re.IGNORECASE
 )
-_SAYS = re.compile(rf"\b(?:is|was|=|be)\s*:?\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
+_SAYS = re.compile(
+    rf"(?:\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say)\b\s*:?|^[^.!?\n]{{1,60}},)\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$",
+    re.IGNORECASE,
+)
+_BETWEEN = r"\W{1,3}(?:(?:and|or)\W)?"
+_BOTH = re.compile(
+    rf"\b(?:{_YES}){_BETWEEN}(?:{_NO})\b(?!\s+(?:doubt|problem|question))|\b(?:{_NO}){_BETWEEN}(?:{_YES})\b",
+    re.IGNORECASE,
+)
 
 
 def yes_or_no(text: str) -> bool | None:
@@ -40,8 +48,7 @@ def _stated(text: str) -> bool | None:
     absent = _ABSENT.match(text)
     if absent:
         return False
-    both = re.search(rf"\b(?:{_YES})\W{{1,3}}(?:(?:and|or)\W)?(?:{_NO})\b|\b(?:{_NO})\W{{1,3}}(?:(?:and|or)\W)?(?:{_YES})\b", text, re.IGNORECASE)
-    if both:
+    if _BOTH.search(text):
         return None
     first, says = _FIRST.match(text), _SAYS.search(text)
     values = {bool(first["yes"])} if first else set()

@@ -1,0 +1,99 @@
+"""Where a response states its mathematical answer: a commitment, a short response, its last line, or its concluding sentence."""
+
+from __future__ import annotations
+
+import re
+
+from vlrl_rewards.hedges import hedges, taken_back
+from vlrl_rewards.kinds import Case
+from vlrl_rewards.mathread import read
+from vlrl_rewards.parsing import Answer, committed
+from vlrl_rewards.words import number_words
+
+NOTHING = "no committed answer"
+_SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z\\$*(\d-])|\n+|；")
+_CONCLUDES = re.compile(
+    r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|counted|see|sees|saw|find|found)\b|[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]+\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|hence)\b",
+    re.IGNORECASE,
+)
+_NUMBERISH = re.compile(r"\d|\\(?:frac|sqrt|pi|infty|emptyset|varnothing)|[½⅓¼⅔¾π∞∅]")
+_LITERAL = re.compile(r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}])(?!\s*[-+*/^=×÷]\s*[\w(\\])")
+_SO = re.compile(r"\b(?:so|therefore|thus|hence|making|giving|totall?ing|which\s+(?:makes|gives|is)|that\s+is|for\s+a\s+total\s+of)\b", re.IGNORECASE)
+_QUOTES = re.compile(r"\W*(?:if|suppose|the\s+(?:problem|question|task|prompt|text))\b", re.IGNORECASE)  # what is given is no answer
+_BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
+_ONE_WORD = (
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|zero)"
+)
+_WORD_NUMBER = re.compile(rf"(?<![\w-])(?<!no )(?<!any )(?<!this )(?<!that )(?<!every )(?<!which )({_ONE_WORD})(?![\w-]|\s+of\b)", re.IGNORECASE)
+
+
+def plausible(text: str) -> bool:
+    """Whether a phrase ("the answer is ...") can hold a mathematical answer."""
+    return bool(_NUMBERISH.search(text)) or read(text) is not None
+
+
+def find_answer(case: Case) -> tuple[Answer | None, str]:
+    """The committed answer, or the one that a short or concluding sentence states; else (None, why)."""
+    text = case.visible
+    if not text.strip():
+        return None, "nothing outside the thinking" if case.response.strip() else "empty"
+    answer = committed(case.response, plausible) or committed(case.response)
+    if answer is not None:
+        if answer.problem:
+            return None, answer.problem
+        return (None, "the answer is taken back or another is offered") if taken_back(text[answer.end :].lstrip("}")) else (answer, "")
+    return _concluding(text)
+
+
+def _concluding(text: str) -> tuple[Answer | None, str]:
+    start = len(text) - len(text.lstrip())
+    whole = text.strip()
+    if len(whole) <= 120 and read(whole) is not None:
+        return Answer(whole, start, start + len(whole), "text"), ""
+    line = _last_line(text)
+    if line is not None:
+        return line, ""
+    at = 0
+    spans = []
+    for part in [*_SENTENCE.finditer(text), None]:
+        end = part.start() if part else len(text)
+        if text[at:end].strip():
+            spans.append((at, end))
+        at = part.end() if part else end
+    for begin, end in reversed(spans[-2:]):
+        sentence = text[begin:end].strip()
+        if len(sentence) <= 300 and (_NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence)) and _CONCLUDES.search(sentence):
+            if read(sentence) is not None:
+                return Answer(text[begin:end], begin, end, "sentence"), ""
+            lone = lone_number(text[begin:end])
+            if lone is not None:
+                return Answer(text[begin + lone[0] : begin + lone[1]], begin + lone[0], begin + lone[1], "number"), ""
+        if _NUMBERISH.search(sentence) or hedges(sentence) or _BROKEN_OFF.search(sentence):
+            break
+    return None, NOTHING
+
+
+def _last_line(text: str) -> Answer | None:
+    """A last line that holds nothing but mathematics, unless the one before it does so too (then they are a list)."""
+    lines = [match for match in re.finditer(r"[^\n]+", text) if match[0].strip()]
+    bare = [match for match in lines[-2:] if len(match[0]) <= 120 and _NUMBERISH.search(match[0]) and read(match[0].strip(" >#\t")) is not None]
+    if len(lines) < 2 or not bare or bare[-1] is not lines[-1] or (len(bare) == 2 and not _CONCLUDES.search(lines[-2][0])):
+        return None
+    raw = lines[-1][0]
+    begin = lines[-1].start() + len(raw) - len(raw.lstrip(" >#\t"))
+    end = lines[-1].start() + len(raw.rstrip())
+    return Answer(text[begin:end], begin, end, "line")
+
+
+def lone_number(sentence: str) -> tuple[int, int] | None:
+    """Where the number behind the last "=" stands, or the only number of a sentence, or of its conclusion, that leaves nothing open."""
+    if hedges(sentence) or _QUOTES.match(sentence):
+        return None
+    found = list(_LITERAL.finditer(sentence))
+    so = list(_SO.finditer(sentence))
+    if so and len(found) > 1:
+        found = [match for match in found if match.start() >= so[-1].end()] or found
+    if not found:
+        words = list(_WORD_NUMBER.finditer(sentence))
+        return words[0].span(1) if len(words) == 1 and number_words(words[0][1]) is not None else None
+    return found[-1].span() if len(found) == 1 or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None
