@@ -117,6 +117,7 @@ class DetectionMap(ManyBoxes):
     Paper: VLM-R1, arXiv:2504.07615, sec. 3 (odLength = mAP x length penalty); AP as in COCO, arXiv:1405.0312.
     Deviates: a predicted category without a gold box counts as AP 0 (the release drops it, so invented classes are free); `extra: ignore` restores
     that.
+    Our own code, several times faster than pycocotools on one picture; equal to it within 1e-12 (`test_reference_boxes.py`).
     `ranking` declares the score rule: boxes as listed ("order", what equal scores give) or by stated confidence ("answer").
     Edge: as `detection`. AP forgives false alarms that come after the right boxes, so the length penalty is on by default. Range [0, 1].
     """

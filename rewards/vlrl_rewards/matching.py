@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -64,36 +65,49 @@ def average_precision(
     """
     if not gold:
         return float(not predicted)
-    names = {normal_label(b.label) if labels else "" for b in gold}
-    said = {normal_label(b.label) if labels else "" for b in predicted}
+    said, meant = ([normal_label(b.label) if labels else "" for b in boxes] for boxes in (predicted, gold))
+    iou = matrix([b.xyxy for b in predicted], [b.xyxy for b in gold]).tolist()
     values = []
-    for name in names | (said if extra == "zero" else set()):
-        mine = [b for b in predicted if not labels or normal_label(b.label) == name][:100]
-        truth = [b for b in gold if not labels or normal_label(b.label) == name]
-        iou_NM = matrix([b.xyxy for b in mine], [b.xyxy for b in truth])
-        values.append(float(np.mean([_precision_at(iou_NM, t) for t in thresholds])) if truth else 0.0)
-    return float(np.mean(values))
+    for name in dict.fromkeys([*meant, *(said if extra == "zero" else ())]):
+        mine = [i for i, label in enumerate(said) if label == name][:100]
+        truth = [j for j, label in enumerate(meant) if label == name]
+        values.append(_category(iou, mine, truth, thresholds) if truth else 0.0)
+    return sum(values) / len(values)
 
 
-def _precision_at(iou_NM: np.ndarray, threshold: float) -> float:
-    """101-point average precision of one category at one IoU threshold."""
-    hits_N = _matched(iou_NM, min(threshold, 1 - 1e-10))
-    if not len(hits_N):
-        return 0.0
-    true_N, false_N = np.cumsum(hits_N), np.cumsum(~hits_N)
-    recall_N, precision_N = true_N / iou_NM.shape[1], true_N / (true_N + false_N)
-    envelope_N = np.maximum.accumulate(precision_N[::-1])[::-1]
-    at = np.searchsorted(recall_N, _RECALLS, side="left")
-    return float(np.mean(np.where(at < len(envelope_N), envelope_N[np.minimum(at, len(envelope_N) - 1)], 0.0)))
+def _category(iou: Sequence[Sequence[float]], mine: Sequence[int], truth: Sequence[int], thresholds: Sequence[float]) -> float:
+    """Mean over thresholds of the 101-point average precision of one category."""
+    least = min(*thresholds, 1 - 1e-10)
+    near = [[(j, iou[i][j]) for j in truth if iou[i][j] >= least] for i in mine]  # few pairs overlap by half: the rest is never looked at again
+    return sum(_precision(_hits(near, min(t, 1 - 1e-10)), len(truth)) for t in thresholds) / len(thresholds)
 
 
-def _matched(iou_NM: np.ndarray, threshold: float) -> np.ndarray:
-    """(N,) whether each prediction, in order, finds a free gold box; of equal ones it takes the last, as COCO does."""
-    taken = np.zeros(iou_NM.shape[1], dtype=bool)
-    hits = np.zeros(iou_NM.shape[0], dtype=bool)
-    for i, row in enumerate(iou_NM):
-        open_row = np.where(taken, -1.0, row)
-        best = len(row) - 1 - int(np.argmax(open_row[::-1])) if len(row) else 0
-        if len(row) and open_row[best] >= threshold:
-            taken[best] = hits[i] = True
-    return hits
+def _hits(near: Sequence[Sequence[tuple[int, float]]], threshold: float) -> list[int]:
+    """The ranks (from 1) of the predictions that find a free gold box; of equal ones each takes the last, as COCO does."""
+    taken: set[int] = set()
+    ranks = []
+    for rank, pairs in enumerate(near, 1):
+        best, pick = threshold, -1
+        for j, value in pairs:
+            if value >= best and j not in taken:
+                best, pick = value, j
+        if pick >= 0:
+            taken.add(pick)
+            ranks.append(rank)
+    return ranks
+
+
+def _precision(ranks: Sequence[int], gold: int) -> float:
+    """Mean over 101 recalls of the best precision at that recall or a larger one, from the ranks of the hits."""
+    total, best = 0.0, 0.0
+    for hits in range(len(ranks), 0, -1):
+        best = max(best, hits / ranks[hits - 1])
+        total += best * _recalls_reached(gold)[hits]
+    return total / len(_RECALLS)
+
+
+@lru_cache(maxsize=256)
+def _recalls_reached(gold: int) -> list[int]:
+    """How many of the 101 recalls need k hits of `gold`, for k = 0 .. gold (recall 0 needs one, for without a hit there is no precision)."""
+    needed = np.maximum(np.searchsorted(np.arange(gold + 1) / gold, _RECALLS, side="left"), 1)
+    return np.bincount(needed, minlength=gold + 1).tolist()

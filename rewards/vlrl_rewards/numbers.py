@@ -8,7 +8,7 @@ from vlrl_rewards.denials import denied
 from vlrl_rewards.words import number_words
 
 _NUMBER = re.compile(
-    r"(?<![\w.])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?:\.[0-9]{1,12})?|[0-9]{1,15}(?:\.[0-9]{1,12})?|\.[0-9]{1,12})(?:[eE][-+]?[0-9]{1,2})?(?![0-9])"
+    r"(?<![\w.])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?:\.[0-9]{1,30})?|[0-9]{1,15}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,2})?(?!\.?[0-9])"
 )
 _ONE = (
     r"zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|"

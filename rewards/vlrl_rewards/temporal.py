@@ -15,15 +15,15 @@ from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.matching import hungarian
 
 Span = tuple[float, float]
-_CLOCK = r"(?:[0-9]{1,2}:)?[0-9]{1,3}:[0-9]{2}(?:\.[0-9]{1,6})?"
-_TIME = rf"(?:{_CLOCK}|[0-9]{{1,7}}(?:\.[0-9]{{1,6}})?|\.[0-9]{{1,6}})"
+_CLOCK = r"(?:[0-9]{1,2}:)?[0-9]{1,3}:[0-9]{2}(?:\.[0-9]{1,20})?"
+_TIME = rf"(?:{_CLOCK}|[0-9]{{1,7}}(?:\.[0-9]{{1,20}})?|\.[0-9]{{1,20}})"
 _UNIT = r"\s?(?:seconds?|secs?|s\b)?"
 _SPAN = re.compile(
-    rf"(?<![\w.:-])(?P<a>{_TIME}){_UNIT}\s{{0,4}}(?P<link>-|–|—|~|,|:(?=\s)|to|and|until|through)\s{{0,4}}(?P<b>{_TIME})(?![\d:%]){_UNIT}(?!\w)",
+    rf"(?<![\w.:-])(?P<a>{_TIME}){_UNIT}\s{{0,4}}(?P<link>-|–|—|~|,|:(?=\s)|to|and|until|through)\s{{0,4}}(?P<b>{_TIME})(?!\.?[\d:%]){_UNIT}(?!\w)",
     re.IGNORECASE,
 )
 _MINUTES = re.compile(
-    r"(?<![\w.:-])([0-9]{1,4})\s?(?:minutes?|mins?|m)\s?(?:and\s)?([0-9]{1,2}(?:\.[0-9]{1,6})?)\s?(?:seconds?|secs?|s)\b", re.IGNORECASE
+    r"(?<![\w.:-])([0-9]{1,4})\s?(?:minutes?|mins?|m)\s?(?:and\s)?([0-9]{1,2}(?:\.[0-9]{1,20})?)\s?(?:seconds?|secs?|s)\b", re.IGNORECASE
 )
 _NAMES = re.compile(r"\b(?:start|begin|end)(?:ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"'<>{}]", re.IGNORECASE)
 _MORE = re.compile(rf"\s{{0,4}},\s{{0,4}}{_TIME}")
@@ -172,7 +172,7 @@ class Timestamp(Graded):
         return Grade(float(hit) if self.mode == "window" else float(np.exp(-min(away, 700.0))), hit, f"{time:g} s", f"{time:g}")
 
 
-_ONE_TIME = re.compile(rf"(?<![\w.:-])({_TIME})(?![\d:%])(?:\s?(?:seconds?|secs?|s)\b)?(?!\w)", re.IGNORECASE)
+_ONE_TIME = re.compile(rf"(?<![\w.:-])({_TIME})(?!\.?[\d:%])(?:\s?(?:seconds?|secs?|s)\b)?(?!\w)", re.IGNORECASE)
 
 
 def read_times(text: str) -> list[float]:
