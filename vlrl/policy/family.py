@@ -76,7 +76,7 @@ class Family(Stage):
     @property
     def stored(self) -> torch.dtype:
         """What `model` is loaded in: a run's own checkpoint as it was trained, others in `dtype`."""
-        return torch.float32 if self.masters and (Path(self.model) / "trainer").is_dir() else DTYPES[self.dtype]
+        return torch.float32 if self.masters and self.model and (Path(self.model) / "trainer").is_dir() else DTYPES[self.dtype]
 
     @property
     def kernel(self) -> str:
@@ -176,7 +176,8 @@ class Family(Stage):
         plain = base(model)
         text = plain.config.get_text_config()
         logits = plain.get_output_embeddings()(hidden)
-        logits = logits * (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
+        scale = (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
+        logits = logits if scale == 1 else logits * scale
         cap = getattr(text, "final_logit_softcapping", None)
         return logits if cap is None else cap * (logits / cap).tanh()
 
