@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from vlrl_rewards.attacks_perception import SEEDS
 from vlrl_rewards.captions import Keywords
@@ -14,15 +16,23 @@ from vlrl_rewards.grounding import Iou
 from vlrl_rewards.gui import GuiAction
 from vlrl_rewards.jigsaw import Jigsaw
 from vlrl_rewards.jigsaw_question import JigsawQuestion
+from vlrl_rewards.numeric_decay import Closeness
+from vlrl_rewards.plans import Plan
 from vlrl_rewards.process import Blink
 from vlrl_rewards.scene_graph import SceneGraph
 from vlrl_rewards.siblings import IouHard
 from vlrl_rewards.verification import verify
 
+from vlrl.types import Space
+
 BOX = [10, 10, 30, 30]
 TWO = [{"bbox": [0, 0, 10, 10], "label": "cat"}, {"bbox": [20, 20, 40, 40], "label": "dog"}]
 BOTH = "[{'bbox_2d': [0,0,10,10], 'label': 'cat'}, {'bbox_2d': [20,20,40,40], 'label': 'dog'}]"
 GRAPH = SEEDS["scene_graph"].gold
+CROWD = "[" + ", ".join([BOTH[1:-1], *(f"{{'bbox_2d': [{900 + i},900,{905 + i},905], 'label': 'cat'}}" for i in range(198))]) + "]"
+CLICK = SEEDS["gui_action"].gold
+EXTRA = json.dumps({**GRAPH, "objects": [*GRAPH["objects"], {"id": "tree.3", "bbox": [0, 0, 9, 9]}]})
+HALF = Scene((Space((100, 100), (200, 200), "seen"),))
 SIZE = Scene(meta={"size": (100, 100)})
 
 
@@ -128,6 +138,59 @@ FAULTS = [
     ("Fact-R1", "key words in a row are paid", Keywords(), ["because", "so"], tag("because so because so because so"), None, 0),
     ("CLS-RL", "case and blanks matter without thinking", Classification(), "Siamese Cat", " siamese cat\n", None, 1),
     ("Video-R1", "a text of any length is compared", Ocr(metric="wer"), "exit", "exit " * 9000, None, 0),
+    ("Video-R1", "numbers are cut to two places", Closeness(mode="relative"), 0.001, tag("0.004"), None, 0),
+    (
+        "VLM-R1",
+        "hundreds of boxes around the right ones still earn 0.85 of weighted_sum",
+        DetectionWeighted(),
+        TWO,
+        tag(CROWD),
+        None,
+        0.7 / 100 + 0.3 * (0.5 + 1 / 200),
+    ),
+    ("VLM-R1", "numbers with a minus sign are read without it", Iou(), BOX, tag("[10, -10, 30, 30]"), None, 0.5),
+    ("VLM-R1", "a digit in the label is a coordinate", Iou(), BOX, tag('{"label": "dog 7", "bbox_2d": [10, 10, 30, 30]}'), None, 1),
+    (
+        "Visual-RFT",
+        "missed objects cost nothing: the mean is over the boxes that were said",
+        Detection(),
+        TWO,
+        tag(BOTH.split(", {")[0] + "]"),
+        None,
+        0.5,
+    ),
+    (
+        "Visual-RFT",
+        "boxes said twice are taken out, so that saying them twice is free",
+        Detection(),
+        TWO,
+        tag(BOTH[:-1] + ", " + BOTH[1:]),
+        None,
+        0.5,
+    ),
+    (
+        "Visual-RFT",
+        "a confidence above 1 is paid as it stands",
+        DetectionConfidence(),
+        [BOX],
+        tag("[{'Position': [10,10,30,30], 'Confidence': 50}]"),
+        None,
+        1,
+    ),
+    ("R1-SGG", "extra objects cost nothing", SceneGraph(edge=0), GRAPH, tag(EXTRA), SIZE, 2 / 3),
+    ("PeBR-R1", "a keyword is found inside another word", Keywords(), ["art", "bus"], tag("A busy party stands in the street."), None, 0),
+    ("Reinforced Planner", "steps after the goal are free", Plan(), ["find cup", "take cup"], tag('["find cup", "take cup", "dance"]'), None, 0.75),
+    ("GUI-R1", "the point of a list of points is the first", GuiAction(), CLICK, tag("{'action': 'click', 'point': [[30, 30], [90, 90]]}"), None, 0),
+    (
+        "UI-R1",
+        "coordinates of the resized picture are compared with the original",
+        GuiAction(),
+        CLICK,
+        tag("{'action': 'click', 'point': [60, 60]}"),
+        HALF,
+        1,
+    ),
+    ("Jigsaw-R1", "an order of another length is compared as far as it goes", Jigsaw(), "2 1 4 3", tag("2 1 4"), None, 0),
 ]
 
 
