@@ -47,15 +47,15 @@ class Holder:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(self.cpu_kv_gb))
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer needs the same cores
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is the user's, for --json say
         from vllm import LLM
-
-        logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)  # it warns of the number of threads at every picture
 
         self.state.update(lm=LM(policy), policy=policy, owns_group=not torch.distributed.is_initialized())
         folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
         self.state["folder"] = folder
         self._save(policy, folder.name)
         self.state["llm"] = LLM(folder.name, **self._arguments(policy))
+        logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)  # it warns of the number of threads at every picture
         if self.lora:
             self._sync_adapter(policy)
         self._label(policy)
