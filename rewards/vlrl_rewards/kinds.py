@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from vlrl_rewards.parsing import Answer, committed, visible
@@ -63,7 +63,12 @@ def verifier(*kinds: str) -> Callable[[F], F]:
 
 def options_of(kind: str) -> list[str]:
     """The names of the options that a kind takes."""
-    return [p.name for p in inspect.signature(VERIFIERS[kind]).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return list(_keywords(VERIFIERS[kind]))
+
+
+@lru_cache(maxsize=256)
+def _keywords(function: Callable[..., Verdict]) -> tuple[str, ...]:
+    return tuple(p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY)
 
 
 def check_options(kind: str, options: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ import time
 from functools import lru_cache
 
 CPU_SECONDS = 0.8
-SECONDS = 1.6
+SECONDS = 1.4
 _GRACE = 0.2
 _START_SECONDS = 120.0
 _CODE = "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); from vlrl_rewards._math_worker import main; main()"
@@ -102,6 +102,8 @@ class Pool:
         self.idle: queue.LifoQueue[Worker] = queue.LifoQueue()
         self.room = size - 1
         self.lock = threading.Lock()
+        self.starting = threading.Lock()
+        self.started = False
         first = Worker()
         first.start()
         self.idle.put(first)
@@ -125,12 +127,16 @@ class Pool:
             return self.idle.get()
 
     def wait_ready(self) -> None:
-        """Wait until one worker has started."""
-        worker = self._worker()
-        try:
-            worker.wait_ready()
-        finally:
-            self.idle.put(worker)
+        """Wait until one worker has started; callers of other threads wait with it rather than start their own."""
+        with self.starting:
+            if self.started:
+                return
+            worker = self._worker()
+            try:
+                worker.wait_ready()
+                self.started = True
+            finally:
+                self.idle.put(worker)
 
 
 _lock = threading.Lock()
@@ -154,6 +160,6 @@ def compare(gold: str, said: str) -> tuple[bool | None, str]:
 
 def warm(wait: bool = False) -> None:
     """Start the pool, so that the first question finds it ready; `wait` until it is."""
-    started = pool()
-    if wait:
-        started.wait_ready()
+    mine = pool()
+    if wait and not mine.started:
+        mine.wait_ready()

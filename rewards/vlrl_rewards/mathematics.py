@@ -14,7 +14,7 @@ from functools import lru_cache
 from vlrl_rewards.dates import read_clock, same_moment
 from vlrl_rewards.hedges import hedges, refuses
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.math_pool import compare, warm
+from vlrl_rewards.math_pool import compare
 from vlrl_rewards.mathanswer import NOTHING, find_answer, lone_number, plausible
 from vlrl_rewards.mathcompare import equal, literal
 from vlrl_rewards.mathread import Reading, read
@@ -76,8 +76,8 @@ def _same(gold: Reading, said: Reading) -> tuple[bool, str]:
     return False, "different"
 
 
-def judge(gold: str, answer: Answer) -> tuple[bool, str, str]:
-    """(equal, reason, route)."""
+def judge(gold: str, answer: Answer, library: bool = True) -> tuple[bool, str, str]:
+    """(equal, reason, route); without the library only what our own parser reads."""
     if len(answer.text) > MAX_CHARS:
         return False, "the answer is too long", "length"
     refuel()
@@ -93,10 +93,10 @@ def judge(gold: str, answer: Answer) -> tuple[bool, str, str]:
         except TooBig as error:
             return False, f"beyond the bounds: {error}", "bound"
         return same, why if same else f"{why}: {clean(answer.text)[:80]!r} is not {gold[:80]!r}", "tree"
-    return _by_library(gold, answer, wanted is not None)
+    return _by_library(gold, answer) if library else (False, "not read as mathematics", "text")
 
 
-def _by_library(gold: str, answer: Answer, gold_read: bool) -> tuple[bool, str, str]:
+def _by_library(gold: str, answer: Answer) -> tuple[bool, str, str]:
     """Math-verify for what our parser does not read (integrals, sums, ...), on both sides."""
     sides = [plain_latex(text).strip(" .") for text in (gold, answer.text)]
     mathematical = all(re.search(r"\\[a-z]+|[\d^_=]", side) for side in sides)
@@ -121,7 +121,6 @@ def _monstrous(text: str) -> bool:
 def math(case: Case) -> Verdict:
     """Mathematical equality of the committed answer and the gold answer. Raises ValueError on an empty gold."""
     gold = _gold_text(case)
-    warm()  # math-verify takes a second to start: let it do so while easy answers are judged
     answer, problem = find_answer(case)
     if answer is None and problem == NOTHING and _worded(gold):
         from vlrl_rewards.text import text as text_kind

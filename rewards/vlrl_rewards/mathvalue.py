@@ -137,7 +137,8 @@ def _whole_numbers(function: Callable[..., int], values: tuple[Fraction, ...]) -
 
 _EXACT: dict[str, Callable[..., Fraction | None]] = {
     "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "div": _divide, "pow": _power, "neg": lambda a: -a, "fact": _factorial,
-    "pct": lambda a: a / 100, "abs": lambda a: abs(a), "floor": lambda a: Fraction(a.__floor__()), "ceil": lambda a: Fraction(a.__ceil__()), "binom": _binomial,
+    "pct": lambda a: a / 100, "abs": lambda a: abs(a),
+    "floor": lambda a: Fraction(a.__floor__()), "ceil": lambda a: Fraction(a.__ceil__()), "binom": _binomial,
     "gcd": lambda *a: _whole_numbers(math.gcd, a), "lcm": lambda *a: _whole_numbers(math.lcm, a),
     "mod": lambda a, b: a - b * (a / b).__floor__() if b else None,
     "root": lambda a, n: None if n.denominator != 1 or n < 1 else _root(a, int(n)), "max": lambda *a: max(a), "min": lambda *a: min(a),

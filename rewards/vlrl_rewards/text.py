@@ -105,7 +105,8 @@ def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
 
 def _as_number(case: Case, golds: list[str], details: dict[str, Any]) -> Verdict:
     """A gold that is a number is compared as one."""
-    from vlrl_rewards.mathematics import math
+    from vlrl_rewards.mathanswer import find_answer
+    from vlrl_rewards.mathematics import judge
     from vlrl_rewards.mathread import read
 
     for gold in golds:
@@ -114,7 +115,8 @@ def _as_number(case: Case, golds: list[str], details: dict[str, Any]) -> Verdict
             reading is not None
             and (reading.unit is None or not reading.unit.noun)
             and reading.node[0] in ("num", "neg", "pct")
-            and math(Case(gold, case.response)).correct
+            and (answer := find_answer(Case(gold, case.response))[0]) is not None
+            and judge(gold, answer, library=False)[0]
         ):
             return right("the same number", **details)
     return wrong(f"{details['extracted'][:80]!r} is not {golds[0][:80]!r}", **details)

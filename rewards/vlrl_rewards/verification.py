@@ -10,8 +10,10 @@ from typing import Any
 from vlrl.registry import discover, suggest
 from vlrl.stages import Reward
 from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
+from vlrl_rewards.math_pool import warm
 from vlrl_rewards.verdict import Verdict
 
+_MATHEMATICAL = ("math", "numeric", "auto")  # they may ask math-verify: its process starts with the kind, once, so that no answer waits for it
 _OURS = ("mathematics", "choice", "yes_no", "text", "structure", "instructions", "auto", "code")
 
 
@@ -40,6 +42,8 @@ def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] 
     Raises ValueError on an unknown kind or option and on a gold answer that is broken; a bad response is a wrong verdict, never an error.
     """
     load(kind)
+    if kind in _MATHEMATICAL:
+        warm(wait=True)
     started = time.perf_counter()
     check_options(kind, options)
     case = as_case(gold, response, choices, options)
