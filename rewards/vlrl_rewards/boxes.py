@@ -71,13 +71,13 @@ def to_original(xy: Sequence[float], spaces: Sequence[Space], picture: int = 0) 
 def read_boxes(text: str, spaces: Sequence[Space] = (), picture: int = 0, layout: str = "xyxy") -> list[Box] | None:
     """Boxes of an answer in original pixels; [] if it says that there are none; None if it holds no box at all."""
     boxes = parse_boxes(text, layout)
-    return boxes and [replace(box, xyxy=to_original(box.xyxy, spaces, picture)) for box in boxes]
+    return boxes if not boxes or not spaces else [replace(box, xyxy=to_original(box.xyxy, spaces, picture)) for box in boxes]
 
 
 def read_points(text: str, spaces: Sequence[Space] = (), picture: int = 0) -> list[Point] | None:
     """Points of an answer in original pixels; as `read_boxes`."""
     points = parse_points(text)
-    return points and [replace(point, xy=to_original(point.xy, spaces, picture)) for point in points]
+    return points if not points or not spaces else [replace(point, xy=to_original(point.xy, spaces, picture)) for point in points]
 
 
 # --- parsing ----------------------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -16,6 +17,9 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.loose import fold
 from vlrl_rewards.parsing import committed, visible
 from vlrl_rewards.verdict import Verdict
+
+
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 class Grade(NamedTuple):
@@ -99,7 +103,7 @@ class Graded(Reward):
             return self.refuse(answer.problem or "the answer is empty")
         if answer.route == "boxes" and not self.joinable:
             return self.refuse("several answers in boxes")
-        if self.refusals and refuses(answer.text):
+        if self.refusals and _LETTER.search(answer.text) and refuses(answer.text):
             return self.refuse("the response declines to answer")
         return self.grade(target, answer, scene)
 

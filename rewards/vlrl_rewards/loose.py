@@ -18,6 +18,7 @@ _TOKEN = re.compile(
     r"""|(?P<word>[^\W\d][\w./-]{0,99}|[^\s\[\](){},:=;|`*$\\])|(?P<mark>[\[\](){},:=])""",
     re.DOTALL,
 )
+_FRACTION = re.compile(r"[.eE]")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
@@ -92,7 +93,7 @@ class _Reader:
         kind, text, _, _ = self.tokens[self.at]
         self.at += 1
         if kind == "number":
-            return float(text) if any(c in text for c in ".eE") else int(text)
+            return int(text) if text.isdecimal() else float(text) if _FRACTION.search(text) else int(text)
         if kind == "string":
             return _ESCAPE.sub(_unescape, text[1:-1])
         if kind == "word":
@@ -120,7 +121,7 @@ class _Reader:
             if word:  # bare words side by side are one text: (red cat, sits on, mat)
                 items[-1] = f"{items[-1]} {text}"
                 continue
-            if self.is_colon() and isinstance(item, (str, int, float)) and braces:
+            if braces and self.is_colon() and isinstance(item, (str, int, float)):
                 self.at += 1
                 joinable = False
                 if not self.ends():

@@ -39,7 +39,8 @@ def by_confidence(score_NM: np.ndarray, confidences: Sequence[float], minimum: f
 
 def label_mask(predicted: Sequence[Box], gold: Sequence[Box]) -> np.ndarray:
     """(N, M) booleans: labels agree after normalisation. A gold box without a label takes any."""
-    said, meant = [normal_label(b.label) for b in predicted], [normal_label(b.label) for b in gold]
+    plain = {label: normal_label(label) for label in {b.label for b in (*predicted, *gold)}}
+    said, meant = [plain[b.label] for b in predicted], [plain[b.label] for b in gold]
     return np.array([[not m or s == m for m in meant] for s in said], dtype=bool).reshape(len(said), len(meant))
 
 
@@ -65,7 +66,8 @@ def average_precision(
     """
     if not gold:
         return float(not predicted)
-    said, meant = ([normal_label(b.label) if labels else "" for b in boxes] for boxes in (predicted, gold))
+    plain = {label: normal_label(label) if labels else "" for label in {b.label for b in (*predicted, *gold)}}
+    said, meant = ([plain[b.label] for b in boxes] for boxes in (predicted, gold))
     iou = matrix([b.xyxy for b in predicted], [b.xyxy for b in gold]).tolist()
     values = []
     for name in dict.fromkeys([*meant, *(said if extra == "zero" else ())]):
