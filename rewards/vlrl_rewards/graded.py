@@ -18,7 +18,6 @@ from vlrl_rewards.loose import fold
 from vlrl_rewards.parsing import committed, visible
 from vlrl_rewards.verdict import Verdict
 
-
 _LETTER = re.compile(r"[^\W\d_]")
 
 

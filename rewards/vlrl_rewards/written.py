@@ -34,7 +34,7 @@ def named_corners(text: str) -> list[tuple[Quad, int]]:
     found: list[tuple[Quad, int]] = []
     said: dict[str, float] = {}
     start = end = 0
-    for match in _NAMED.finditer(text):
+    for match in _NAMED.finditer(text) if "=" in text or ":" in text else ():
         name = match[1].lower()
         if name in said or match.start() - end > 12:
             said = {}
@@ -49,7 +49,7 @@ def named_corners(text: str) -> list[tuple[Quad, int]]:
 
 def named_points(text: str) -> list[tuple[tuple[float, float], int]]:
     """Points written as `x="1" y="2"` (also x1, y1, x2, y2, ...) or "x=1, y=2", and their places."""
-    found = [((float(m[2]), float(m[3])), m.start()) for m in _XY.finditer(text)]
+    found = [((float(m[2]), float(m[3])), m.start()) for m in _XY.finditer(text)] if "=" in text or ":" in text else []
     return [pair for pair in found if all(map(is_number, pair[0]))]
 
 
