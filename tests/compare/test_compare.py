@@ -42,7 +42,17 @@ def test_bootstrap_covers_and_collapses():
 
 
 def cells():
-    run = {"final": 0.5, "auc": 0.3, "pass@1": 0.4, "pass@8": 0.9, "entropy": 1.0, "length": 5.0, "kl": 0.1, "tokens": 100.0, "cpu_seconds": 2.0}
+    run = {
+        "final": 0.5,
+        "auc": 0.3,
+        "pass@1": 0.4,
+        "pass@8": 0.9,
+        "sampled_entropy": 1.0,
+        "length": 5.0,
+        "kl": 0.1,
+        "tokens": 100.0,
+        "cpu_seconds": 2.0,
+    }
     curves = {"curve": [0.1, 0.5], "entropy_curve": [2.0, None]}
     better = {**run, "final": 0.8}
     return {"grpo": [{**run, **curves, "seed": s} for s in (0, 1)], "dapo": [{**better, **curves, "seed": s} for s in (0, 1)]}
@@ -107,8 +117,8 @@ def test_a_comparison_runs_once(tmp_path):
     first = [work.cell(small, preset, 0) for preset in small.presets]
     cold = json.loads((small.cold(0) / "cold.json").read_text())["weights"]
     for result in first:
-        assert {"final", "auc", "pass@1", "pass@2", "entropy", "length", "kl", "tokens", "cpu_seconds", "curve"} <= set(result)
-        assert len(result["curve"]) == 2 and result["kl"] >= 0
+        assert {"final", "auc", "pass@1", "pass@2", "entropy", "sampled_entropy", "length", "kl", "tokens", "cpu_seconds", "curve"} <= set(result)
+        assert len(result["curve"]) == 2 and result["kl"] >= 0 and 0 < result["sampled_entropy"] < 12
     assert small.config("grpo", 0, cold).tree["policy"]["model"] == cold
     stamp = (small.cell("grpo", 0) / "metrics.jsonl").stat().st_mtime_ns
     assert work.cell(small, "grpo", 0) == first[0] and (small.cell("grpo", 0) / "metrics.jsonl").stat().st_mtime_ns == stamp

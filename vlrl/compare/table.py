@@ -35,7 +35,7 @@ def columns(cells: Cells) -> list[tuple[str, str]]:
     passes = sorted((name for name in run if name.startswith("pass@")), key=lambda name: int(name[5:]))
     middle = [(name, name) for name in passes]
     first = [("final", "held-out"), ("iqm", "IQM"), ("better", f"P(> {next(iter(cells))})"), ("auc", "mean reward")]
-    return [*first, *middle, ("entropy", "entropy"), ("length", "length"), ("kl", "KL"), ("tokens", "tokens"), ("cpu_seconds", "CPU s")]
+    return [*first, *middle, ("sampled_entropy", "entropy"), ("length", "length"), ("kl", "KL"), ("tokens", "tokens"), ("cpu_seconds", "CPU s")]
 
 
 def shown(name: str, value: Summary) -> str:
@@ -49,15 +49,25 @@ def shown(name: str, value: Summary) -> str:
     return f"{value.value:.3f}"
 
 
-def markdown(cells: Cells, title: str) -> str:
-    """The table as Markdown, best held-out score first."""
+def grid(cells: Cells) -> list[list[str]]:
+    """The table: a line of headings, then one per preset, best held-out score first."""
     rows, heads = summarise(cells), columns(cells)
-    lines = [f"# {title}", "", "| preset | " + " | ".join(head for _, head in heads) + " |", "|---" * (len(heads) + 1) + "|"]
-    for preset in sorted(rows, key=lambda p: -rows[p]["final"].value):
-        lines.append(f"| {preset} | " + " | ".join(shown(name, rows[preset][name]) for name, _ in heads) + " |")
-    seeds = {row["seeds"] for row in rows.values()}
-    note = "Means over seeds with 95% bootstrap intervals; IQM: interquartile mean of the held-out score; mean reward: over all training steps."
-    return "\n".join([*lines, "", f"{note} Seeds: {', '.join(map(str, sorted(seeds)))}. Entropy and length: last tenth of the steps.", ""])
+    best_first = sorted(rows, key=lambda preset: -rows[preset]["final"].value)
+    return [["preset", *(head for _, head in heads)], *([p, *(shown(name, rows[p][name]) for name, _ in heads)] for p in best_first)]
+
+
+def note(cells: Cells) -> str:
+    """How to read the table."""
+    seeds = ", ".join(map(str, sorted({len(runs) for runs in cells.values()})))
+    means = "Means over seeds with 95% bootstrap intervals; IQM: interquartile mean of the held-out score; mean reward: over all training steps."
+    return f"{means} Seeds: {seeds}. Entropy (nats) and KL: per sampled token, held out. Length: last tenth of the steps."
+
+
+def markdown(cells: Cells, title: str) -> str:
+    """The table as Markdown."""
+    head, *body = (f"| {' | '.join(line)} |" for line in grid(cells))
+    rule = "|---" * (len(columns(cells)) + 1) + "|"
+    return "\n".join([f"# {title}", "", head, rule, *body, "", note(cells), ""])
 
 
 def page(cells: Cells, title: str, path: Path) -> None:
@@ -65,8 +75,20 @@ def page(cells: Cells, title: str, path: Path) -> None:
     from html import escape
 
     body = [f"<h1>{escape(title)}</h1>", legend(list(cells)), "<h2>Reward in training</h2>", chart(cells, "curve")]
-    body += ["<h2>Entropy</h2>", chart(cells, "entropy_curve"), "<pre>" + escape(markdown(cells, title)) + "</pre>"]
-    style = "body{font:14px/1.5 system-ui;max-width:1000px;margin:2em auto;padding:0 1em}pre{overflow:auto;font-size:12px}.key{margin-right:1em}"
+    lines = ["".join(f"<{'td' if y else 'th'}>{escape(value)}" for value in line) for y, line in enumerate(grid(cells))]
+    table = "<div><table><tr>" + "<tr>".join(lines) + "</table></div>"
+    body += [
+        "<h2>Entropy of the tokens trained on</h2>",
+        chart(cells, "entropy_curve"),
+        "<h2>Held-out score and the rest</h2>",
+        table,
+        f"<p>{escape(note(cells))}",
+    ]
+    style = (
+        "body{font:14px/1.5 system-ui;max-width:1150px;margin:2em auto;padding:0 1em}.key{margin-right:1em}div{overflow:auto}"
+        "table{border-collapse:collapse;font-size:12px;font-variant-numeric:tabular-nums}td,th{padding:.2em .6em;text-align:left;white-space:nowrap;"
+        "border-bottom:1px solid #ddd}"
+    )
     page_text = f"<!doctype html><meta charset=utf-8><title>{escape(title)}</title><style>{style}</style>{''.join(body)}"
     path.write_text(page_text, encoding="utf-8")
 

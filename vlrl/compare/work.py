@@ -76,7 +76,10 @@ def tail_of(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
 
 
 def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict[str, float | None]:
-    """pass@1 and pass@k of `samples` completions per held-out row at temperature 1, and KL per token to the cold start (k3, nats)."""
+    """From `samples` completions per held-out row at temperature 1: pass@1, pass@k, entropy and KL to the cold start (k3) per token, in nats.
+
+    The entropy in a run's own log is that of the tokens trained on, and which those are depends on the method: this one compares.
+    """
     from vlrl.eval.heldout import primary_slot
     from vlrl.eval.statistics.samples import pass_at_k
     from vlrl.loop import score
@@ -103,7 +106,9 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     kl = divergence(run, groups, weights)
     run.close()
     live = [r for r in right if r]
+    surprise = [-value for group in groups for rollout in group for value in rollout.logp]
     return {
+        "sampled_entropy": _mean(surprise),
         "pass@1": _mean([sum(r) / len(r) for r in live]),
         f"pass@{samples}": _mean([pass_at_k(len(r), sum(r), len(r)) for r in live]),
         "kl": kl,
