@@ -39,11 +39,13 @@ def make_accelerator(run: Run) -> Accelerator:
 
 def _fsdp_on_cpu(accelerator: Accelerator) -> None:
     """Accelerate turns FSDP on for devices only, though torch's FSDP2 runs over gloo: turn it on here too."""
+    from accelerate import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
     state = accelerator.state
     if state.distributed_type == DistributedType.MULTI_CPU:
         state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, FullyShardedDataParallelPlugin()
+        PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # whence every new view of the state takes it
     if not accelerator.is_fsdp2:
         raise ConfigError(f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version {getattr(state, 'fsdp_plugin', None)}; "
                           "only version 2 is supported: fsdp_config: {fsdp_version: 2}, as in configs/accelerate/fsdp2.yaml")  # fmt: skip
