@@ -1,0 +1,106 @@
+"""Samples of a picture, and as many of its mirror image, where left is right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from vlrl.methods.strategy.independent import Independent
+from vlrl.registry import register
+from vlrl.types import Group, Media, Prompt, Request, Row
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
+
+_PAIRS = (("left", "right"), ("leftmost", "rightmost"), ("leftward", "rightward"), ("leftwards", "rightwards"), ("clockwise", "counterclockwise"))
+_OTHER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
+_SIDE = re.compile(r"\b(" + "|".join(sorted(_OTHER, key=len, reverse=True)) + r")\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Mirrored(Media):
+    """`base`, a picture, flipped left to right."""
+
+    base: Media
+
+    @property
+    def kind(self) -> Any:  # type: ignore[override]
+        return self.base.kind
+
+    @property
+    def key(self) -> str:
+        return f"{self.base.key}/mirrored"
+
+    def load(self) -> Any:
+        from PIL import ImageOps
+
+        return ImageOps.mirror(self.base.load())  # type: ignore[arg-type]
+
+
+def swap_sides(text: str) -> str:
+    """The text with left and right (leftmost, clockwise ...) exchanged, capitals kept."""
+
+    def other(match: re.Match[str]) -> str:
+        word = _OTHER[match[0].lower()]
+        return word.upper() if match[0].isupper() else word.capitalize() if match[0][0].isupper() else word
+
+    return _SIDE.sub(other, text)
+
+
+def mirrored_answer(answer: Any, row: Row) -> Any:
+    """The gold answer of the mirror image. Raises ValueError for one whose mirror image is not known."""
+    if isinstance(answer, str):
+        return swap_sides(answer)
+    if answer is None or isinstance(answer, (bool, int, float)):
+        return answer
+    if isinstance(answer, (list, tuple)) and all(isinstance(part, str) for part in answer):
+        return [swap_sides(part) for part in answer]
+    size = row.meta.get("size")
+    if isinstance(answer, (list, tuple)) and len(answer) == 4 and all(isinstance(v, (int, float)) for v in answer) and size:
+        x1, y1, x2, y2 = answer
+        return [size[0] - x2, y1, size[0] - x1, y2]
+    raise ValueError(
+        f"row {row.id!r}: the answer {answer!r:.80} cannot be mirrored; words, numbers and (with meta.size = (width, height)) one box "
+        "[x1, y1, x2, y2] can; set meta.mirror: false for rows that are to be asked as they are"
+    )
+
+
+def mirrored(row: Row) -> Row:
+    """The same row about the mirror image: left and right are exchanged in question, choices, answer and demonstration."""
+    return replace(
+        row,
+        id=f"{row.id}/mirrored",
+        question=swap_sides(row.question),
+        choices=tuple(map(swap_sides, row.choices)),
+        answer=mirrored_answer(row.answer, row),
+        target=swap_sides(row.target),
+        images=tuple(map(Mirrored, row.images)),
+    )
+
+
+@register("svqa_r1")
+@dataclass(frozen=True)
+class TwoViews(Independent):
+    """G rollouts of every prompt, and for a prompt with pictures G more about their mirror images, in the same group of 2 G.
+
+    The mirrored rollouts carry `info["mirrored"]`; each is scored by its own row, in which left and right have changed places.
+    Paper: SVQA-R1, arXiv:2506.01371 (Spatial-GRPO: rewards that are consistent between views); that both views share one group is our reading.
+    Deviates: left and right are exchanged in the question too, so that the pair is also right for "what is left of ...". Turned and warped views
+    are left out. Edge: rows without pictures, with videos, or with meta.mirror false get no second view; text in a picture is mirrored as well.
+    """
+
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+        groups = super().__call__(prompts, counts, run)
+        requests = []
+        for group, count in zip(groups, counts, strict=True):
+            row = group.row
+            if count and row.images and not row.videos and row.meta.get("mirror", True):
+                prompt = run.scaffold(mirrored(row))
+                requests.append(Request(prompt, run.decode(prompt, 0), count, self.seeds(run, prompt), tag=group))
+        for completion in run.engine.generate(requests):
+            rollout = run.make_rollout(completion)
+            rollout.info["mirrored"] = True
+            completion.request.tag.rollouts.append(rollout)
+        return groups
