@@ -57,9 +57,10 @@ def assert_every_rollout_once(folder, steps):
     assert [row["engine/syncs"] for row in metrics] == [2, *[1] * (steps - 1)], "once more where the phase begins"
 
 
-def test_the_quickstart_through_vllm(tmp_path):
+@pytest.mark.parametrize("adapter", [(), ("tune={name: lora, r: 3}", "engine.lora=true")])
+def test_the_quickstart_through_vllm(tmp_path, adapter):
     pytest.importorskip("vllm")
-    train(load(["experiments/quickstart_vllm"], [*SHORT, "phases.rl.steps=3", f"output={tmp_path}"]), live=False)
+    train(load(["experiments/quickstart_vllm"], [*SHORT, *adapter, "phases.rl.steps=3", f"output={tmp_path}"]), live=False)
     assert_every_rollout_once(tmp_path, 3)
 
 

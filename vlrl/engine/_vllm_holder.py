@@ -95,6 +95,9 @@ class Holder:
 
         Completions that another thread is generating go on under the new weights, their keys and values recomputed.
         """
+        if "llm" not in self.state:  # an adapter is there only after the phase's `tune`
+            self.attach(policy)
+            return
         self._wake()
         with self.state["lock"]:
             if self.lora:
@@ -110,11 +113,13 @@ class Holder:
         self._sleep()
 
     def _sync_adapter(self, policy: Any) -> None:
+        """One adapter, replaced where it lies: completions under way go on under the new one."""
         from vllm.lora.request import LoRARequest
 
-        folder = f"{self.state['folder'].name}/adapter-{policy.version}"
+        folder = f"{self.state['folder'].name}/adapter"
         policy.model.save_pretrained(folder)
-        self.state["lora"] = LoRARequest(f"policy-{policy.version}", policy.version + 1, folder)
+        self.core.add_lora(LoRARequest("policy", 1, folder, load_inplace=True))
+        self.state["lora"] = LoRARequest("policy", 1, folder)
 
     def _sleep(self) -> None:
         if self.sleep and not self.state["asleep"]:
@@ -139,7 +144,13 @@ class Holder:
 
 
 def _rank(policy: Any) -> int:
-    configs = getattr(policy.model, "peft_config", None)
-    if not configs:
+    """The largest rank of the policy's adapters, as the least that vLLM 0.32 has room for."""
+    if not adapted(policy):
         raise ConfigError("engine.lora: the policy has no adapter; set `tune: {name: lora}`, or engine.lora to false")
-    return max(config.r for config in configs.values())
+    rank = max(config.r for config in policy.model.peft_config.values())
+    return next(size for size in (1, 8, 16, 32, 64, 128, 256, 320, 512) if size >= rank)
+
+
+def adapted(policy: Any) -> bool:
+    """Whether the policy has adapters of its own."""
+    return bool(getattr(policy.model, "peft_config", None))

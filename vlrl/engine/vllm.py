@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from vlrl.engine._vllm_holder import Holder
+from vlrl.engine._vllm_holder import Holder, adapted
 from vlrl.engine.hf import LM
 from vlrl.engine.versions import check_installed
 from vlrl.engine.vllm_prompts import common_parameters, extra_args, finished_prefix, versions_of, vllm_prompt
@@ -66,7 +66,8 @@ class VLLM(Holder, Engine):
 
     def setup(self, run: Any) -> None:
         self.state["ranks"] = run.accelerator.num_processes if run.accelerator is not None else 1
-        self.attach(run.policy)
+        if not self.lora or adapted(run.policy):
+            self.attach(run.policy)
 
     # --- sampling -------------------------------------------------------------------------------------------------------------------
 
