@@ -27,6 +27,19 @@ def _nested(opening: str, most: int = 4000) -> Callable[[Draw], str]:
     return lambda draw: (n := draw.randint(20, most)) and opening * n + "9" + "}" * n
 
 
+_WORDS = (
+    *" $\\{}()[],.:-/|*_^=#&\"'1axAB，。个或½√²", "\n", "\t", "\u0304", "...", "**", "12", "0.", "1,000", "e", "or", "and", "not", "is", "so",
+    "wait,", "the answer", "answer", "Answer:", "option", "choice", r"\boxed{", r"\text{", r"\frac", r"\sqrt", r"\left", r"\,", r"\choose",
+    r"\pm", r"\cup", "<think>", "</think>", "<answer>", "</answer>", "yes", "no", "there is", "cm", "hour", "A.", "(B)",
+)  # fmt: skip
+
+
+def _refrain(draw: Draw) -> str:
+    """A few words again and again, with a last one that breaks the pattern: what a regular expression trips over."""
+    part = draw.choice(("", " ", " ")).join(draw.choice(_WORDS) for _ in range(draw.randint(1, 4)))
+    return part * (draw.choice((300, 3000, 20_000)) // len(part)) + draw.choice(_WORDS)
+
+
 def _integrand(draw: Draw) -> str:
     return rf"\int {draw.choice(('e', 'x', 'a'))}^{{-x^{draw.randint(3, 9)}}} \sin(x^{{{draw.randint(3, 99)}}}) \ln(\cos x) \, dx"
 
@@ -64,6 +77,7 @@ _MATHEMATICS: dict[str, Callable[[Draw], str]] = {
     "gcd": lambda d: r"\gcd(" * d.randint(20, 200) + "2,4" + ")" * 200,
 }  # fmt: skip
 _READING: dict[str, Callable[[Draw], str]] = {
+    "refrain": _refrain,
     "braces": _repeat("{", "}"), "brackets": _repeat("(", ")"), "squares": _repeat("[", "]"), "bars": _repeat("|"), "dollars": _repeat("$"),
     "minus": _repeat("-"),
     "plus": _repeat("x+"), "commas": _repeat("1,"), "slashes": _repeat("1/"), "colons": _repeat("1:"), "blanks": _repeat(" "),
@@ -89,7 +103,7 @@ def bombs(count: int, seed: int = 0) -> Iterator[Bomb]:
     draw = random.Random(seed)
     for i in range(count):
         table = _MATHEMATICS if i % 2 else _READING
-        name = list(table)[(i // 2) % len(table)]
+        name = list(table)[(i // 2) % len(table)] if i % 4 else "refrain"
         kind = draw.choice(("math", "math", "numeric", "auto")) if table is _MATHEMATICS else draw.choice(list(_KINDS))
         response = draw.choice(_WRAPPERS).replace("%s", table[name](draw))
         yield Bomb(name, kind, _KINDS[kind], response, ("London", "Paris", "Rome", "Berlin") if kind == "mcq" else ())

@@ -51,6 +51,8 @@ def _over_math(name: str, **fields: Any) -> tuple[dict[str, Any], Seed]:
     return {"name": name, **fields}, attacks_text.SEEDS["math"]
 
 
+_TERMS = {"terms": ["the door", "a man"]}
+_TOLD = "The door opens. A man walks in. He sits down. "
 # Rewards that hold another reward, or that are named otherwise than their kind: (spec, seed).
 NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "verify": _over_math("verify"),
@@ -71,13 +73,53 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
         {"name": "graph"},
         Seed("", "1 2 4", ("1 4", "1 2 3 4", "4 2 1"), {"every node": "1 2 3 4 1 2 4"}, {"meta": _PATH}, joined=", "),
     ),
+    "code_edit": (
+        {"name": "code_edit"},
+        Seed("a = [1]\nprint(a)", "```python\na = [1]\nprint(a)\n```", ("```python\nimport os, sys\n```", "```\npass\n```", "a = [1]")),
+    ),
+    "date_decay": ({"name": "date_decay"}, Seed("2016-05", "2016-05", ("1990-01", "2050-12", "May"), {"all": "2014 2015 2016-05 2017"})),
+    "date_gap": (
+        {"name": "date_gap"},
+        Seed(["2016-05", "2017-01"], "2016-05, 2017-01: 8", ("1990-01, 2017-01: 8", "8", "2016-05, 2017-01: 999"), {"all": "2016-05 2017-01 7 8"}),
+    ),
+    "term_recall": (
+        {"name": "term_recall"},
+        Seed(_TOLD, _TOLD, ("It rains.", "Birds sing.", "The end."), {"list": "the door, " * 40}, {"meta": _TERMS}, joined=""),
+    ),
     "sequence": ({"name": "sequence"}, Seed({"value": 2, "ids": [4, 7]}, "2: 4 7", ("2: 4 8", "3: 4 7 9", "2:"), {"all": "2: 1 2 3 4 5 6 7"})),
 }
 _BLINK = "<blink>{}</blink><think>tap it</think><link>done</link>"
 _GRID = [[x, y, x + 20, y + 20] for x in range(0, 100, 20) for y in range(0, 100, 20)]
 _STATES = ("the door opens", "a man walks in", "he sits down")
-_TOLD = "The door opens. A man walks in. He sits down. "
+_PATCH = "```\n### a.py\n<<<<<<< SEARCH\n{}\n=======\n{}\n>>>>>>> REPLACE\n```"
+_SOLVED = "<think>y is one too low</think><solution>{}</solution>"
 FORMS: dict[str, Form] = {
+    "patch_similarity": Form(
+        {"name": "patch_similarity"},
+        _SOLVED.format(_PATCH.format("y = 2", "y = 3")),
+        own={
+            "no change": _SOLVED.format(_PATCH.format("y = 2", "y = 2")),
+            "not there": _SOLVED.format(_PATCH.format("z = 2", "z = 3")),
+            "in the thinking": f"<think>{_PATCH.format('y = 2', 'y = 3')}</think><solution>none</solution>",
+            "two solutions": _SOLVED.format(_PATCH.format("y = 2", "y = 3")) * 2,
+            "stuffed": _SOLVED.format(_PATCH.format("y = 2", "y = 3\n" * 900)),
+            "doubled": _SOLVED.format("\n".join(_PATCH.format("y = 2", "y = 2\ny = 2") for _ in range(60))),
+            "another file": _SOLVED.format(_PATCH.format("y = 2", "y = 3").replace("a.py", "b.py")),
+        },
+        seed=Seed({"a.py": "x = 1\ny = 3\n"}, "", ("",), options={"meta": {"files": {"a.py": "x = 1\ny = 2\n"}}}, joined=""),
+    ),
+    "interleaved": Form(
+        {"name": "interleaved"},
+        "<think>a</think><answer>3</answer><think>b</think><answer>7</answer>",
+        own={
+            "last only": "<think>a</think><answer>7</answer>",
+            "steps only": "<think>a</think><answer>3</answer><think>b</think><answer>8</answer>",
+            "more answers": "<think>a</think><answer>3</answer>" + "<think>b</think><answer>7</answer>" * 2,
+            "all at once": "<think>a</think><answer>3</answer><think>b</think><answer>6, 7, 8</answer>",
+            "talk between": "<think>a</think><answer>3</answer>so<think>b</think><answer>7</answer>",
+        },
+        seed=Seed("7", "7", ("8", "6"), options={"meta": {"steps": ["3"]}}),
+    ),
     "blink": Form(
         {"name": "blink"},
         _BLINK.format("[[20, 20, 40, 40], [60, 60, 80, 80]]"),

@@ -200,10 +200,9 @@ def _by_value(text: str, options: Options) -> frozenset[str]:
     lone = lone_number(text)
     text = text[slice(*lone)] if lone else text
     answer = Answer(text, 0, len(text), "option")
+    near = [(i, option) for i, option in enumerate(options.texts) if len(option) < 100]
     return frozenset(
-        LETTERS[i]
-        for i, option in enumerate(options.texts)
-        if any(c.isdigit() for c in option) and len(option) < 100 and judge(option, answer, library=False)[0]
+        LETTERS[i] for i, option in near if any(c.isdigit() for c in option) and len(option) < 100 and judge(option, answer, library=False)[0]
     )
 
 

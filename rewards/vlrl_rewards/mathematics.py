@@ -98,6 +98,8 @@ def judge(gold: str, answer: Answer, library: bool = True) -> tuple[bool, str, s
 
 def _by_library(gold: str, answer: Answer) -> tuple[bool, str, str]:
     """Math-verify for what our parser does not read (integrals, sums, ...), on both sides."""
+    if _monstrous(answer.text):
+        return False, f"{clean(answer.text)[:80]!r} does not read as {gold[:80]!r}", "text"
     sides = [plain_latex(text).strip(" .") for text in (gold, answer.text)]
     mathematical = all(re.search(r"\\[a-z]+|[\d^_=]", side) for side in sides)
     wordy = any(re.search(r"(?<![\\a-zA-Z{])[a-zA-Z]{4,}", re.sub(r"\\[a-zA-Z]+", " ", side)) for side in sides)

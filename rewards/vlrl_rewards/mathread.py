@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from vlrl_rewards.hedges import hedges
 from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
-from vlrl_rewards.mathtokens import NotMath
+from vlrl_rewards.mathtokens import MAX_DIGITS, NotMath
 from vlrl_rewards.mathtree import Node, parse
 from vlrl_rewards.units import SCALE, Unit, currency, parse_unit, split_unit
 from vlrl_rewards.words import number_words
@@ -32,6 +32,7 @@ _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
 _COMPOUND = re.compile(r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}")
 _CODE = re.compile(r"(?<!\\)\blambda\b[^=]{0,20}:|\b(?:eval|exec|print|system|open|getattr)\s*\(|\bimport\s+\w|__", re.IGNORECASE)
+_ENDLESS = re.compile(rf"\d{{{MAX_DIGITS}}}")
 _WORDED: dict[str, Node] = {
     **dict.fromkeys(("all real numbers", "all reals", "set of all real numbers", "all real numbers x", "reals"), parse(r"\mathbb{R}")),
     **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions", "empty set"), ("const", "empty")),
@@ -67,9 +68,9 @@ def _trim(text: str) -> str:
 
 def _compound(text: str) -> Reading | None:
     """ "1 hour 30 minutes", "5 ft 3 in": a sum of quantities of one kind, in the unit of the first."""
-    parts = [(m[1], parse_unit(m[2])) for m in _QUANTITY.finditer(text)]
-    if not 2 <= len(parts) <= 4 or not _COMPOUND.fullmatch(text):
+    if len(text) > 80 or not _COMPOUND.fullmatch(text):
         return None
+    parts = [(m[1], parse_unit(m[2])) for m in _QUANTITY.finditer(text)]
     units = [unit for _, unit in parts if unit is not None and not unit.noun]
     if len(units) < len(parts) or len({unit.dims for unit in units}) > 1 or sorted(units, key=lambda u: -u.factor) != units:
         return None
@@ -143,7 +144,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 def read(text: str) -> Reading | None:
     """What an answer says, or None if it says nothing mathematical or leaves it open."""
-    if len(text) > MAX_CHARS or _CODE.search(text):
+    if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text):
         return None
     hedged = hedges(text)
     for piece in dict.fromkeys(_pieces(text)):

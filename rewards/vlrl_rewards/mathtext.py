@@ -47,7 +47,7 @@ _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|hbox|emph)\s*\{([^{}]*)\}")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|\\,|,\s?\\!\s?|\\!,|\u2009|\u202f)(?=\d{3}(?!\d))")
 _SPACE_GROUPED = re.compile(r"(?<![\d.,/^_}])\d{1,3}(?: \d{3})+(?![\d,])")
-_CHOOSE = re.compile(r"\{?\s*([^{}]{1,40})\s*\\choose\s*([^{}]{1,40})\}?")
+_CHOOSE = re.compile(r"\{? ?([^{}\\]{1,40})\\choose ?([^{}\\]{1,40})\}?")
 _UNIT_FRACTION = re.compile(
     r"(?<=[\d}\s])\\frac\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*$"
 )
@@ -74,7 +74,8 @@ def plain_latex(text: str) -> str:
     """The canonical spelling of written mathematics; text commands become `\\text{...}`. At most MAX_CHARS are looked at by callers."""
     text = _INVISIBLE.sub("", text)
     text = _COMBINING_BAR.sub(lambda m: r"\overline{" + re.sub("[\u0304\u0305]", "", m[1]) + "}", text)
-    text = re.sub(r"(\d*)\s*([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: m[1] + r"\frac{" + "}{".join(_VULGAR[m[2]]) + "}", text)
+    if any(char in _VULGAR for char in text):
+        text = re.sub(r"(\d{0,9})\s?([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: m[1] + r"\frac{" + "}{".join(_VULGAR[m[2]]) + "}", text)
     text = _scripts(_scripts(text, _SUPER, "^"), _SUB, "_")
     text = _ROOT.sub(lambda m: m[1] + "{" + m[2] + "}", text)
     for cube, root in (("∛", r"\sqrt[3]"), ("∜", r"\sqrt[4]"), ("√", r"\sqrt ")):
@@ -94,12 +95,13 @@ def plain_latex(text: str) -> str:
     text = _STYLE.sub("", text)
     text = _TEXT.sub(lambda m: r"\text{" + m[1] + "}", text)
     text = _SPACES.sub(" ", text).replace(r"\bar{", r"\overline{")
-    text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+    text = _CHOOSE.sub(r"\\binom{\1}{\2}", text) if r"\choose" in text else text
     text = text.replace("\\%", "%").replace("\\#", "#").replace("\\&", "&").replace("\\_", "_").replace("**", "^")
     text = " ".join(text.split())
     text = re.sub(r"\^\s*\{\s*(?:\^\s*)?\\circ\s*\}", r"^\\circ ", text).replace("^^\\circ", "^\\circ").replace("^ ^\\circ", "^\\circ")
     text = _SPACE_GROUPED.sub(lambda m: m[0].replace(" ", ""), text)
-    text = _DOTTED.sub(lambda m: (m[1] or m[3] or m[5]) + r"\overline{" + (m[2] or m[4] or m[6]) + "}", text)
+    if "..." in text or "…" in text or r"\ldots" in text:
+        text = _DOTTED.sub(lambda m: (m[1] or m[3] or m[5]) + r"\overline{" + (m[2] or m[4] or m[6]) + "}", text)
     text = _UNIT_FRACTION.sub(lambda m: f" {m[1]}{m[2] or ''}/{m[3]}{m[4] or ''}", text)
     text = text.strip()
     return text[:-1].rstrip() if text.endswith("\\") else text

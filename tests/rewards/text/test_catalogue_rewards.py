@@ -1,0 +1,222 @@
+"""Patches, migrated code, dates, terms and answers on the way: values worked out by hand, limits, and what does not count."""
+
+import difflib
+import math
+import random
+
+import pytest
+from vlrl_rewards.edits import _alike, bare_code, edits_in
+from vlrl_rewards.interleaved import turns
+
+from vlrl.registry import build
+from vlrl.stages import Reward
+from vlrl.types import Prompt, Rollout, Row
+
+BEFORE = {"a.py": "x = 1\ny = 2\n", "b.py": "z = 0\n"}
+AFTER = {"a.py": "x = 1\ny = 3\n"}
+
+
+def score(spec, answer, text, **meta):
+    return build(Reward, spec)(Rollout(Prompt(Row("q", "?", answer=answer, meta=meta), ()), [1], text=text))
+
+
+def block(path, search, replace):
+    return f"```\n### {path}\n<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE\n```"
+
+
+def solved(*blocks, think="so"):
+    return f"<think>{think}</think><solution>" + "\n".join(blocks) + "</solution>"
+
+
+# The real diff is "@@ -1,2 +1,2 @@", " x = 1", "-y = 2", "+y = 3": 15 + 6 + 6 + 6 characters and 3 line ends, 36 in all.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (solved(block("a.py", "y = 2", "y = 3")), 1.0),
+        (solved(block("a.py", "x = 1\ny = 2", "x = 1\ny = 3")), 1.0),
+        (solved(block("a.py", "y = 2", "y = 4")), 35 / 36),
+        (solved(block("a.py", "y = 2", "y = 3"), block("b.py", "z = 0", "z = 1")), 0.5),
+        (solved(block("b.py", "z = 0", "z = 1")), 0.0),
+        (solved(block("a.py", "y = 2", "y = 2")), -1.0),
+        (solved(block("a.py", "y = 9", "y = 3")), -1.0),
+        (solved(block("a.py", "y = 2", "y = 3"), think=" "), -1.0),
+        (solved(block("", "y = 2", "y = 3")), -1.0),
+        ("<think>a</think>" + block("a.py", "y = 2", "y = 3"), -1.0),
+        (solved(block("a.py", "y = 2", "y = 3").replace(">>>>>>> REPLACE", "")), -1.0),
+        (solved(*[block("a.py", "x = 1", "x = 1\nx = 1")] * 60), -1.0),
+        ("", -1.0),
+    ],
+)
+def test_patch_similarity(text, expected):
+    assert score({"name": "patch_similarity"}, AFTER, text, files=BEFORE) == pytest.approx(expected, abs=1e-12)
+
+
+def test_patch_needs_files_and_a_change():
+    for answer, files in ((AFTER, {}), (BEFORE, BEFORE), ("y = 3", BEFORE)):
+        with pytest.raises(ValueError, match="files"):
+            score({"name": "patch_similarity"}, answer, "", **({"files": files} if files else {}))
+
+
+def test_patch_ratio_is_never_below_difflibs():
+    draw = random.Random(0)
+    for _ in range(200):
+        a, b = ("".join(draw.choice("ab +-\n") for _ in range(draw.randint(1, 60))) for _ in range(2))
+        theirs = difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
+        assert theirs - 1e-12 <= _alike(a, b) <= 1.0
+        assert _alike(a, a) == 1.0
+
+
+def test_edits_keep_their_order_and_indentation():
+    text = block("m/a.py", "    if x:\n        y()", "    if not x:\n        y()") + "\n" + block("b.py", "", "import os")
+    assert edits_in(text) == [("m/a.py", "    if x:\n        y()", "    if not x:\n        y()"), ("b.py", "", "import os")]
+
+
+# Without comments and blank lines the target is "x = 1\ny = 2", 11 characters.
+@pytest.mark.parametrize(
+    ("code", "similarity", "exact"),
+    [
+        ("x = 1\ny = 2", 2.0, 2.0),
+        ("# note\nx = 1  # one\n\n\ny = 2\n", 2.0, 2.0),
+        ("x = 1\ny = 3", 3.5 * 10 / 11 - 1.5, -1.5),
+        ("x = 1", 3.5 * 5 / 11 - 1.5, -1.5),
+        ("x = = 1", -2.0, -2.0),
+        ("# only a note", -2.0, -2.0),
+        ("(" * 5000, -2.0, -2.0),
+        ("x = 1\n" * 5000, -2.0, -2.0),
+    ],
+)
+def test_code_edit(code, similarity, exact):
+    for mode, expected in (("similarity", similarity), ("exact", exact)):
+        text = f"<think>x</think><answer>\n```python\n{code}\n```\n</answer>"
+        assert score({"name": "code_edit", "mode": mode}, "x = 1\n# hi\n\ny = 2\n", text) == pytest.approx(expected)
+
+
+FENCE = "```\nx = 1\n```"
+
+
+@pytest.mark.parametrize("said", ["x = 1", f"{FENCE}\n{FENCE}", "```java\nx = 1\n```", ""])
+def test_code_edit_wants_one_block(said):
+    assert score({"name": "code_edit"}, "x = 1", f"<answer>{said}</answer>") == score({"name": "code_edit"}, "x = 1", FENCE) == -2.0
+
+
+def test_code_edit_wants_a_python_gold():
+    with pytest.raises(ValueError, match="not Python"):
+        score({"name": "code_edit"}, "x = = 1", "")
+    assert bare_code("s = '# no note'  # note") == "s = '# no note'"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("<answer>2016-05</answer>", 1.0),
+        ("<answer>May 2016</answer>", 1.0),
+        ("<answer>2016-05-30</answer>", 1.0),
+        ("<answer>2016-06</answer>", math.exp(-0.1)),
+        ("<answer>2015-05</answer>", math.exp(-1.2)),
+        ("<answer>2016-13</answer>", 0.0),
+        ("<answer>05/06/2016</answer>", 0.0),
+        ("<think>2016-05</think>", 0.0),
+        ("<answer>2016-05</answer><answer>2016-06</answer>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_date_decay(said, expected):
+    assert score({"name": "date_decay"}, "2016-05", said) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("2016-05 and 2017-01, 8 months", 1.0),
+        ("2016-06 and 2017-01, 7 months", 0.25 * math.exp(-0.1) + 0.25 + 0.5 * math.exp(-0.1)),
+        ("2016-05 and 2017-01, 10 months", (0.5 + 0.5 * math.exp(-0.2)) * math.exp(-0.2)),  # says 10, dates say 8
+        ("2016-05 and 2017-01, 50 months", (0.5 + 0.5 * math.exp(-4.2)) * math.exp(-0.1 * 0.5 * 42)),
+        ("2016-05 and 2017-01", 0.0),
+        ("2016-05 and 2017-01, 8 or 9", 0.0),
+        ("2016-05, 8 months", 0.0),
+    ],
+)
+def test_date_gap(said, expected):
+    assert score({"name": "date_gap"}, ["2016-05", "2017-01"], f"<answer>{said}</answer>") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("name", "answer"), [("date_decay", "soon"), ("date_gap", "2016-05"), ("date_gap", ["2016-05", "soon"])])
+def test_dates_need_dates(name, answer):
+    with pytest.raises(ValueError, match="date"):
+        score({"name": name}, answer, "")
+
+
+REFERENCE = "the liver enzyme binds the receptor"
+TERMS = ["liver", ["enzyme", "catalyst"], "receptor"]
+
+
+@pytest.mark.parametrize(
+    ("where", "said", "expected"),
+    [
+        ("answer", "the liver enzyme binds the receptor", 1.0),
+        ("answer", "the liver catalyst meets a receptor", 1.0),
+        ("answer", "the delivery enzyme", 1 / 3),
+        ("answer", "receptor enzyme liver", 1.0),
+        ("order", "receptor enzyme liver", 0.0),
+        ("order", "the liver binds the receptor", 1 / 3),
+        ("order", REFERENCE, 1.0),
+        ("thinking", "nothing", 2 / 3),
+    ],
+)
+def test_term_recall(where, said, expected):
+    text = f"<think>liver, and a receptor</think><answer>{said}</answer>"
+    assert score({"name": "term_recall", "where": where}, REFERENCE, text, terms=TERMS) == pytest.approx(expected)
+
+
+def test_term_recall_is_no_word_list():
+    words = "liver enzyme receptor " + "some other words " * 20
+    length, allowed = len(words.split()), 1.5 * len([w for w in REFERENCE.split() if w != "the"])
+    assert score({"name": "term_recall"}, REFERENCE, f"<answer>{words}</answer>", terms=TERMS) == pytest.approx(allowed / length)
+    assert score({"name": "term_recall"}, "肝酶与受体结合", "<answer>肝酶结合受体</answer>", terms=["肝酶", "受体"]) == 1.0
+    with pytest.raises(ValueError, match="terms"):
+        score({"name": "term_recall"}, REFERENCE, "")
+
+
+def told(*answers):
+    return "".join(f"<think>so</think>\n<answer>{answer}</answer>\n" for answer in answers)
+
+
+# Two steps, golds 3 and 5, then 8; half of the credit is added to a right final answer.
+@pytest.mark.parametrize(
+    ("answers", "everything", "share", "early"),
+    [
+        (("3", "5", "8"), 1.5, 1.5, 1.5),
+        (("3", "6", "8"), 1.0, 1.25, 1 + 0.5 * 1 / 1.5),
+        (("4", "5", "8"), 1.0, 1.25, 1 + 0.5 * 0.5 / 1.5),
+        (("4", "6", "8"), 1.0, 1.0, 1.0),
+        (("3", "5", "9"), 0.0, 0.0, 0.0),
+        (("3", "8"), 0.0, 0.0, 0.0),
+        (("3", "5", "8", "8"), 0.0, 0.0, 0.0),
+        (("3", "5", "7 or 8"), 0.0, 0.0, 0.0),
+    ],
+)
+def test_interleaved(answers, everything, share, early):
+    for credit, expected in (("all", everything), ("share", share), ("early", early)):
+        assert score({"name": "interleaved", "credit": credit, "kind": "math"}, "8", told(*answers), steps=["3", "5"]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (told("1", "2"), ["1", "2"]),
+        ("<think>a</think><answer>1</answer>", ["1"]),
+        ("<answer>1</answer>", None),
+        ("<think>a</think>so<answer>1</answer>", None),
+        ("<think>a</think><answer></answer>", None),
+        ("<think>a<answer>1</answer></think>", None),
+        ("<think>a</think><answer>1</answer>!", None),
+        ("", None),
+    ],
+)
+def test_turns(text, found):
+    assert turns(text) == found
+
+
+def test_interleaved_needs_steps():
+    with pytest.raises(ValueError, match="steps"):
+        score({"name": "interleaved"}, "8", told("8"))
