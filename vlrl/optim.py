@@ -158,6 +158,8 @@ def optimizer_step(run: Run) -> dict[str, float]:
     for p in params:  # no gradient here (a text-only batch leaves the vision tower out) is a gradient of zero, as it is where ranks share them
         if p.grad is None and run.accelerator.distributed_type.value != "DEEPSPEED":
             p.grad = torch.zeros_like(p)
+    if run.accelerator.distributed_type.value == "FSDP":
+        params = list(run.policy.wrapped.parameters())  # accelerate knows its module by this very list
     limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
     norm = run.accelerator.clip_grad_norm_(params, limit)
     norm = float(norm) if norm is not None else float("nan")
