@@ -204,3 +204,20 @@ def split(source: SourceArg, out: Out, parts: str = "train=0.9,heldout=0.1", by:
         raise ConfigError(f"parts: {parts!r} is not of the form train=0.9,heldout=0.1") from None
     for name, rows in divide(rows_of(source), shares, by, seed).items():
         typer.echo(f"{write(rows, out / f'{name}.jsonl')} rows in {out / f'{name}.jsonl'}")
+
+
+@app.command()
+def mixture(
+    runs: Annotated[list[Path], typer.Argument(help="folders of finished runs that differ in the weights of their sources")],
+    tasks: Annotated[str, typer.Option(help="held-out tasks and how much they count: counting=1,grounding=2 (default: all equally)")] = "",
+    floor: Annotated[float, typer.Option(help="least share of a source")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """The mixture of sources that a quadratic fit over short runs promises most of (MoDoMoDo, arXiv:2505.24871)."""
+    from vlrl_data.tools.mixture import propose, read_run
+
+    counts = {name: float(value or 1) for name, _, value in (part.partition("=") for part in tasks.split(",") if part)}
+    proposal = propose([read_run(folder) for folder in runs], counts or None, floor)
+    say(proposal._asdict(), as_json, "mixture")
+    if not as_json:
+        typer.echo(" ".join(f"data.train.{name}.weight={share}" for name, share in proposal.shares.items()))
