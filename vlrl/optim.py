@@ -23,6 +23,8 @@ def make_accelerator(run: Run) -> Accelerator:
     """Accelerate's view of the devices. Communication is gloo where there is no GPU."""
     from accelerate import Accelerator, InitProcessGroupKwargs
 
+    for phase in run.phases:
+        _optimizer_class(phase.settings.optimizer.kind)  # what cannot be had is said before a model is loaded
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     on_cpu = not torch.cuda.is_available()
     handlers = [InitProcessGroupKwargs(backend="gloo")] if on_cpu and not alone else []
@@ -65,6 +67,8 @@ def _optimizer_class(kind: str) -> tuple[Any, dict[str, Any]]:
         import bitsandbytes
     except ImportError:
         raise ConfigError(f"optimizer.kind: {kind!r} needs bitsandbytes; `pip install bitsandbytes`, or use 'adamw'") from None
+    if not torch.cuda.is_available():
+        raise ConfigError(f"optimizer.kind: {kind!r} needs a GPU, and there is none; use 'adamw'")
     names = {"adamw_8bit": "AdamW8bit", "paged_adamw": "PagedAdamW", "paged_adamw_8bit": "PagedAdamW8bit"}
     return getattr(bitsandbytes.optim, names[kind]), {}
 
@@ -161,9 +165,9 @@ def optimizer_step(run: Run) -> dict[str, float]:
     if run.accelerator.distributed_type.value == "FSDP":
         params = list(run.policy.wrapped.parameters())  # accelerate knows its module by this very list
     limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
-    norm = run.accelerator.clip_grad_norm_(params, limit)
-    norm = float(norm) if norm is not None else float("nan")
-    if (norm != norm and not sharded(run.accelerator)) or math.isinf(norm):
+    known = run.accelerator.clip_grad_norm_(params, limit)  # None: DeepSpeed has not said
+    norm = float("nan") if known is None else float(known)
+    if known is not None and not math.isfinite(norm):
         raise FloatingPointError(f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts")
     run.optimizer.step()
     run.optimizer.zero_grad()

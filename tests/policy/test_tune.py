@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType, SimpleNamespace
+
 import pytest
 import torch
 from samples import PROMPTS, groups_of, policy_of
@@ -12,8 +15,10 @@ from vlrl.methods.field.ref_logp import RefLogp
 from vlrl.methods.tune.full import Full
 from vlrl.methods.tune.lora import LoRA
 from vlrl.methods.tune.parts import Parts
+from vlrl.optim import make_accelerator
 from vlrl.policy import Family, Policy
 from vlrl.registry import ConfigError, build, get, names
+from vlrl.settings import settings_of
 
 SEEING = [name for name in names(Family) if get(Family, name).sees]
 
@@ -112,6 +117,18 @@ def test_mistakes_are_named() -> None:
         Parts(frozen=("(",))
     with pytest.raises(ConfigError, match=r"policy\.quantize"):
         policy_of("text", quantize="nf4")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize("kind", ["adamw_8bit", "paged_adamw", "paged_adamw_8bit"])
+@pytest.mark.parametrize(
+    ("installed", "wanted"), [(True, "needs a GPU, and there is none; use 'adamw'"), (False, "needs bitsandbytes; `pip install")]
+)
+def test_optimizers_of_a_gpu_are_refused_before_a_model_is_loaded(kind: str, installed: bool, wanted: str, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes", ModuleType("bitsandbytes") if installed else None)
+    run = SimpleNamespace(phases=[SimpleNamespace(settings=settings_of({"optimizer": {"kind": kind}}))])
+    with pytest.raises(ConfigError, match=f"optimizer.kind: '{kind}' {wanted}"):
+        make_accelerator(run)
 
 
 def test_checkpointing_changes_no_gradient() -> None:

@@ -1,0 +1,36 @@
+"""Two steps of some presets, on however many processes this was started with: the numbers of both steps, and the weights after them."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
+
+import hash_reward  # noqa: E402
+import kit  # noqa: E402
+import torch  # noqa: E402
+
+from vlrl.loop import train_step  # noqa: E402
+
+PRESETS = ("reinforce_pp", "reinforce_pp_baseline", "dapo", "gdpo", "bnpo", "lite_ppo")
+KEPT = ("loss", "grad_norm", "groups", "rollouts", "tokens", "reward/total", "zero_variance", "gate/all equal", "skipped_groups")
+
+
+def two_steps(preset: str, output: Path) -> None:
+    """Write `output`.json and `output`.pt (main process)."""
+    assert hash_reward.HashOfTokens.name == "hash_of_tokens"
+    more = ["rewards.second.name=test_loop_has", "group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3"]
+    run = kit.open_run(output.parent, *more, reward="hash_of_tokens", configs=("base/rl", f"methods/{preset}"))
+    lines = [train_step(run) for _ in range(2)]
+    if run.accelerator.is_main_process:
+        output.with_suffix(".json").write_text(json.dumps([{name: line[name] for name in KEPT if name in line} for line in lines]))
+        torch.save(kit.weights(run), output.with_suffix(".pt"))
+    run.policy.unwrap(run.accelerator)
+    run.close()
+
+
+if __name__ == "__main__":
+    for preset in PRESETS:
+        two_steps(preset, Path(sys.argv[1]) / preset)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
