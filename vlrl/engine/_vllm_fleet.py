@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
+from vlrl.engine._vllm_nccl import Link, Replicas
 from vlrl.engine.hf import LM
 from vlrl.engine.versions import check_heads
 from vlrl.engine.vllm_prompts import FORBIDDEN
-from vlrl.services.http import JsonClient
-from vlrl.services.process import Server
+from vlrl.services.http import JsonClient, ServiceError
+from vlrl.services.process import Server, free_port
 
 
 class Fleet:
@@ -38,6 +39,8 @@ class Fleet:
     folder: str
     arguments: tuple[str, ...]
     env: Mapping[str, str]
+    transfer: str
+    devices: tuple[str, ...]
     counters: Counter
     state: dict[str, Any]
 
@@ -49,8 +52,8 @@ class Fleet:
         self._save(policy, everything=True)
         servers = [
             Server(
-                self.command, root / f"server-{i}.log", self.host, restarts=self.restarts, start_timeout=self.start_timeout, env=self._environment(),
-                after_start=self._replaced,
+                self.command, root / f"server-{i}.log", self.host, restarts=self.restarts, start_timeout=self.start_timeout,
+                env=self._environment(i), after_start=self._replaced,
             )
             for i in range(self.replicas)
         ]  # fmt: skip
@@ -58,11 +61,19 @@ class Fleet:
         for _, client in self.state["spots"]:
             client.post("/update_weight_version", {"new_version": str(self.state["version"])})
         self.state["pool"] = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
+        if self.transfer == "nccl":
+            self.state["link"] = self._link(policy)
         return self
 
-    def _environment(self) -> dict[str, str]:
+    def _link(self, policy: Any) -> Link:
+        clients = [JsonClient(server.url, server.token, attempts=1) for server, _ in self.state["spots"]]
+        workers = [client.get("/get_world_size")["world_size"] for client in clients]
+        return Link(policy, Replicas(clients, workers), self.host, free_port(self.host))
+
+    def _environment(self, replica: int) -> dict[str, str]:
         own = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": str(self.cpu_kv_gb), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        return {**own, "VLLM_DO_NOT_TRACK": "1", **self.env}
+        cards = {"CUDA_VISIBLE_DEVICES": self.devices[replica]} if self.devices else {}
+        return {**own, "VLLM_DO_NOT_TRACK": "1", **cards, **self.env}
 
     def command(self, port: int) -> list[str]:
         """The command line of a replica, from the present weights."""
@@ -81,6 +92,7 @@ class Fleet:
             *processors,
             *(["--enforce-eager"] if self.eager else []),
             *([] if torch.cuda.is_available() else ["--no-enable-chunked-prefill"]),  # as in engine `vllm`
+            *(["--weight-transfer-config", json.dumps({"backend": "nccl"})] if self.transfer == "nccl" else []),
             "--disable-uvicorn-access-log",
             "--enable-scale-out",
         ]
@@ -89,7 +101,12 @@ class Fleet:
         return [sys.executable, "-m", module, "--model", str(self.state["base"]), *pairs, *flags, *self.arguments]
 
     def sync(self, policy: Any) -> None:
-        """Save a new version, let every replica load it in place, forget the old one."""
+        """Broadcast the weights; or save a new version, let every replica load it in place, forget the old one."""
+        if self.transfer == "nccl":
+            self.state["link"].send(policy.version)
+            self.state["version"] = policy.version
+            self.counters["syncs"] += 1
+            return
         old, _ = self.state["weights"]
         self._save(policy)
         self.state["version"] = policy.version
@@ -116,7 +133,9 @@ class Fleet:
         client.post("/update_weight_version", {"new_version": str(version)})
 
     def _replaced(self, server: Server) -> None:
-        """A new process started from the first weights: give it the present ones."""
+        """A new process started from the first weights: give it the present ones. Raises ServiceError where they are nowhere but in the trainer."""
+        if self.transfer == "nccl":
+            raise ServiceError(f"a server died ({server.log}), and with it the NCCL group: go on with --resume, or use engine.transfer=folder")
         self._load(server.url, JsonClient(server.url, server.token))
 
     def close(self) -> None:

@@ -11,6 +11,8 @@ from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
+
 from vlrl.engine._vllm_fleet import Fleet
 from vlrl.engine.versions import check_installed
 from vlrl.engine.vllm_prompts import common_parameters, extra_args, finished_prefix, prompt_ids, versions_of
@@ -31,8 +33,10 @@ class VLLMServer(Fleet, Engine):
     Kwon et al. 2023, arXiv:2309.06180. Tokens go in and out by id (vLLM's token endpoint), pictures as PNG. `parallel` requests are in flight
     per replica. Weights are saved to a folder per version and loaded in place by every replica. Each server listens on `host` (loopback unless
     told otherwise) behind a random token that guards every path. A replica that dies is replaced (at most `restarts` times each), brought to the
-    present weights, and asked again: a completion is delivered once. `arguments` go to `vllm serve` as they are (data parallel, Ray ...).
-    Edge: videos and callables as logits processors cannot be sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
+    present weights, and asked again: a completion is delivered once. `transfer: nccl` broadcasts the weights to servers on GPUs of their own (a
+    server that dies then ends the run); `devices` are their CUDA_VISIBLE_DEVICES, one entry per replica. `arguments` go to `vllm serve` as they
+    are (data parallel, Ray ...). Edge: videos and callables as logits processors cannot be sent: ValueError. Log-probs and seeds are as in engine
+    'vllm'.
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
@@ -50,6 +54,8 @@ class VLLMServer(Fleet, Engine):
     folder: str = ""
     arguments: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    transfer: str = "folder"
+    devices: tuple[str, ...] = ()
     counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
     state: dict[str, Any] = field(init=False, default_factory=lambda: {"version": 0, "read": Counter()}, repr=False, compare=False)
 
@@ -57,9 +63,15 @@ class VLLMServer(Fleet, Engine):
         for name in ("replicas", "parallel"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.transfer not in ("folder", "nccl"):
+            raise ValueError(f"transfer is {self.transfer!r}; known: folder, nccl")
+        if self.devices and len(self.devices) != self.replicas:
+            raise ValueError(f"devices has {len(self.devices)} entries for {self.replicas} replicas; give each its own, for instance [1, 2]")
 
     def check(self, run: Any) -> None:
         check_installed()
+        if self.transfer == "nccl" and not torch.cuda.is_available():
+            raise ConfigError("engine.transfer: nccl needs CUDA devices, one for the trainer and others for the servers; use folder")
 
     @property
     def version(self) -> int:

@@ -35,6 +35,13 @@ class JsonClient:
 
     def post(self, path: str, body: Any = None) -> Any:
         """The answer's JSON (None if it is empty). Raises ServiceError."""
+        return self._ask("POST", path, body)
+
+    def get(self, path: str) -> Any:
+        """As `post`, for what is only read."""
+        return self._ask("GET", path, None)
+
+    def _ask(self, method: str, path: str, body: Any) -> Any:
         problem = ""
         for attempt in range(self.attempts):
             if attempt:
@@ -42,7 +49,7 @@ class JsonClient:
                 time.sleep(min(self.pause * 2 ** (attempt - 1), 30.0))
                 self.url = self.before_retry() or self.url
             try:
-                answer = self.client.post(self.url + path, json=body)
+                answer = self.client.request(method, self.url + path, json=body)
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}"
                 continue
