@@ -23,9 +23,9 @@ _PAIR_KEYS = (("top_left", "bottom_right"), ("topleft", "bottomright"), ("upper_
 _POINT_KEYS = ("point_2d", "point", "click", "click_point", "coordinate", "coordinates", "center", "position")
 _LABEL_KEYS = ("label", "category", "class", "name", "category_name", "object", "id")
 _SCORE_KEYS = ("confidence", "score", "conf", "probability")
-_OPEN_TAG = re.compile(r"<\|?(?:box|bbox|bbox_2d|box_start|point)\|?>", re.IGNORECASE)
-_CLOSE_TAG = re.compile(r"</(?:box|bbox|bbox_2d|point)>|<\|(?:box|point)_end\|>", re.IGNORECASE)
-_PIXELS = re.compile(r"(?<=[0-9])\s?(?:px|pixels?)\b", re.IGNORECASE)
+_OPEN_TAG = re.compile(r"<\|?(?:box|bbox|bbox_2d|box_start|point|click)\|?>", re.IGNORECASE)
+_CLOSE_TAG = re.compile(r"</(?:box|bbox|bbox_2d|point|click)>|<\|(?:box|point)_end\|>", re.IGNORECASE)
+_BLANKED = re.compile(r"(?<=[0-9])\s?(?:px|pixels?)\b|\\(?:left|right)\b", re.IGNORECASE)
 _NONE = re.compile(
     r"(?:none|null|nothing|empty|n/a|no|\[\s{0,9}\]|\{\s{0,9}\}"
     r"|(?:there (?:is|are) )?no(?:ne)?(?: such)? (?:objects?|boxe?s?|match(?:es)?|target|instances?)(?: (?:found|detected|present|visible))?)\.?",
@@ -92,7 +92,8 @@ def parse_boxes(text: str, layout: str = "xyxy") -> list[Box] | None:
     for found in values:
         boxes.extend(_boxes_in(found.value, label_before(prepared, found.start), found.start, reorder))
     boxes.extend(_paired(prepared, [found for found in values if _is_numbers(found.value, 2)]))
-    boxes.extend(Box(quad, start=at) for quad, at in named_corners(prepared) if not any(f.start <= at < f.end for f in values))
+    inside = bool(boxes)  # a name inside a bracket was read with it
+    boxes.extend(Box(quad, start=at) for quad, at in named_corners(prepared) if not (inside and any(f.start <= at < f.end for f in values)))
     if not boxes and not values and (numbers := bare_numbers(prepared, 4)):
         boxes = [Box(reorder(*numbers))]
     if not boxes:
@@ -167,9 +168,9 @@ def _plain(value: Any) -> Any:
 
 
 def _prepare(text: str) -> tuple[str, list[Found]]:
-    """The text with box tags as brackets and without "px", every place unchanged, and its values."""
+    """The text with box tags as brackets and without "px" and "\\left", every place unchanged, and its values."""
     prepared = _CLOSE_TAG.sub(lambda m: "]".rjust(len(m[0])), _OPEN_TAG.sub(lambda m: "[".ljust(len(m[0])), text[: MAX_CHARS + 1]))
-    prepared = _PIXELS.sub(lambda m: " " * len(m[0]), prepared)
+    prepared = _BLANKED.sub(lambda m: " " * len(m[0]), prepared)
     return prepared, find_values(prepared)
 
 
@@ -243,16 +244,15 @@ def _points_in(value: Any, label: str, start: int) -> list[Point]:
 
 
 def _paired(text: str, points: Sequence[Found]) -> list[Box]:
-    """`(x1,y1),(x2,y2)`: two points with next to nothing between them."""
-    boxes, at = [], 0
-    while at + 1 < len(points):
-        first, second = points[at], points[at + 1]
-        if are_corners(text, first.end, second.start):
-            quad = _same(*(float(v) for v in first.value + second.value))
-            boxes.append(Box(quad, label_before(text, first.start), start=first.start))
-            at += 1
-        at += 1
-    return boxes
+    """`(x1,y1),(x2,y2)`: two points with next to nothing between them. Of an odd number of points in a row none are corners."""
+    rows: list[list[Found]] = []
+    for point in points:
+        if rows and are_corners(text, rows[-1][-1].end, point.start):
+            rows[-1].append(point)
+        else:
+            rows.append([point])
+    pairs = [pair for row in rows if len(row) % 2 == 0 for pair in zip(row[::2], row[1::2], strict=True)]
+    return [Box(_same(*(float(v) for v in a.value + b.value)), label_before(text, a.start), start=a.start) for a, b in pairs]
 
 
 def layout_of(name: str) -> Callable[..., Quad]:

@@ -48,7 +48,8 @@ def numbers_in(text: str) -> list[tuple[float, int]]:
 
 def _stands_alone(text: str, end: int) -> bool:
     following = text[end : end + 1]
-    return not (following.isalnum() or following == "\ufffd") or _GLUED.match(text, end) is not None
+    latin = following.isalpha() and following < "\u0250"  # "5 cats" in Chinese has no blank
+    return not (latin or following.isdigit() or following == "\ufffd") or _GLUED.match(text, end) is not None
 
 
 def _bounded(text: str, start: int, end: int) -> bool:

@@ -16,6 +16,9 @@ from vlrl_rewards.loose import find_values
 _SPLIT = re.compile(r"\s{0,9}(?:(?:,|;|\n|->|→|⇒|>|\|)(?:\s{0,3}(?:and|then)\b)*|\band\b|\bthen\b)\s{0,9}")
 _HEAD = re.compile(r"(?:clip|frame|image|picture|photo|video|segment|shot|scene|event|step|item|object|option|panel|piece|number) ([a-z0-9])")
 _LIST_MARK = re.compile(r"(?:\(?[0-9]{1,3}[.)]|[-*•])\s{1,4}")
+_LEAD = re.compile(
+    r"\A(?:the\s)?(?:[a-z]{1,14}\s){0,3}(?:order|sequence|ranking)(?:\sof\s[a-z\s]{1,40}?)?\s?(?:is|should be|:|=)\s?:?\s{0,3}", re.IGNORECASE
+)
 _BARE = re.compile(r"[A-Za-z0-9](?:[\s,;>\-\[\]()]{0,6}[A-Za-z0-9]){0,60}")
 
 
@@ -90,6 +93,7 @@ def plain_item(item: str) -> str:
 def _candidates(text: str, single: bool) -> list[list[str]]:
     if len(text) > 4000:
         return []
+    text = _LEAD.sub("", text.strip())
     values = [f.value for f in find_values(text)]
     found = []
     if len(values) == 1 and isinstance(values[0], list) and not any(isinstance(v, (list, dict)) for v in values[0]):

@@ -25,7 +25,8 @@ _SPAN = re.compile(
 _MINUTES = re.compile(
     r"(?<![\w.:-])([0-9]{1,4})\s?(?:minutes?|mins?|m)\s?(?:and\s)?([0-9]{1,2}(?:\.[0-9]{1,20})?)\s?(?:seconds?|secs?|s)\b", re.IGNORECASE
 )
-_NAMES = re.compile(r"\b(?:start|begin|end)(?:ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"'<>{}]", re.IGNORECASE)
+_START = re.compile(r"\b(?:start|begin)(?:ning|ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"'<>{}]", re.IGNORECASE)
+_END = re.compile(r"[,;]?[\s\"']{0,4}\bend(?:ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?", re.IGNORECASE)
 _MORE = re.compile(rf"\s{{0,4}},\s{{0,4}}{_TIME}")
 _LESS = re.compile(rf"{_TIME}\s{{0,4}},\s{{0,4}}$")
 _FINAL = re.compile(r"\n|[.;!?]\s")
@@ -42,7 +43,7 @@ def seconds(text: str) -> float:
 def plain_times(text: str) -> str:
     """The text with "1 min 2 s" as "1:02", and without the names and quotes of {"start": "1:02", "end": "1:15"}."""
     clocked = _MINUTES.sub(lambda m: f"{m[1]}:{m[2].zfill(2) if '.' not in m[2] else m[2].zfill(5)}", text[:20_000])
-    return _NAMES.sub(" ", clocked)
+    return _START.sub(" ", _END.sub(" to ", clocked))
 
 
 def read_spans(text: str) -> list[tuple[Span, int]]:

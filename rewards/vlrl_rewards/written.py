@@ -10,7 +10,7 @@ Quad = tuple[float, float, float, float]
 CORNER_NAMES = tuple(
     names.split() for names in ("x1 y1 x2 y2", "x0 y0 x1 y1", "xmin ymin xmax ymax", "x_min y_min x_max y_max", "left top right bottom")
 )
-_BARE = re.compile(rf"[\s(<\[]{{0,9}}({NUMBER}(?:[\s,;]{{1,9}}{NUMBER}){{1,15}})[\s)>\].]{{0,9}}")
+_BARE = re.compile(rf"(?:[^\W\d][\w ]{{0,40}}[:=]\s{{0,3}})?[\s(<\[]{{0,9}}({NUMBER}(?:[\s,;]{{1,9}}{NUMBER}){{1,15}})[\s)>\].]{{0,9}}")
 _NUMBER = re.compile(NUMBER)
 _NAMED = re.compile(rf"\b({'|'.join(sorted({n for names in CORNER_NAMES for n in names}))})\s?[=:]\s?({NUMBER})(?![\w.%])", re.IGNORECASE)
 _XY = re.compile(rf"""\bx(\d{{0,3}})\s?[=:]\s?["']?({NUMBER})["']?[\s,;]{{1,4}}y\1\s?[=:]\s?["']?({NUMBER})(?![\w.%])""", re.IGNORECASE)
@@ -23,7 +23,7 @@ _LEAD = re.compile(
 
 
 def bare_numbers(text: str, count: int) -> list[float] | None:
-    """The numbers of a text that is nothing but `count` numbers."""
+    """The numbers of a text that is nothing but `count` numbers, perhaps with a name in front ("dog: 1, 2, 3, 4")."""
     match = _BARE.fullmatch(text.strip()) if len(text) < 400 else None
     numbers = [float(n) for n in _NUMBER.findall(match[1])] if match else []
     return numbers if len(numbers) == count and all(is_number(n) for n in numbers) else None
