@@ -12,18 +12,29 @@ import torch  # noqa: E402
 
 from vlrl.loop import train_step  # noqa: E402
 
-PRESETS = ("reinforce_pp", "reinforce_pp_baseline", "dapo", "gdpo", "bnpo", "lite_ppo")
-KEPT = ("loss", "grad_norm", "groups", "rollouts", "tokens", "reward/total", "zero_variance", "gate/all equal", "skipped_groups")
+HASH, COARSE = "hash_of_tokens", "test_loop_has"
+PRESETS = {
+    "reinforce_pp": HASH,
+    "reinforce_pp_baseline": HASH,
+    "dapo": COARSE,
+    "gdpo": HASH,
+    "bnpo": HASH,
+    "lite_ppo": HASH,
+}  # a coarse one for gates
+KEPT = ("loss", "grad_norm", "groups", "rollouts", "tokens", "reward/total", "zero_variance", "skipped_groups")
 
 
 def two_steps(preset: str, output: Path) -> None:
     """Write `output`.json and `output`.pt (main process)."""
     assert hash_reward.HashOfTokens.name == "hash_of_tokens"
-    more = ["rewards.second.name=test_loop_has", "group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3"]
-    run = kit.open_run(output.parent, *more, reward="hash_of_tokens", configs=("base/rl", f"methods/{preset}"))
+    more = ["group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3"]
+    more += ["rewards.second.name=test_loop_has"] if PRESETS[preset] == HASH else []
+    run = kit.open_run(output.parent, *more, reward=PRESETS[preset], configs=("base/rl", f"methods/{preset}"))
     lines = [train_step(run) for _ in range(2)]
     if run.accelerator.is_main_process:
-        output.with_suffix(".json").write_text(json.dumps([{name: line[name] for name in KEPT if name in line} for line in lines]))
+        output.with_suffix(".json").write_text(
+            json.dumps([{name: value for name, value in line.items() if name in KEPT or name.startswith("gate/")} for line in lines])
+        )
         torch.save(kit.weights(run), output.with_suffix(".pt"))
     run.policy.unwrap(run.accelerator)
     run.close()
