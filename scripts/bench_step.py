@@ -19,7 +19,7 @@ from vlrl.bench.step import compare
 
 def main(
     cases: Annotated[list[str] | None, typer.Argument(help=f"Any of {', '.join(CASES)}; all by default.")] = None,
-    repeats: Annotated[int, typer.Option(help="Steps of each side that are counted.")] = 3,
+    repeats: Annotated[int, typer.Option(help="Steps of each side that are counted.")] = 1,
     checkpointing: Annotated[bool, typer.Option(help="Recompute activations, on both sides.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

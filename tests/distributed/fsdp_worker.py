@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
 from samples import PROMPTS, groups_of, policy_of  # noqa: E402
 
 from vlrl.batch import make_batch  # noqa: E402
+from vlrl.methods.tune.lora import LoRA  # noqa: E402
 from vlrl.policy.sharding import full_state, is_sharded  # noqa: E402
 
 torch.distributed.init_process_group("gloo")
@@ -41,4 +42,20 @@ if torch.distributed.get_rank() == 0:
     for name, value in plain.net.state_dict().items():
         torch.testing.assert_close(state[name], value, atol=0, rtol=0)
 spread.save(sys.argv[1])
+
+
+def adapted():
+    """A policy with an adapter that does something."""
+    policy = policy_of("qwen2_5_vl")
+    torch.manual_seed(0)
+    for parameter in LoRA(r=4)(policy)[0]["params"]:
+        parameter.data.normal_(std=0.1)
+    return policy
+
+
+one, two = adapted(), adapted()  # an adapter is merged and kept where weights are spread as where they are not
+two.wrapped = fully_shard(two.net, mesh=mesh)
+two.save(f"{sys.argv[1]}/spread")
+if torch.distributed.get_rank() == 0:
+    one.save(f"{sys.argv[1]}/plain")
 torch.distributed.destroy_process_group()

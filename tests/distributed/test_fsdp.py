@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from ranks_kit import ENVIRONMENT, ROOT
+from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 pytestmark = pytest.mark.deepspeed
@@ -21,3 +22,6 @@ def test_spread_weights_give_the_plain_gradients_and_folder(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr[-4000:]
     model = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)
     assert sum(p.numel() for p in model.parameters()) > 300_000
+    for part in ("model.safetensors", "adapter/adapter_model.safetensors"):
+        plain, spread = (load_file(tmp_path / folder / part) for folder in ("plain", "spread"))
+        torch.testing.assert_close(spread, plain, atol=0, rtol=0)
