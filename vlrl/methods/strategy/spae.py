@@ -36,7 +36,7 @@ class Probing(Independent):
     `rollout.info["steps"]` gets (end of the step in tokens, Phi) pairs, for credits `spae` and `pure`. Steps end at `delimiter`, or, where it is
     empty, every `every` tokens.
     Paper: Wu et al. 2026, arXiv:2601.03823, sec. 3 (n 5, 10 tokens).  Deviates: Conf takes the sampled tokens' -log pi for the entropy, whose mean
-    it is;
+    it is; the released example divides exp of the sums over the gold answer's tokens by their number, which agrees for answers of one token.
     Acc needs an engine that scores.  Edge: a rollout of one step has no potentials.
     """
 
