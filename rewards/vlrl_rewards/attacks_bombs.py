@@ -37,7 +37,7 @@ _WORDS = (
 def _refrain(draw: Draw) -> str:
     """A few words again and again, with a last one that breaks the pattern: what a regular expression trips over."""
     part = draw.choice(("", " ", " ")).join(draw.choice(_WORDS) for _ in range(draw.randint(1, 4)))
-    return part * (draw.choice((300, 3000, 20_000)) // len(part)) + draw.choice(_WORDS)
+    return part * (draw.choice((300, 3000, 20_000)) // len(part)) + draw.choice("!}$]x")
 
 
 def _integrand(draw: Draw) -> str:
@@ -103,7 +103,7 @@ def bombs(count: int, seed: int = 0) -> Iterator[Bomb]:
     draw = random.Random(seed)
     for i in range(count):
         table = _MATHEMATICS if i % 2 else _READING
-        name = list(table)[(i // 2) % len(table)] if i % 4 else "refrain"
+        name = list(table)[i // (2 if i % 2 else 4) % len(table)] if i % 4 else "refrain"
         kind = draw.choice(("math", "math", "numeric", "auto")) if table is _MATHEMATICS else draw.choice(list(_KINDS))
         response = draw.choice(_WRAPPERS).replace("%s", table[name](draw))
         yield Bomb(name, kind, _KINDS[kind], response, ("London", "Paris", "Rome", "Berlin") if kind == "mcq" else ())

@@ -12,6 +12,7 @@ from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
 
 LOOK = 4000  # an answer is not longer; of a longer text the end is read
+CHANT = 8  # an answer that names its option more often is none
 LETTERS = string.ascii_uppercase
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])[)\].:、]\s*(?=\S)|^\s*\(([A-Za-z])\)\s*")
 _MENTION = re.compile(
@@ -42,7 +43,9 @@ _DENIED_LIST = re.compile(
 _TAKEN_BACK = re.compile(r"\b([A-J]),?\s+or\s+not\s+\1\b")
 _NOT_OPTIONS = re.compile(r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b")
 _TURN = re.compile(
-    r"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|on\s+second\s+thought|now)\b|\b(?:wait|actually|correction|scratch\s+that),", re.IGNORECASE
+    r"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|on\s+second\s+thought|now)\b|\b(?:wait|actually|correction|scratch\s+that),"
+    r"|\bI(?:'d|'ll|\s+would|\s+will)?\s+(?:pick|choose|select|go\s+with)\b|\bbetween\s+[A-J]\s+and\s+[A-J],",
+    re.IGNORECASE,
 )
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _ORDINAL = re.compile(rf"\W*(?:it\s+is\s+|it's\s+)?the\s+({'|'.join(_ORDINALS)})\s+(?:option|choice|answer|one)\W*", re.IGNORECASE)
@@ -259,6 +262,8 @@ def mcq(case: Case) -> Verdict:
         return wrong("a refusal", **details)
     if not letters:
         return wrong(why, **details)
+    if len(mentions(answer.text[:LOOK], options.count)) > CHANT * len(gold):
+        return wrong("one answer repeated like a chant", **details)
     names = "".join(sorted(letters))
     if letters == gold:
         return right(f"option {names}", **details)

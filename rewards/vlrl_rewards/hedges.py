@@ -18,7 +18,7 @@ _REFUSAL = re.compile(
 _HEDGE = re.compile(
     r"\b(?:either|or\s+(?:maybe|perhaps|possibly|it\s+(?:could|might))|could\s+(?:also\s+)?be|might\s+(?:also\s+)?be|may\s+(?:also\s+)?be|maybe|perhaps|possibly|"
     r"one\s+of|any\s+of|all\s+of\s+(?:them|the\s+above|these)|both|not\s+sure|unsure|unclear|hard\s+to\s+say|depends|not|never|neither|nor|cannot|isn't|ain't|between|"
-    r"anything|whatever|doesn't\s+matter)\b|\?\s*$",
+    r"anything|whatever|doesn't\s+matter)\b|\?\s*$|\((?:or|just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(

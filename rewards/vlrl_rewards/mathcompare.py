@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from vlrl_rewards.mathsame import same_value
+from vlrl_rewards.mathsame import literal, rounded, same_value
 from vlrl_rewards.mathtree import Node
-from vlrl_rewards.mathvalue import POINTS, NoValue, TooBig, close, context, exact, numeric, symbols
+from vlrl_rewards.mathvalue import POINTS, NoValue, TooBig, close, context, numeric, symbols
 
 ZERO: Node = ("num", Fraction(0), 0)
 INFINITE: Node = ("const", "inf")
 FLIP = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 MAX_ITEMS = 64
-ENOUGH_DIGITS = 6
 
 
 def equal(gold: Node, said: Node) -> bool:
     """Whether `said` is the answer `gold`. Raises TooBig where the values are beyond the bounds, NoValue where nothing can be told."""
-    gold, said = _without_domain(gold), _without_domain(said)
+    gold, said = _without_abs(_without_domain(gold)), _without_abs(_without_domain(said))
     if gold == said:
         return True
     if _has(gold, "pm") or _has(said, "pm"):
@@ -42,6 +41,17 @@ def _without_domain(node: Node) -> Node:
     if node[0] == "seq" and node[1] == "" and len(node) > 4 and node[-1][0] == "rel" and node[-1][2] == "in":
         return node[3] if len(node) == 5 else node[:-1]
     return node
+
+
+def _without_abs(node: Node) -> Node:
+    """ "|x| < a" is -a < x < a; "|x| > a" is x < -a or x > a."""
+    if node[0] != "rel" or len(node) != 4 or node[1][:2] != ("fn", "abs") or node[1][2][0] != "sym" or node[2] not in FLIP:
+        return node
+    symbol, op, bound = node[1][2], node[2], node[3]
+    if op in ("<", "<="):
+        return ("rel", ("neg", bound), op, symbol, op, bound)
+    outside = ("seq", "", "", ("rel", symbol, FLIP[op], ("neg", bound)), ("rel", symbol, op, bound))
+    return outside if op in (">", ">=") else node
 
 
 def _digits(node: Node) -> str | None:
@@ -68,44 +78,6 @@ def _numbers(gold: Node, said: Node) -> bool:
 
 def _unbounded(node: Node) -> bool:
     return (node[0] == "const" and node[1] in ("inf", "empty")) or (node[0] == "neg" and _unbounded(node[1]))
-
-
-def literal(node: Node) -> tuple[Fraction, int] | None:
-    """(value, significant digits) of a signed decimal literal."""
-    sign = 1
-    while node[0] == "neg":
-        sign, node = -sign, node[1]
-    if node[0] == "pct":
-        node = ("num", node[1][1] / 100, node[1][2]) if node[1][0] == "num" else node
-    return (sign * node[1], node[2]) if node[0] == "num" and node[2] else None
-
-
-def rounded(short: Node, full: Node, enough: int = ENOUGH_DIGITS) -> bool:
-    """Whether `short` is a decimal of at least `enough` significant digits that `full`, which cannot be written out, rounds (or is cut) to."""
-    decimal = literal(short)
-    if decimal is None or decimal[1] < enough or symbols(full) or full[0] in ("seq", "matrix", "text", "rel"):
-        return False
-    other = literal(full)
-    if other and other[1] <= decimal[1]:
-        return False
-    value = exact(full)
-    if value is not None and _terminates(value) and not (other and other[1] >= enough):
-        return decimal[1] >= 15 and abs(decimal[0] - value) <= abs(value) * Fraction(1, 10**14)
-    mp = context()
-    target = numeric(full, {})
-    said = mp.mpf(decimal[0].numerator) / decimal[0].denominator
-    if said == 0 or mp.im(target) != 0:
-        return False
-    step = mp.mpf(10) ** (int(mp.floor(mp.log(abs(said), 10))) - decimal[1] + 1)
-    return abs(target - said) < step
-
-
-def _terminates(value: Fraction) -> bool:
-    below = value.denominator
-    for prime in (2, 5):
-        while below % prime == 0:
-            below //= prime
-    return below == 1
 
 
 def _has(node: Node, kind: str) -> bool:
@@ -159,6 +131,8 @@ def _sequences(gold: Node, said: Node) -> bool:
         return False
     if all(_assigned(item) for item in (*a, *b)):
         return _same_multiset(a, b)
+    if all(map(_assigned, a)) != all(map(_assigned, b)) and "(" in (left[0], right[0]):  # "y = 2 and x = 1" is (1, 2)
+        a, b = (tuple(sorted(items, key=_assigned)) if all(map(_assigned, items)) else items for items in (a, b))
     if left[0] in ("", "{") and right[0] in ("", "{"):
         return _same_multiset(a, b)
     if left != right and "" not in (left[0], right[0]):

@@ -31,13 +31,18 @@ _NAMED = re.compile(
 _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
 _COMPOUND = re.compile(r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}")
-_CODE = re.compile(r"(?<!\\)\blambda\b[^=]{0,20}:|\b(?:eval|exec|print|system|open|getattr)\s*\(|\bimport\s+\w|__", re.IGNORECASE)
+_CODE = re.compile(r"(?<!\\)\blambda\b[^=]{0,20}:|\b(?:eval|exec|print|system|open|getattr)\s*\(|\bimport\s+\w|\bassert\b|__", re.IGNORECASE)
 _ENDLESS = re.compile(rf"\d{{{MAX_DIGITS}}}")
 _WORDED: dict[str, Node] = {
     **dict.fromkeys(("all real numbers", "all reals", "set of all real numbers", "all real numbers x", "reals"), parse(r"\mathbb{R}")),
     **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions", "empty set"), ("const", "empty")),
     **dict.fromkeys(("dne", "d.n.e", "does not exist", "limit does not exist"), ("text", "does not exist")),
 }
+_CONNECT = re.compile(r"^(?:(?:therefore|thus|so|hence|then|finally|we\s+(?:get|have|find|obtain))\b[,:]?\s+)+", re.IGNORECASE)
+_SO = re.compile(r",?\s(?:so|therefore|thus|hence)\b,?\s", re.IGNORECASE)
+_BOLD = re.compile(r"(?<![\w)\]])\*\*([^*\n]{1,120})\*\*(?!\w)")
+_STATEMENT = re.compile(r"(?:[a-zA-Z](?:_\w)?\s?=\s?)?[-+−\d./√\s]{1,30}[,;.]?")
+_BUILDER = re.compile(r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]\s*([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}")
 _TEXTS = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _CJK_UNIT = re.compile(
     r"(?<=[\d)}%])\s*([个只条张本件名位人岁元辆台枚颗朵头匹分厘毫千平立公方米克斤秒钟小时天日度种次]{1,6})(?![左右以多到至不])[\u4e00-\u9fff]{0,6}\s*$"
@@ -96,6 +101,9 @@ def _plain(text: str) -> Reading:
     words = number_words(plain)
     if words is not None:
         return Reading(("num", Fraction(words), 0), None, plain)
+    builder = _BUILDER.fullmatch(plain)
+    if builder and re.search(r"<|>|=|\\[lgn]e\b", builder[2]):
+        return Reading(parse(builder[2]), None, plain)
     head, tail_unit = split_unit(plain)
     scale = re.fullmatch(r"(.*\d)\s*(hundred|thousand|million|billion|trillion)s?", head, re.IGNORECASE)
     if tail_unit is not None and tail_unit.noun:
@@ -129,8 +137,12 @@ def _pieces(text: str) -> Iterator[str]:
     inner = [next(filter(None, m.groups())) for m in _DELIMITED.finditer(text)]
     if len(inner) == 1:
         yield inner[0]
-    short = _APPROX.sub("", _trim(text))
+    short = _APPROX.sub("", _CONNECT.sub("", _trim(text)))
     yield short
+    clause = _SO.split(short)[-1] if short[:1].isalpha() else short
+    says = _SAYS.match(clause) if clause != short else None
+    if says:
+        yield clause[says.end() :]
     reason = _REASON.sub("", short)
     yield reason
     flat = _TEXTS.sub(r" \1 ", short)
@@ -142,11 +154,21 @@ def _pieces(text: str) -> Iterator[str]:
             yield _APPROX.sub("", said)
 
 
+def _bare(text: str) -> str:
+    """Less bold marks and dollar amounts that are no LaTeX; statements on lines of their own become a list."""
+    text = _BOLD.sub(r"\1", text)
+    if "\\" not in text and text.count("$") == len(re.findall(r"\$(?=\d)", text)) > text.lstrip().startswith("$"):
+        text = text.replace("$", "")
+    lines = [line.strip() for line in text.strip().split("\n") if line.strip()]
+    return ", ".join(lines) if 1 < len(lines) <= 8 and all(_STATEMENT.fullmatch(line) for line in lines) else text
+
+
 def read(text: str) -> Reading | None:
     """What an answer says, or None if it says nothing mathematical or leaves it open."""
     if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text):
         return None
     hedged = hedges(text)
+    text = _bare(text)
     for piece in dict.fromkeys(_pieces(text)):
         if not piece.strip():
             continue

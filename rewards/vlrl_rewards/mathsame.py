@@ -10,6 +10,8 @@ from vlrl_rewards.mathnames import SERIES
 from vlrl_rewards.mathtree import Node
 from vlrl_rewards.mathvalue import DIGITS, POINTS, NoValue, close, context, exact, numeric, symbols
 
+ENOUGH_DIGITS = 6
+
 
 def same_value(a: Node, b: Node) -> bool | None:
     """Whether two trees are the same number, or the same function of their symbols; None if that cannot be told. Raises TooBig, NoValue."""
@@ -56,3 +58,41 @@ def _counting(node: Node) -> set[str]:
 def _tiny_difference(left: Any, right: Any, a: Node, b: Node, point: Mapping[str, Fraction]) -> bool:
     """Zero reached by cancellation ("sin(pi)" against 0) counts as equal: the rounding error is absolute then."""
     return max(abs(left), abs(right)) < context().mpf(10) ** -(DIGITS - 12) and (exact(a) == 0 or exact(b) == 0)
+
+
+def literal(node: Node) -> tuple[Fraction, int] | None:
+    """(value, significant digits) of a signed decimal literal."""
+    sign = 1
+    while node[0] == "neg":
+        sign, node = -sign, node[1]
+    if node[0] == "pct":
+        node = ("num", node[1][1] / 100, node[1][2]) if node[1][0] == "num" else node
+    return (sign * node[1], node[2]) if node[0] == "num" and node[2] else None
+
+
+def rounded(short: Node, full: Node, enough: int = ENOUGH_DIGITS) -> bool:
+    """Whether `short` is a decimal of at least `enough` significant digits that `full`, which cannot be written out, rounds (or is cut) to."""
+    decimal = literal(short)
+    if decimal is None or decimal[1] < enough or symbols(full) or full[0] in ("seq", "matrix", "text", "rel"):
+        return False
+    other = literal(full)
+    if other and other[1] <= decimal[1]:
+        return False
+    value = exact(full)
+    if value is not None and _terminates(value) and not (other and other[1] >= enough):
+        return decimal[1] >= 15 and abs(decimal[0] - value) <= abs(value) * Fraction(1, 10**14)
+    mp = context()
+    target = numeric(full, {})
+    said = mp.mpf(decimal[0].numerator) / decimal[0].denominator
+    if said == 0 or mp.im(target) != 0:
+        return False
+    step = mp.mpf(10) ** (int(mp.floor(mp.log(abs(said), 10))) - decimal[1] + 1)
+    return abs(target - said) < step
+
+
+def _terminates(value: Fraction) -> bool:
+    below = value.denominator
+    for prime in (2, 5):
+        while below % prime == 0:
+            below //= prime
+    return below == 1

@@ -24,7 +24,7 @@ _SYMBOLS = {
     "或": " or ", "和": " and ", "与": " and ", "、": ",", "¢": " cents",
 }  # fmt: skip
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
-_HIDDEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}|\\(?:textcolor|color)\s*\{\s*white\s*\}\s*(?:\{[^{}]*\})?|\\(?:label|tag)\*?\s*\{[^{}]*\}")
+_HIDDEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}|\\(?:textcolor|color)\s*\{\s*white\s*\}\s*(?:\{[^{}]*\}|[^{}]*)|\\(?:label|tag)\*?\s*\{[^{}]*\}")
 _COLOR = re.compile(r"\\(?:textcolor|color)\s*\{\s*[\w!]{1,30}\s*\}")
 _STYLE = re.compile(
     r"\\(?:left|right|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|nolimits|boldsymbol|mathbf|mathit|bm|mathsf|boxed|fbox"

@@ -28,7 +28,7 @@ _FIELD = re.compile(
     r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
     re.IGNORECASE,
 )
-_SPECIAL = re.compile(r"<\|\w{1,30}\|>|</s>")
+_SPECIAL = re.compile(r"<\|\w{1,30}\|>|</s>|<<[-\d+*/.,=() ]{1,60}>>")
 _ANSWER_TAG = re.compile(r"<\s*(/?)\s*answer\s*>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[^\s{])|(?<![\\\w])boxed(?=\{)")
 _PHRASE = re.compile(
@@ -48,7 +48,7 @@ _CORRECTION = re.compile(
 _GUESSING = re.compile(
     r"\b(?:or|maybe|perhaps|possibly|could be|might be|may be|either|alternatively|options?|candidates?|guess\w*)\b", re.IGNORECASE
 )
-_JOIN = re.compile(r"[\s,;&$]*(?:and|or|as well as|和|或)?[\s,;&$]*", re.IGNORECASE)
+_JOIN = re.compile(r"[\s,;&$]*(?:and\s+also|and|or|as well as|also|和|或)?[\s,;&$]*", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
 MAX_REPEATS = 3
 LOOK = 20_000  # characters at the end of a response in which it commits
@@ -168,6 +168,8 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
     """(start, end, route) of what follows "the answer is" and its like, to the end of the sentence; of the next line where that is empty."""
     found = []
     for match in _PHRASE.finditer(text):
+        if match["rest"].startswith("="):  # code, not a statement
+            continue
         stated = match["link"].strip(" *_") or match[0][:4] == "####" or "答案" in match[0]
         leads = "\n" in match[0] or not match["rest"].strip()  # "## Final answer" on a line of its own
         if not stated and not (leads and _HEADING.search(text[max(0, match.start() - 40) : match.start()])):

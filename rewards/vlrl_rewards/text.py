@@ -16,7 +16,8 @@ from vlrl_rewards.words import number_words
 
 _SAYS = re.compile(r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*", re.IGNORECASE | re.DOTALL)
 _MADE = re.compile(
-    r"\b(?:written|made|painted|drawn|created|directed|composed|invented|discovered|founded|built|located|situated|found|taken|shown)\s+(?:by|in|at|on)\s+"
+    r"\b(?:written|made|painted|drawn|created|directed|composed|invented|discovered|founded|built|located|situated|found|taken|shown)\s+"
+    r"(?:by|in|at|on)\s+|\b(?:playing|eating|wearing|holding|riding|drinking)\s+"
 )
 _PLACE = re.compile(r"^(?:in|on|at)\s+(?=\w)", re.IGNORECASE)
 _LEAD = re.compile(r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+believe|probably|in|on|at|by|the|a|an)\s+", re.IGNORECASE)

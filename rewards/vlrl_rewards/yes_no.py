@@ -23,10 +23,8 @@ _ABSENT = re.compile(
 _FIRST = re.compile(
     rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|clue\b|comment\b))", re.IGNORECASE
 )
-_SAYS = re.compile(
-    rf"(?:\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say)\b\s*:?|^[^.!?\n]{{1,60}},)\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$",
-    re.IGNORECASE,
-)
+_LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b\s*:?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
+_SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
 _BETWEEN = r"\W{1,3}(?:(?:and|or)\W)?"
 _BOTH = re.compile(
     rf"\b(?:{_YES}){_BETWEEN}(?:{_NO})\b(?!\s+(?:doubt|problem|question))|\b(?:{_NO}){_BETWEEN}(?:{_YES})\b",

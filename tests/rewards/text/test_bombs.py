@@ -32,7 +32,7 @@ def pool():
 
 def test_no_bomb_is_right_or_slow_and_the_pool_survives():
     made = list(bombs(MANY, seed=7))
-    assert len({bomb.name for bomb in made}) > 60
+    assert len({bomb.name for bomb in made}) > 45
     for bomb in made:
         started, wall = time.thread_time(), time.perf_counter()
         verdict = verify(bomb.gold, bomb.response, bomb.kind, bomb.choices)
