@@ -132,7 +132,8 @@ def judged(*kinds: str) -> Callable[[G], G]:
             grade = reward.judge(item.gold, item.response, Scene(spaces, item.choices, meta, item.response), answer)
             score = min(1.0, max(0.0, float(grade.score)))
             route = f"{answer.route}>{cls.name}"
-            return Verdict(bool(grade.correct), score, grade.reason, grade.extracted or None, answer.span, route)
+            extracted = grade.extracted.encode("utf-8", "replace").decode()  # half a surrogate pair, from "\\ud800", cannot be written to a file
+            return Verdict(bool(grade.correct), score, grade.reason, extracted or None, answer.span, route)
 
         parameter = inspect.Parameter
         shared = {f.name for f in fields(Reward)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from typing import Any, NamedTuple
@@ -18,8 +19,10 @@ _TOKEN = re.compile(
     r"""|(?P<word>[^\W\d][\w./-]{0,99}|[^\s\[\](){},:=;|`*$\\])|(?P<mark>[\[\](){},:=])""",
     re.DOTALL,
 )
+_FENCED = re.compile(r"\s*(?:```(?:json)?\s*)?([\[{].*[\]}])\s*(?:```)?\s*", re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
 _FRACTION = re.compile(r"[.eE]")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
@@ -45,6 +48,9 @@ def find_values(text: str) -> list[Found]:
     """
     if len(text) > MAX_CHARS:
         return []
+    whole = _strict(text)
+    if whole is not None:
+        return [whole]
     reader = _Reader(text)
     try:
         return [found for found in reader.top() if not denied(text, found.start, found.end)]
@@ -66,6 +72,27 @@ def fold(text: str) -> str:
 def is_number(value: Any) -> bool:
     """A finite int or float, not a bool, below 1e9 in size (so that products stay finite)."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
+
+
+def _strict(text: str) -> Found | None:
+    """The value of a text that is one JSON value (in a fence or not), in a fraction of the time; None for anything else."""
+    match = _FENCED.fullmatch(text)
+    if match is None:
+        return None
+    depth = most = 0
+    for mark in _BRACKET.findall(match[1]):
+        depth += 1 if mark in "[{" else -1
+        most = max(most, depth)
+    if most > MAX_DEPTH:
+        return None
+    try:
+        return Found(json.loads(match[1], parse_constant=_no_constant), match.start(1), match.end(1))
+    except ValueError:
+        return None
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
 
 
 class _Reader:
@@ -139,7 +166,7 @@ class _Reader:
 
 def _unescape(match: re.Match[str]) -> str:
     code = match.group(1)
-    return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
+    return json.loads(f'"\\{code}"') if len(code) > 1 else _ESCAPES.get(code, code)
 
 
 def _finished(value: Any, top: bool = True) -> Any:

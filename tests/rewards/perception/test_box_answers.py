@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.boxes import gold_boxes, gold_points, parse_boxes, parse_points, read_boxes, the_one, to_original
+from vlrl_rewards.loose import find_values
 
 from vlrl.types import Space
 
@@ -177,3 +179,22 @@ def test_never_raises_on_text(text):
     for box in parse_boxes(text) or []:
         assert all(abs(v) < 1e9 for v in box.xyxy)
     parse_points(text)
+
+
+leaf = st.one_of(st.none(), st.booleans(), st.integers(-(10**12), 10**12), st.floats(-1e6, 1e6), st.text(max_size=8))
+nested = st.recursive(
+    leaf, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=4), inner, max_size=3)), max_leaves=12
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(nested, min_size=1, max_size=4), st.booleans())
+def test_valid_json_is_read_alike_alone_and_in_a_sentence(value, pretty):
+    """Alone it goes through the standard library, in a sentence through our own reader."""
+    text = json.dumps(value, indent=2 if pretty else None)
+    assert [f.value for f in find_values(text)] == [value]
+    assert [f.value for f in find_values(f"Here: {text}.")] == [value]
+
+
+def test_nesting_is_bounded_either_way():
+    assert find_values("[" * 24 + "]" * 24) and not find_values("[" * 25 + "]" * 25) and not find_values("[1, " * 300 + "1" + "]" * 300)

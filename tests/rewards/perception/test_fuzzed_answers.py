@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 
@@ -83,3 +84,11 @@ def test_mutated_answers(kind):
         assert (first.score, first.correct, first.reason) == (second.score, second.correct, second.reason), text
         if first.correct:
             assert first.score > 0, text
+
+
+@pytest.mark.parametrize("text", ['["\\ud800"]', "['\\ud800']", '{"label": "\\udc00"}'])
+def test_verdicts_can_always_be_written(text):
+    """Half a surrogate pair is legal in JSON, and in no file."""
+    for kind, gold in (("labels", ["cat"]), ("label", "cat"), ("extraction", {"a": "b"}), ("triples", [["a", "b", "c"]])):
+        verdict = verify(gold, f"<answer>{text}</answer>", kind=kind)
+        assert not verdict.correct and json.dumps(verdict.to_dict(), ensure_ascii=False).encode()
