@@ -85,6 +85,7 @@ def filled(model: Any, state: Mapping[str, Tensor], kernel: str) -> Any:
 
         fresh = get_peft_model(fresh, copy.deepcopy(model.peft_config["default"]))
     fresh.load_state_dict(state, assign=True)
+    (fresh.get_base_model() if hasattr(model, "peft_config") else fresh).tie_weights()
     return fresh.to(next(iter(state.values())).device).eval()
 
 
