@@ -34,6 +34,7 @@ STEMS = (
     "scene_graph",
     "documents",
     "captions",
+    "charts",
     "plans",
     "process",
     "siblings",

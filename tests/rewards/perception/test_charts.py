@@ -1,0 +1,93 @@
+"""Charts as code: what is read from a script, by hand; nothing is run."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from vlrl_rewards.charts import ChartCode, chart_of
+
+GOLD = """
+import matplotlib.pyplot as plt
+names, values = ["north", "south"], [3, 5.5]
+x = ["north", "south"]
+y = [3, 5.5]
+fig, ax = plt.subplots(1, 2, figsize=(8, 4))
+ax[0].bar(x, y, color="red", label="2020")
+ax[0].set_title("Sales by region")
+ax[1].plot([0, 1, -2], [4, 5, 6], "k--", c="#00f")
+ax[1].set_xlabel("Year")
+plt.show()
+"""
+
+
+def fenced(code):
+    return f"Here is the code:\n```python\n{code}\n```"
+
+
+def test_what_is_read():
+    chart = chart_of(GOLD)
+    assert chart["type"] == {"bar": 1, "line": 1} and chart["layout"] == {"subplots 1 2": 1}
+    assert chart["data"] == {"3": 1, "5.5": 1, "0": 1, "1": 1, "-2": 1, "4": 1, "5": 1, "6": 1}
+    assert chart["colour"] == {"#ff0000": 1, "#0000ff": 1}
+    assert chart["text"] == {"north": 1, "south": 1, "2020": 1, "sales by region": 1, "year": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "score"),
+    [
+        (("", ""), 1),
+        (('"red"', '"#FF0000"'), 1),  # the same colour
+        (('"red"', '"r"'), 1),
+        (('"red"', '"green"'), (4 + 0.5) / 5),
+        (("bar(", "barh("), (4 + 0.5) / 5),
+        (("Sales by region", "Prices"), (4 + 4 / 5) / 5),
+        (("1, 2, figsize", "2, 2, figsize"), 4 / 5),
+        (("[4, 5, 6]", "[4, 5, 7]"), (4 + 7 / 8) / 5),
+    ],
+)
+def test_each_dimension_counts_once(change, score):
+    grade = ChartCode().judge(GOLD, fenced(GOLD.replace(*change) if change[0] else GOLD))
+    assert grade.score == pytest.approx(score) and grade.correct == (score >= 0.9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a bar chart",
+        fenced("plt.bar(["),
+        fenced("print('Sales by region')"),
+        fenced("plt.title('Sales by region')"),
+        f"<think>{fenced(GOLD)}</think>",
+    ],
+)
+def test_no_chart_earns_nothing(text):
+    assert ChartCode().judge(GOLD, text).score == 0
+
+
+def test_extra_calls_cost_and_the_last_block_counts():
+    assert ChartCode().judge(GOLD, fenced(GOLD + "\nplt.pie([1, 2, 3])" * 20)).score < 0.75
+    assert ChartCode().judge(GOLD, fenced("plt.pie([1])") + "\nBetter:\n" + fenced(GOLD)).score == 1
+    assert ChartCode().judge(GOLD, fenced(GOLD) + "\nOr:\n" + fenced("plt.pie([1])")).score < 0.2
+
+
+def test_nothing_is_run(tmp_path):
+    file = tmp_path / "written"
+    code = f"import os\nopen({str(file)!r}, 'w').write('1')\nos._exit(1)\n{GOLD}"
+    assert ChartCode().judge(GOLD, fenced(code)).score == pytest.approx(1) and not file.exists()
+
+
+@pytest.mark.parametrize(
+    "bomb", ["(" * 19_000, "plt.bar(" + "-" * 18_000 + "1)", "x = x\n" * 3000, "plt.bar(" + "[" * 90 + "]" * 90 + ")", "a = b = " * 2000 + "1"]
+)
+def test_bombs_are_read_in_time(bomb):
+    started = time.process_time()
+    ChartCode().judge(GOLD, fenced(bomb))
+    assert time.process_time() - started < 2
+
+
+def test_a_gold_that_draws_nothing_raises():
+    for broken in ("print(1)", "plt.bar(", None, 7):
+        with pytest.raises(ValueError, match="chart"):
+            ChartCode().judge(broken, "")
