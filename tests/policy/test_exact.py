@@ -58,6 +58,18 @@ def test_packed_padded_and_per_sample_agree(policies, name: str, modality: str) 
         assert (got - wanted).norm() / wanted.norm() < 1e-4
 
 
+def test_long_completions_of_short_prompts_are_not_packed_where_attention_is_dense(policies) -> None:
+    fast, plain = policies("qwen2_5_vl", "packed"), policies("qwen2_5_vl", "padded")
+    for longest, alike in ((8, False), (400, True)):
+        batch = make_batch(groups_of([PROMPTS["image"]], (4,), longest=longest), fast.pad_id)
+        tokens = []
+        for policy in (fast, plain):
+            before = policy.counters["tokens"]
+            policy.forward(batch)
+            tokens.append(policy.counters["tokens"] - before)
+        assert (tokens[0] == tokens[1]) is alike
+
+
 @pytest.mark.parametrize(("name", "modality"), CASES)
 def test_ids_and_types_are_the_processors_own(policies, name: str, modality: str) -> None:
     policy = policies(name, "packed")

@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from vlrl.policy import Family
 from vlrl.policy.encoded import Encoded
-from vlrl.policy.packing import block_mask, lay_out, may_attend, pictures, rule
+from vlrl.policy.packing import block_mask, lay_out, may_attend, packing_pays, pictures, rule
 from vlrl.registry import ConfigError, build
 
 
@@ -39,6 +39,21 @@ def test_a_padded_row_per_completion() -> None:
     assert layout.ids_RL.tolist() == [[1, 2, 3], [1, 2, 0]]
     assert layout.source_N.tolist() == [1, 2, 4]
     assert not layout.branches and layout.rows == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("prompt_length", "lengths", "linear", "pays"),
+    [
+        (100, [11, 11], 0.0, False),  # one row of 120: 14400 pairs; two of 110, half of their pairs: 12100
+        (100, [11, 11], 100.0, True),  # 120 * 220 = 26400 <= 220 * 155 = 34100
+        (100, [11, 11, 11], 0.0, True),  # 330 tokens are more than twice 130
+        (10, [101, 101], 0.0, False),  # one row of 210: 44100; two of 110: 12100
+        (10, [101, 101], 1000.0, False),  # 210 * 1210 = 254100; 220 * 1055 = 232100
+        (10, [101, 101], 10000.0, True),  # 210 * 10210 = 2144100 <= 220 * 10055 = 2212100
+    ],
+)
+def test_when_packing_pays(prompt_length: int, lengths: list[int], linear: float, pays: bool) -> None:
+    assert packing_pays([prompt_length], [0] * len(lengths), lengths, linear) is pays
 
 
 def test_who_sees_whom() -> None:

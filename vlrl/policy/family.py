@@ -182,6 +182,15 @@ class Family(Stage):
         return logits if cap is None else cap * (logits / cap).tanh()
 
 
+def linear_cost(text: Any) -> float:
+    """What a token costs in a layer's products, counted in pairs of tokens that meet in its attention (a layer's weights / 2 H of its heads)."""
+    heads = text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // heads
+    keys = getattr(text, "num_key_value_heads", None) or heads
+    weights = text.hidden_size * (2 * (heads + keys) * size + 3 * text.intermediate_size)
+    return weights / (2 * heads * size)
+
+
 def base(model: nn.Module) -> Any:
     """The plain transformers model inside DDP, DeepSpeed, FSDP or PEFT wrappers."""
     while True:

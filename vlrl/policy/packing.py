@@ -76,6 +76,19 @@ def lay_out(prompts: Sequence[Encoded], prompt_B: Sequence[int], ids: Sequence[S
                   tuple(p for p, _ in rows))  # fmt: skip
 
 
+def packing_pays(prompts: Sequence[int], prompt_B: Sequence[int], lengths_B: Sequence[int], linear: float) -> bool:
+    """Whether packed rows cost less than padded ones, where attention is dense: a packed row's mask makes every token meet every other.
+
+    `prompts` are lengths; `linear` is what a token costs in the layers' products, counted in pairs of tokens that meet in attention.
+    """
+    rows = [n + sum(length - 1 for p, length in zip(prompt_B, lengths_B) if p == i) for i, n in enumerate(prompts) if i in set(prompt_B)]
+    packed, padded = max(rows), max(prompts[p] + length - 1 for p, length in zip(prompt_B, lengths_B))
+    tokens_packed, tokens_padded = len(rows) * packed, len(prompt_B) * padded
+    if tokens_padded > 2 * tokens_packed:  # a micro-batch is measured in packed tokens
+        return True
+    return tokens_packed * (linear + packed) <= tokens_padded * (linear + padded / 2)  # plain causal attention leaves half of the pairs out
+
+
 def pictures(types_RL: Tensor) -> Tensor:
     """(R, L): 1, 2, ... for the tokens of the first, second, ... run of picture tokens of a row; 0 for text."""
     inside = types_RL > 0

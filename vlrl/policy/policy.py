@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from vlrl.policy.encoded import Features, Seen
-from vlrl.policy.packing import lay_out
+from vlrl.policy.family import base, linear_cost
+from vlrl.policy.packing import lay_out, packing_pays
 from vlrl.policy.sharding import is_sharded, world_size
 from vlrl.policy.spare import BLANKS
 from vlrl.policy.weights import Weights
@@ -44,7 +45,9 @@ class Policy(Weights):
         lengths = batch.mask_BT.sum(-1).tolist()
         ids = [row[:n] for row, n in zip(batch.ids_BT.tolist(), lengths)]
         scored = [row.nonzero()[:, 0].tolist() for row in scored_BT]
-        layout = lay_out(prompts, batch.prompt_B.tolist(), ids, scored, batch.ids_BT.shape[1], self.pad_id, self.packed).to(self.device)
+        places = batch.prompt_B.tolist()
+        packed = self.packed and (self.family.attn == "flex" or self._packing_pays([len(p) for p in prompts], places, lengths))
+        layout = lay_out(prompts, places, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed).to(self.device)
         shown = [f for p in layout.rows for f in prompts[p].features]
         unique = list({f.key: f for f in shown}.values())
         index = {f.key: i for i, f in enumerate(unique)}
@@ -60,6 +63,9 @@ class Policy(Weights):
         assert net is not None
         out = net(layout, ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(fields), spare)
         return {name: self._spread(value, layout.target_N, batch.ids_BT.shape) for name, value in out.items()}
+
+    def _packing_pays(self, prompts: list[int], prompt_B: list[int], lengths_B: list[int]) -> bool:
+        return packing_pays(prompts, prompt_B, lengths_B, linear_cost(base(self.model).config.get_text_config()))
 
     def _spread(self, value: Tensor, target_N: Tensor, shape: torch.Size) -> Tensor:
         """(N, ...) to (B, T, ...), zero where nothing was scored."""
