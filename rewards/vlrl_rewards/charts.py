@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,24 +54,28 @@ def colour_name(text: str) -> str:
     return known.lower() if isinstance(known, str) else "#{:02x}{:02x}{:02x}".format(*known)
 
 
+_PARTS: dict[type, Callable[[Any], Sequence[ast.AST]]] = {
+    ast.List: lambda node: node.elts,
+    ast.Tuple: lambda node: node.elts,
+    ast.Dict: lambda node: [*filter(None, node.keys), *node.values],
+    ast.Call: lambda node: node.args,  # np.array([...])
+}
+
+
 def constants(node: ast.AST, known: dict[str, ast.AST], depth: int = 0) -> Iterator[Any]:
-    """Texts and numbers in an expression; names that were given a value stand for it (once)."""
+    """Texts and numbers in an expression; names that were given a value stand for it."""
     if isinstance(node, ast.Constant):
         yield node.value
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         value = node.operand.value
         yield -value if isinstance(value, (int, float)) else value
-    elif isinstance(node, ast.Name) and node.id in known and depth < 3:
-        yield from constants(known[node.id], known, depth + 1)
-    elif isinstance(node, (ast.List, ast.Tuple)):
-        for part in node.elts:
-            yield from constants(part, known, depth)
-    elif isinstance(node, ast.Dict):
-        for part in (*[k for k in node.keys if k is not None], *node.values):
-            yield from constants(part, known, depth)
-    elif isinstance(node, ast.Call):  # np.array([...])
-        for part in node.args:
-            yield from constants(part, known, depth)
+        return
+    parts = _PARTS.get(type(node), lambda _: [])(node)
+    if isinstance(node, ast.Name) and node.id in known and depth < 3:
+        parts, depth = [known[node.id]], depth + 1
+    for part in parts:
+        yield from constants(part, known, depth)
 
 
 def chart_of(code: str) -> dict[str, Counter[str]] | None:
