@@ -24,11 +24,11 @@ _BEFORE = re.compile(
 )
 _NAMES = re.compile(r"\b(?:options?|choices?|answers?|letters?)\s*[:=]?\s*[(\[*\"']*$", re.IGNORECASE)
 _NEGATED = re.compile(
-    r"(?:\b(?:not|never|nor|neither|(?:every|any)thing\s+but|a(?:ll|ny)\s+but|except|excluding|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|instead\s+of|rather\s+than|than)|n't)\s+(?:be\s+|choose\s+|pick\s+|select\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
+    r"(?:\b(?:not|never|nor|neither|(?:every|any)thing\s+but|a(?:ll|ny)\s+but|except|excluding|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|instead\s+of|rather\s+than|than|without|beats|outranks|over|besides)|n't)\s+(?:be\s+|choose\s+|pick\s+|select\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
     re.IGNORECASE,
 )
 _DENIED = re.compile(
-    r"^\s*(?:is|are|was|looks|seems|would\s+be|can(?:'t|not)|does(?:n't|\s+not)|isn't|aren't)\s*(?:n't|not|wrong|incorrect|false|too|also\s+wrong|clearly\s+wrong|out|be\b|work|fit|match)",
+    r"^\s*(?:is|are|was|looks|seems|would\s+be|can(?:'t|not)|does(?:n't|\s+not)|isn't|aren't|was)\s*(?:n't|not|(?:the|a|an)\s+(?:distractor|trap|decoy)|tempting|my\s+first|wrong|incorrect|false|too|also\s+wrong|clearly\s+wrong|out|be\b|work|fit|match)",
     re.IGNORECASE,
 )
 _REASON = re.compile(
@@ -42,6 +42,7 @@ _DENIED_LIST = re.compile(
 )
 _TAKEN_BACK = re.compile(r"\b([A-J]),?\s+or\s+not\s+\1\b")
 _NOT_OPTIONS = re.compile(r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b")
+_BARE_LETTERS = re.compile(r"(?:[\W_]*[A-J](?![\w']))+[\W_]*")
 _TURN = re.compile(
     r"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|on\s+second\s+thought|now)\b|\b(?:wait|actually|correction|scratch\s+that),"
     r"|\bI(?:'d|'ll|\s+would|\s+will)?\s+(?:pick|choose|select|go\s+with)\b|\bbetween\s+[A-J]\s+and\s+[A-J],",
@@ -186,6 +187,7 @@ def _named(text: str, options: Options) -> frozenset[str]:
         named = by_text(rest, options, whole=True)
         return frozenset(label) | frozenset(named)
     head = _REASON.sub("", text)
+    head = text if _BARE_LETTERS.fullmatch(text[len(head) :]) else head  # "B; C"
     letters = frozenset(mentions(head, options.count)) or frozenset(mentions(text, options.count))
     words = frozenset(by_text(head, options, whole=False) or by_text(text, options, whole=False)) if options.texts else frozenset()
     if letters and words and not letters & words and len(words) == 1:

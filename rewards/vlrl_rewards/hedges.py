@@ -28,6 +28,25 @@ _TAIL_HEDGE = re.compile(
 )
 
 
+# A number that is not the answer but what the answer is made from, or is bounded by ("greater than 5", "the square of 5", "5 squared", "figure 5").
+_BOUND = re.compile(
+    r"\b(?:(?:greater|larger|bigger|higher|smaller|lower|less|fewer|more)\s+than|over|under|above|below|beyond|up\s+to|at\s+least|at\s+most|room\s+for"
+    r"|almost|nearly)\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
+    r"|\b(?:squares?|cubes?|roots?|half|double|twice|triple|thirds?|quarters?|fourths?|fifths?|tenths?|percent|multiples?|powers?|logarithm|reciprocal"
+    r"|inverse|opposite|factors?|divisors?|factorial)\s+of\s+\S{1,12}\s*$"
+    r"|\d\s+(?:squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|tenths|hundredths|thousandths|dozens?)\W*$"
+    r"|\d\s+(?:or\s+(?:so|more|less|fewer)|too\s+(?:many|few|much)|below\s+zero)\b"
+    r"|\b(?:wrong|incorrect|false)\b\s*[:=]|\bfor\s+\w{1,20}(?:\s+\w{1,20})?,?\s+and\s+[-$]?\d"
+    r"|\b(?:equation|eq|figure|fig|step|section|row|column|chapter|part|question|problem|item|line|page|exercise|table|lemma|theorem)\.?\s*\d+\W*$",
+    re.IGNORECASE,
+)
+
+
+def bounded(text: str) -> bool:
+    """Whether the number of a text only bounds or builds the answer."""
+    return _BOUND.search(text[-400:]) is not None
+
+
 def refuses(text: str) -> bool:
     """Whether `text` (thinking already out) declines to answer."""
     return _REFUSAL.search(text.replace("\u2019", "'")[-4000:]) is not None

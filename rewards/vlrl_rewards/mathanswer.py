@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vlrl_rewards.hedges import hedges, taken_back
+from vlrl_rewards.hedges import bounded, hedges, taken_back
 from vlrl_rewards.kinds import Case
 from vlrl_rewards.mathread import read
 from vlrl_rewards.parsing import Answer, committed
@@ -89,13 +89,14 @@ def _last_line(text: str) -> Answer | None:
 
 def lone_number(sentence: str) -> tuple[int, int] | None:
     """Where the number behind the last "=" stands, or the only number of a sentence, or of its conclusion, that leaves nothing open."""
-    if hedges(sentence) or _QUOTES.match(sentence):
+    if hedges(sentence) or bounded(sentence.rstrip(" .")) or _QUOTES.match(sentence):
         return None
-    found = list(_LITERAL.finditer(sentence))
+    found = [match for match in _LITERAL.finditer(sentence) if sentence[: match.start()].rstrip()[-1:] not in (*"+*/^×÷",)]
     so = list(_SO.finditer(sentence))
     if so and len(found) > 1:
         found = [match for match in found if match.start() >= so[-1].end()] or found
     if not found:
         words = list(_WORD_NUMBER.finditer(sentence))
         return words[0].span(1) if len(words) == 1 and number_words(words[0][1]) is not None else None
-    return found[-1].span() if len(found) == 1 or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None
+    alone = len(found) == 1 and not re.search(r"[\^_]", sentence) and re.search(r"[a-zA-Z]{2}", sentence)
+    return found[-1].span() if alone or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None

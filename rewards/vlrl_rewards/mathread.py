@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vlrl_rewards.hedges import hedges
+from vlrl_rewards.hedges import bounded, hedges
 from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
 from vlrl_rewards.mathtokens import MAX_DIGITS, NotMath
 from vlrl_rewards.mathtree import Node, parse
@@ -168,6 +168,8 @@ def read(text: str) -> Reading | None:
     if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text):
         return None
     hedged = hedges(text)
+    if bounded(re.sub(r"\\text\w*\s*\{([^{}]*)\}", r"\1", _REASON.sub("", _trim(text)))) or bounded(_trim(text)):
+        return None
     text = _bare(text)
     for piece in dict.fromkeys(_pieces(text)):
         if not piece.strip():

@@ -51,6 +51,9 @@ _CHOOSE = re.compile(r"\{? ?([^{}\\]{1,40})\\choose ?([^{}\\]{1,40})\}?")
 _UNIT_FRACTION = re.compile(
     r"(?<=[\d}\s])\\frac\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*$"
 )
+_TEMPERATURE = re.compile(
+    r"(?:°|\bdegrees?(?=\s[CF])|\^\s?\{?\s?\\circ\s?\}?)\s?(?:\\(?:text|mathrm)\{\s?)?([CF])(?:elsius|ahrenheit)?(?![a-zA-Z])\}?"
+)
 _ROOT = re.compile(r"([√∛∜])\s?(\d+(?:\.\d+)?)")
 _DOTTED = re.compile(
     r"(\d*\.\d{0,12}?)(\d{1,6}?)\2{2,}\d{0,5}(?:\.{3}|…|\\ldots)|(\d*\.\d{0,6}?)(\d{2,6}?)\4(?:\.{3}|…|\\ldots)|(\d*\.\d{0,2}?)(\d)\6(?:\.{3}|…|\\ldots)"
@@ -77,6 +80,7 @@ def plain_latex(text: str) -> str:
     if any(char in _VULGAR for char in text):
         text = re.sub(r"(\d{0,9})\s?([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: m[1] + r"\frac{" + "}{".join(_VULGAR[m[2]]) + "}", text)
     text = _scripts(_scripts(text, _SUPER, "^"), _SUB, "_")
+    text = _TEMPERATURE.sub(lambda m: " celsius" if m[1] == "C" else " fahrenheit", text)
     text = _ROOT.sub(lambda m: m[1] + "{" + m[2] + "}", text)
     for cube, root in (("∛", r"\sqrt[3]"), ("∜", r"\sqrt[4]"), ("√", r"\sqrt ")):
         text = text.replace(cube, root)

@@ -21,6 +21,11 @@ _OPEN_CLOSE = re.compile(
     re.IGNORECASE,
 )
 _PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)
+_DENIED = re.compile(
+    r"\b(?:wrong|incorrect|worst|false|bad|tempting|unlikely|least\s+(?:likely|plausible|correct)|not\s+(?:the|a|my)(?:\s+\w+)?|isn't\s+the)\s+"
+    r"(?:answer|choice|option|final\s+answer)\W*$",
+    re.IGNORECASE,
+)
 _HEADING = re.compile(r"(?:^|\n)[#>*_\s\d.]{0,12}$")
 _LEADING = re.compile(r"[\s*_.:]*(?:\\\[|\$\$)?\s*")
 _ANOTHER = re.compile(r"\b(?:another|alternat(?:e|ive)|first|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
@@ -181,7 +186,7 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
         stop = _SENTENCE_END.search(rest)
         end = start + (stop.start() if stop else len(rest))
         if text[start:end].strip(" *_.:$"):
-            found.append((start, end, "phrase"))
+            found.append((start, end, "denied" if _DENIED.search(text[max(0, match.start() - 40) : match.start("link")]) else "phrase"))
     return found
 
 
@@ -230,7 +235,10 @@ def committed(response: str, plausible: Callable[[str], bool] | None = None) -> 
 
 
 def _committed(text: str, plausible: Callable[[str], bool] | None) -> Answer | None:
-    spans = [s for s in commitments(text) if s[2] != "phrase" or plausible is None or plausible(text[s[0] : s[1]])]
+    every = commitments(text)
+    spans = [s for s in every if s[2] != "denied" and (s[2] != "phrase" or plausible is None or plausible(text[s[0] : s[1]]))]
+    if not spans and every and every[-1][2] == "denied":
+        return Answer(text[every[-1][0] : every[-1][1]], every[-1][0], every[-1][1], "phrase", "it says what the answer is not")
     spans = [s for s, after in zip(spans, [*spans[1:], (-1, -1, "")], strict=False) if s[2] != "phrase" or not s[0] < after[0] < s[1]]
     if not spans:
         return None

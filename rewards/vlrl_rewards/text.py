@@ -19,6 +19,9 @@ _MADE = re.compile(
     r"\b(?:written|made|painted|drawn|created|directed|composed|invented|discovered|founded|built|located|situated|found|taken|shown)\s+"
     r"(?:by|in|at|on)\s+|\b(?:playing|eating|wearing|holding|riding|drinking)\s+"
 )
+_REPORTED = re.compile(
+    r"\b(?:nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|wrong|incorrect|false|thinks|claims?|pretends?)\b", re.IGNORECASE
+)
 _PLACE = re.compile(r"^(?:in|on|at)\s+(?=\w)", re.IGNORECASE)
 _LEAD = re.compile(r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+believe|probably|in|on|at|by|the|a|an)\s+", re.IGNORECASE)
 
@@ -69,7 +72,7 @@ def candidates(answer: str) -> list[str]:
     head = answer.strip().rstrip(".!")
     short = _led(head)
     found = [answer, head, short]
-    if not hedges(head):
+    if not hedges(head) and not _REPORTED.search(head):
         says = _SAYS.match(head)
         tail = head[says.end() :] if says else ""
         last = re.split(r"\b(?:is|was|are|were)\b", head)[-1].strip() if says else ""

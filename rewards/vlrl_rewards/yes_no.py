@@ -25,6 +25,9 @@ _FIRST = re.compile(
 )
 _LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b\s*:?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
 _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
+_OPEN = re.compile(
+    rf"\b(?:no\s+way|nobody|no\s+one)\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b", re.IGNORECASE
+)
 _BETWEEN = r"\W{1,3}(?:(?:and|or)\W)?"
 _BOTH = re.compile(
     rf"\b(?:{_YES}){_BETWEEN}(?:{_NO})\b(?!\s+(?:doubt|problem|question))|\b(?:{_NO}){_BETWEEN}(?:{_YES})\b",
@@ -46,7 +49,7 @@ def _stated(text: str) -> bool | None:
     absent = _ABSENT.match(text)
     if absent:
         return False
-    if _BOTH.search(text):
+    if _BOTH.search(text) or _OPEN.search(text):
         return None
     first, says = _FIRST.match(text), _SAYS.search(text)
     values = {bool(first["yes"])} if first else set()
