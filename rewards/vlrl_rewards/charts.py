@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from PIL import ImageColor
@@ -17,6 +18,7 @@ from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 MAX_CODE = 20_000
 MAX_NODES = 20_000
+MAX_VALUES = 5_000  # texts and numbers of a script that are read, names that stand for long lists included
 DIMENSIONS = ("type", "text", "layout", "colour", "data")
 _FENCE = re.compile(r"```(?:[a-zA-Z]{1,12})?[ \t]*\n(.*?)```", re.DOTALL)
 _PLAIN_TYPES = (
@@ -87,14 +89,22 @@ def chart_of(code: str) -> dict[str, Counter[str]] | None:
         target.id: node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)
     }
     found: dict[str, Counter[str]] = {name: Counter() for name in DIMENSIONS}
+    left = MAX_VALUES
+
+    def values_of(*nodes: ast.AST) -> list[Any]:
+        nonlocal left
+        values = list(islice((value for node in nodes for value in constants(node, known)), left))
+        left -= len(values)
+        return values
+
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            _read_call(node, node.func.attr, known, found)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and left:
+            _read_call(node, node.func.attr, values_of, found)
     return found if found["type"] else None
 
 
-def _read_call(node: ast.Call, name: str, known: dict[str, ast.AST], found: dict[str, Counter[str]]) -> None:
-    values = [value for part in node.args for value in constants(part, known)][:MAX_NODES]
+def _read_call(node: ast.Call, name: str, values_of: Callable[..., list[Any]], found: dict[str, Counter[str]]) -> None:
+    values = values_of(*node.args)
     if name in _TYPES:
         found["type"][_TYPES[name]] += 1
         found["data"].update(f"{v:g}" for v in values if isinstance(v, (int, float)) and not isinstance(v, bool))
@@ -102,16 +112,13 @@ def _read_call(node: ast.Call, name: str, known: dict[str, ast.AST], found: dict
     elif name in _TEXTS:
         found["text"].update(filter(None, (normal_label(v) for v in values if isinstance(v, str))))
     elif name in ("subplots", "subplot", "add_subplot"):
-        sides = [str(v) for v in values[:3]] + [
-            f"{k.arg}={v}" for k in node.keywords if k.arg in ("nrows", "ncols") for v in constants(k.value, known)
-        ]
+        sides = [str(v) for v in values[:3]] + [f"{k.arg}={v}" for k in node.keywords if k.arg in ("nrows", "ncols") for v in values_of(k.value)]
         found["layout"][f"{name} {' '.join(sides)}".strip()] += 1
     for keyword in node.keywords:
-        texts = [v for v in constants(keyword.value, known) if isinstance(v, str)]
-        if keyword.arg in _COLOUR_KEYS:
-            found["colour"].update(map(colour_name, texts))
-        elif keyword.arg in _TEXT_KEYS:
-            found["text"].update(filter(None, map(normal_label, texts)))
+        if keyword.arg in _COLOUR_KEYS | _TEXT_KEYS:
+            texts = [v for v in values_of(keyword.value) if isinstance(v, str)]
+            plain, place = (colour_name, "colour") if keyword.arg in _COLOUR_KEYS else (normal_label, "text")
+            found[place].update(filter(None, map(plain, texts)))
 
 
 def bag_f1(said: Counter[str], meant: Counter[str]) -> float:

@@ -21,6 +21,9 @@ plt.show()
 """
 
 
+NAMES = f"a = [{'b,' * 2900}]\nb = [{'c,' * 2900}]\nc = [{'1,' * 2900}]\n" + "plt.bar(a)\n" * 200  # 2900 ** 3 numbers, written short
+
+
 def fenced(code):
     return f"Here is the code:\n```python\n{code}\n```"
 
@@ -66,6 +69,11 @@ def test_no_chart_earns_nothing(text):
     assert ChartCode().judge(GOLD, text).score == 0
 
 
+def test_layout_by_names():
+    named = GOLD.replace("subplots(1, 2,", "subplots(nrows=1, ncols=2,")
+    assert chart_of(named)["layout"] == {"subplots nrows=1 ncols=2": 1} and ChartCode().judge(named, fenced(named)).score == 1
+
+
 def test_extra_calls_cost_and_the_last_block_counts():
     assert ChartCode().judge(GOLD, fenced(GOLD + "\nplt.pie([1, 2, 3])" * 20)).score < 0.75
     assert ChartCode().judge(GOLD, fenced("plt.pie([1])") + "\nBetter:\n" + fenced(GOLD)).score == 1
@@ -79,7 +87,7 @@ def test_nothing_is_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "bomb", ["(" * 19_000, "plt.bar(" + "-" * 18_000 + "1)", "x = x\n" * 3000, "plt.bar(" + "[" * 90 + "]" * 90 + ")", "a = b = " * 2000 + "1"]
+    "bomb", ["(" * 19_000, "plt.bar(" + "-" * 18_000 + "1)", "x = x\n" * 3000, "plt.bar(" + "[" * 90 + "]" * 90 + ")", "a = b = " * 2000 + "1", NAMES]
 )
 def test_bombs_are_read_in_time(bomb):
     started = time.process_time()
