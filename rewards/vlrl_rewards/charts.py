@@ -112,8 +112,9 @@ def _read_call(node: ast.Call, name: str, values_of: Callable[..., list[Any]], f
     elif name in _TEXTS:
         found["text"].update(filter(None, (normal_label(v) for v in values if isinstance(v, str))))
     elif name in ("subplots", "subplot", "add_subplot"):
-        sides = [str(v) for v in values[:3]] + [f"{k.arg}={v}" for k in node.keywords if k.arg in ("nrows", "ncols") for v in values_of(k.value)]
-        found["layout"][f"{name} {' '.join(sides)}".strip()] += 1
+        named = {k.arg: next(iter(values_of(k.value)), 1) for k in node.keywords if k.arg in ("nrows", "ncols")}
+        sides = values[:3] if values else [named.get("nrows", 1), named.get("ncols", 1)]
+        found["layout"][" ".join(map(str, (name, *sides)))] += 1
     for keyword in node.keywords:
         if keyword.arg in _COLOUR_KEYS | _TEXT_KEYS:
             texts = [v for v in values_of(keyword.value) if isinstance(v, str)]

@@ -71,7 +71,8 @@ def test_no_chart_earns_nothing(text):
 
 def test_layout_by_names():
     named = GOLD.replace("subplots(1, 2,", "subplots(nrows=1, ncols=2,")
-    assert chart_of(named)["layout"] == {"subplots nrows=1 ncols=2": 1} and ChartCode().judge(named, fenced(named)).score == 1
+    assert chart_of(named)["layout"] == {"subplots 1 2": 1} and ChartCode().judge(GOLD, fenced(named)).score == 1
+    assert chart_of("fig, ax = plt.subplots()\nax.bar([1], [2])")["layout"] == {"subplots 1 1": 1}
 
 
 def test_extra_calls_cost_and_the_last_block_counts():
