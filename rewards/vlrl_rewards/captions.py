@@ -30,17 +30,21 @@ def phrase_pattern(phrases: Sequence[str]) -> list[tuple[str, ...]]:
     return split
 
 
-def mentions(words: Sequence[str], phrase: tuple[str, ...]) -> int:
-    """How often a phrase stands in a list of words; a plural "s" at its end counts too."""
-    size = len(phrase)
+def places(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
+    """Where a phrase stands in a list of words; a plural "s" at its end counts too."""
+    size, head = len(phrase), phrase[:-1]
     last = {phrase[-1], phrase[-1] + "s", phrase[-1] + "es"}
-    return sum(tuple(words[i : i + size - 1]) == phrase[:-1] and words[i + size - 1] in last for i in range(len(words) - size + 1))
+    return [i for i in range(len(words) - size + 1) if words[i + size - 1] in last and tuple(words[i : i + size - 1]) == head]
+
+
+def mentions(words: Sequence[str], phrase: tuple[str, ...]) -> int:
+    """How often a phrase stands in a list of words."""
+    return len(places(words, phrase))
 
 
 def asserts(words: Sequence[str], phrase: tuple[str, ...]) -> bool:
     """Whether a phrase is named at least once without "no", "not a", "without", "neither a", "nor any" before it."""
-    starts = [i for i in range(len(words) - len(phrase) + 1) if mentions(words[i : i + len(phrase)], phrase)]
-    return any(not _negated(words[max(0, i - 3) : i]) for i in starts)
+    return any(not _negated(words[max(0, i - 3) : i]) for i in places(words, phrase))
 
 
 def _negated(before: Sequence[str]) -> bool:

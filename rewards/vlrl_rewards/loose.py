@@ -61,9 +61,10 @@ def find_values(text: str) -> list[Found]:
 def fold(text: str) -> str:
     """The text as a reader sees it: NFKC (full-width digits and brackets), the minus sign as "-", invisible characters out.
 
-    Superscripts, circled and other numbers that are not plain digits stay what they are.
+    Superscripts, circled and other numbers that are not plain digits stay what they are; so does a text of more than 60,000 characters, in which
+    nothing is looked for.
     """
-    if text.isascii():
+    if text.isascii() or len(text) > 3 * MAX_CHARS:
         return text
     seen = [c for c in text if unicodedata.category(c) != "Cf"]
     return "".join(c if c.isnumeric() and not c.isdecimal() else unicodedata.normalize("NFKC", c) for c in seen).replace("\u2212", "-")

@@ -27,6 +27,7 @@ _BOUND_AFTER = re.compile(
     re.IGNORECASE,
 )
 _EQUALS = re.compile(r"(?<![<>!=~])=(?!=)")
+_SUM = re.compile(r"[0-9]\s?[-+*/×÷]\s?[0-9]")
 _NOTHING = re.compile(
     r"(?:there (?:is|are)|(?:i|we) (?:can )?(?:see|count|find)) (?:no|not any) "
     r"(?!way|idea|answer|info|clue|doubt|need|reason)\w{1,20}(?: \w{1,20}){0,4}[.!]?",
@@ -60,7 +61,7 @@ def one_number(text: str, tagged: bool) -> float | None:
     """The number an answer commits to, or None if it has none or several.
 
     In answer tags all numbers must agree (after the last "=" of "3 + 4 = 7"); in free text those of the last statement that has any.
-    "There are no cars" is 0.
+    "There are no cars" is 0; a sum that is left to the reader ("7 + 7", "7/7") is no number.
     """
     if len(text) > 20_000:
         return None
@@ -73,4 +74,6 @@ def one_number(text: str, tagged: bool) -> float | None:
         ends = [m.start() for m in _FINAL.finditer(text)]
         last = sum(end < found[-1][1] for end in ends)
         found = [pair for pair in found if sum(end < pair[1] for end in ends) == last]
-    return found[0][0] if found and len({number for number, _ in found}) == 1 else None
+    if not found or _SUM.search(text, found[0][1]):
+        return None
+    return found[0][0] if len({number for number, _ in found}) == 1 else None
