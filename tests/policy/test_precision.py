@@ -70,7 +70,12 @@ def test_what_is_frozen_is_narrow_and_changes_no_result() -> None:
     full, _ = half()
     parts, _ = half(tune=Parts(freeze=("vision", "language")))
     batch = batch_of(full, "image", "text")
-    torch.testing.assert_close(parts.forward(batch)["logp"], full.forward(batch)["logp"], atol=0, rtol=0)
+    logp = full.forward(batch)["logp"].detach()
+    torch.testing.assert_close(parts.forward(batch)["logp"], logp, atol=0, rtol=0)
+    full.keep_reference()
+    torch.testing.assert_close(RefLogp()(full, batch), logp, atol=0, rtol=0)  # narrow too
+    with full.reference() as reference:
+        assert torch.bfloat16 in {p.dtype for p in reference.model.parameters()}
     kinds = {name: p.dtype for name, p in parts.model.named_parameters()}
     assert kinds["model.language_model.layers.0.mlp.up_proj.weight"] == torch.bfloat16
     assert kinds["model.visual.merger.mlp.0.weight"] == kinds["model.language_model.embed_tokens.weight"] == torch.float32

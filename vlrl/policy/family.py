@@ -173,9 +173,7 @@ class Family(Stage):
 
     def logits(self, model: nn.Module, hidden: Tensor) -> Tensor:
         """(..., H) -> (..., V), scaled and capped where the architecture says so (Granite, Cohere, Gemma 2)."""
-        plain = base(model)
-        text = plain.config.get_text_config()
-        logits = plain.get_output_embeddings()(hidden)
+        logits, text = base(model).get_output_embeddings()(hidden), base(model).config.get_text_config()
         scale = (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
         logits = logits if scale == 1 else logits * scale
         cap = getattr(text, "final_logit_softcapping", None)

@@ -16,7 +16,7 @@ from vlrl.policy import adapters
 from vlrl.policy.encoder import Encoder
 from vlrl.policy.family import Family
 from vlrl.policy.net import Net
-from vlrl.policy.precision import Mixed, cast
+from vlrl.policy.precision import Mixed, cast, settle
 from vlrl.policy.sharding import filled, full_state, is_fsdp, is_main, is_sharded, plain_construction, plain_copy, release, whole
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class Weights(Encoder, Mixed):
         else:
             self._reference = copy.deepcopy(self.model)
         self._reference.eval().requires_grad_(False)
+        if self.family.masters and self.dtype != torch.float32:
+            settle(self._reference, self.dtype)
 
     def reference_state(self) -> dict[str, Any]:
         """The reference's weights, for a restart; nothing where there is none of its own."""
