@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -33,7 +33,6 @@ class VLLM(Holder, Engine):
     'hf', equally independent of the batch. All `n` of a request come together.
     """
 
-    own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
     memory: float = 0.4
     cpu_kv_gb: int = 1
     dtype: str = ""
@@ -55,6 +54,11 @@ class VLLM(Holder, Engine):
         check_installed()
         if self.sleep and not torch.cuda.is_available():
             raise ConfigError("engine.sleep: vLLM's sleep mode needs a CUDA device; set it to false")
+
+    @property
+    def own_weights(self) -> bool:
+        """Whether it samples while the trainer trains. Not on a CPU, where both would share cores and interpreter: twice as slow as in turn."""
+        return torch.cuda.is_available()
 
     @property
     def version(self) -> int:
