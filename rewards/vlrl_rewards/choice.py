@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import re
-import string
 from dataclasses import dataclass
 
 from vlrl_rewards.hedges import refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.letters import DENIED, LETTERS, LOOK, label_of, mentions
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
 
-LOOK = 4000  # an answer is not longer; of a longer text the end is read
 CHANT = 8  # an answer that names its option more often is none
-LETTERS = string.ascii_uppercase
-_LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])[)\].:、]\s*(?=\S)|^\s*\(([A-Za-z])\)\s*")
-_MENTION = re.compile(
-    r"(?<![A-Za-z0-9'\\_-])(?P<open>[(\[{<\"'*`$]{0,6})(?P<letter>[A-Za-z])(?P<close>[)\]}>.:,;!?\"'*`$、]{0,8})(?=\s|$|[/,&|+-]|[^\x00-\x7f])",
-)
-_BEFORE = re.compile(
-    r"(?:\b(?:options?|choices?|answers?|letters?|select(?:ed|ing)?|choos(?:e|ing)|chose|pick(?:ed|ing)?|go(?:ing)?\s+with|\d[).:]|选择?|is|be|are|and|or|to|both)|[:=,/&])\s*[(\[*\"']*$",
-    re.IGNORECASE,
-)
-_NAMES = re.compile(r"\b(?:options?|choices?|answers?|letters?)\s*[:=]?\s*[(\[*\"']*$", re.IGNORECASE)
-_NEGATED = re.compile(
-    r"(?:\b(?:not|never|nor|neither|(?:every|any)thing\s+but|a(?:ll|ny)\s+but|except|excluding|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|instead\s+of|rather\s+than|than|without|beats|outranks|over|besides)|n't)\s+(?:be\s+|choose\s+|pick\s+|select\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
-    re.IGNORECASE,
-)
-_DENIED = re.compile(
-    r"^\s*(?:is|are|was|looks|seems|would\s+be|can(?:'t|not)|does(?:n't|\s+not)|isn't|aren't|was)\s*(?:n't|not|(?:the|a|an)\s+(?:distractor|trap|decoy)|tempting|my\s+first|wrong|incorrect|false|too|also\s+wrong|clearly\s+wrong|out|be\b|work|fit|match)",
-    re.IGNORECASE,
-)
 _REASON = re.compile(
     r"\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|\s-\s|\.\s).*", re.IGNORECASE | re.DOTALL
 )
-_FOLLOWS_ARTICLE = re.compile(
-    r"^\s+(?!is\b|are\b|because\b|since\b|and\b|or\b|as\b|would\b|seems\b|must\b|but\b|not\b|which\b|with\b|here\b|over\b|rather\b|instead\b|\W)[a-zA-Z0-9]"
-)
-_DENIED_LIST = re.compile(
-    r"(?:[(*]{0,3}[A-J][)*]{0,3}\s*(?:,\s*and|,|and|or|&|/)\s*){1,9}[(*]{0,3}[A-J][)*]{0,3}\s+(?:are|is|can|do|does|look|seem)(?:n't|\s*not|\s+(?:both\s+|all\s+|clearly\s+)?(?:wrong|incorrect|false|out|eliminated|ruled\s+out))\b"
-)
-_TAKEN_BACK = re.compile(r"\b([A-J]),?\s+or\s+not\s+\1\b")
-_NOT_OPTIONS = re.compile(r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b")
 _BARE_LETTERS = re.compile(r"(?:[\W_]*[A-J](?![\w']))+[\W_]*")
 _TURN = re.compile(
     r"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|on\s+second\s+thought|now)\b|\b(?:wait|actually|correction|scratch\s+that),"
@@ -58,12 +31,6 @@ _CONCLUSION = re.compile(
     r"\b(?:answer|option|choice|correct|right|best|choose|pick|select|go(?:ing)?\s+with|选择?|so|therefore|thus|hence|must\s+be|conclude)\b|选|^\W*[A-Z]\W*$",
     re.IGNORECASE | re.MULTILINE,
 )
-
-
-def label_of(text: str) -> tuple[str, str]:
-    """("B", "Paris") of "B. Paris" or "(b) Paris"; ("", text) without a label."""
-    found = _LABEL.match(text)
-    return ((found[1] or found[2]).upper(), text[found.end() :].strip()) if found else ("", text.strip())
 
 
 def plain(text: str) -> str:
@@ -111,36 +78,25 @@ class Options:
         return found
 
 
-def mentions(text: str, count: int) -> list[str]:
-    """Letters that `text` names as options and does not deny, in order."""
-    text = clean(text[-LOOK:]).replace("’", "'")
-    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|boxed)\s*\{([^{}]*)\}", r"\1", text).replace("\\", "")
-    text = _DENIED_LIST.sub(" ", _TAKEN_BACK.sub(" ", _NOT_OPTIONS.sub(" ", text)))
-    alone = re.fullmatch(r"\W*([A-Za-z])\W*", text)
-    if alone:
-        return [alone[1].upper()]
-    found = []
-    for match in _MENTION.finditer(text):
-        letter, before, after = match["letter"], text[: match.start("letter")], text[match.end() :]
-        if match["close"].startswith(".") and re.match(r"[A-Za-z]\.", after):
-            continue
-        wrapped = bool(match["close"]) and match["close"][0] in ')]}.:,;!?"*' and (match["open"] or match.start() == 0 or letter.isupper())
-        named = bool(_NAMES.search(before[-40:]))
-        if letter.islower() and not (named or (match["close"][:1] == ")" and (match["open"] or match.start() == 0))):
-            continue
-        if letter in "AI" and not wrapped and not named:
-            article = _FOLLOWS_ARTICLE.match(after)
-            if letter == "I" or (article and not _BEFORE.search(before[-20:])) or (article and re.match(r"\s+[a-z]{3,}", after)):
-                continue
-        if LETTERS.index(letter.upper()) >= max(count, 10):
-            continue
-        if not (_NEGATED.search(before[-40:]) or _DENIED.match(after)):
-            found.append(letter.upper())
-    glued = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
-    return list(glued[1]) if glued and len(set(glued[1])) == len(glued[1]) and list(glued[1]) == sorted(glued[1]) else found
-
-
-_DENIALS = ("not in", "not on", "not at", "not by", "not from", "not", "isn't", "wasn't", "rather than", "instead of", "unlike")
+_DENIALS = (
+    "anything but",
+    "everything but",
+    "opposite of",
+    "except",
+    "without",
+    "no",
+    "not in",
+    "not on",
+    "not at",
+    "not by",
+    "not from",
+    "not",
+    "isn't",
+    "wasn't",
+    "rather than",
+    "instead of",
+    "unlike",
+)
 
 
 def _undenied(said: str, options: Options) -> str:
@@ -183,7 +139,7 @@ def _named(text: str, options: Options) -> frozenset[str]:
     if _EVERYTHING.search(text):
         return frozenset(by_text(text, options, whole=False))
     label, rest = label_of(clean(text))
-    if label and rest and len(mentions(rest, options.count)) == 0:
+    if label and rest and not DENIED.match(rest) and len(mentions(rest, options.count)) == 0:
         named = by_text(rest, options, whole=True)
         return frozenset(label) | frozenset(named)
     head = _REASON.sub("", text)

@@ -7,7 +7,7 @@ import re
 _REFUSAL = re.compile(
     r"\b(?:i|we)(?:\s+am|'m|\s+are|'re)?\s+(?:really\s+|truly\s+|very\s+)?(?:sorry|afraid)\b"
     r"|\b(?:i|we)\s+(?:simply\s+|really\s+|just\s+)?(?:can\s?not|can't|could\s?not|couldn't|won't|will\s+not|am\s+(?:not\s+able|unable)\s+to|am\s+not\s+allowed\s+to|"
-    r"are\s+unable\s+to|refuse\s+to|decline\s+to|must\s+decline)\s+(?:to\s+)?(?:answer|help|assist|provide|comply|give|share|respond|say|tell|"
+    r"are\s+unable\s+to|refuse\s+to|decline\s+to|must\s+decline)\s+(?:to\s+)?(?:answer|confirm|verify|guarantee|help|assist|provide|comply|give|share|respond|say|tell|"
     r"(?:solve|do|determine|complete|see|view|find)\s+(?:(?:this|the|that|your|any)\s+)?(?:answer|question|problem|task|image|picture|request|puzzle|it|this|that)?\s*(?:[.,;!]|\bbut\b|$))"
     r"|\b(?:i'm|i\s+am|we\s+are)\s+(?:unable|not\s+able)\s+to\b|\b(?:i|we)\s+(?:do\s+not|don't|did\s+not|didn't)\s+(?:really\s+)?(?:know|have\s+(?:the|an|enough))\b"
     r"|\bas\s+an?\s+(?:ai|language\s+model)|\b(?:unable|impossible)\s+to\s+(?:answer|determine|say|tell|know)\b"
@@ -23,7 +23,7 @@ _HEDGE = re.compile(
 )
 _TAIL_HEDGE = re.compile(
     r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|but\s+(?:it\s+)?(?:could|might|may|maybe|possibly|perhaps)|maybe\b|possibly\b|perhaps\b|unless\b|"
-    r"(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|is\s+(?:wrong|incorrect|not)\b)",
+    r"(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|is\s+(?:an?\s+|the\s+)?(?:wrong|incorrect|false|not)\b|\(?(?:wrong|incorrect)\b|on\s+second\s+thought|scratch\s+that|i\s+mean\b|make\s+that\b)",
     re.IGNORECASE,
 )
 
@@ -31,11 +31,11 @@ _TAIL_HEDGE = re.compile(
 # A number that is not the answer but what the answer is made from, or is bounded by ("greater than 5", "the square of 5", "5 squared", "figure 5").
 _BOUND = re.compile(
     r"\b(?:(?:greater|larger|bigger|higher|smaller|lower|less|fewer|more)\s+than|over|under|above|below|beyond|up\s+to|at\s+least|at\s+most|room\s+for"
-    r"|almost|nearly)\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
+    r"|almost|nearly|hardly|barely|scarcely|far\s+from|close\s+to|differ(?:s|ent)\s+from|(?:every|any)thing\s+but|all\s+but|except|away\s+from|short\s+of)\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
     r"|\b(?:squares?|cubes?|roots?|half|double|twice|triple|thirds?|quarters?|fourths?|fifths?|tenths?|percent|multiples?|powers?|logarithm|reciprocal"
     r"|inverse|opposite|factors?|divisors?|factorial)\s+of\s+\S{1,12}\s*$"
     r"|\d\s+(?:squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|tenths|hundredths|thousandths|dozens?)\W*$"
-    r"|\d\s+(?:or\s+(?:so|more|less|fewer)|too\s+(?:many|few|much)|below\s+zero)\b"
+    r"|\d\s+(?:or\s+(?:so|more|less|fewer)|too\s+(?:many|few|much)|below\s+zero|and\s+(?:up|above|over|more|below)|upwards?|minimum|maximum)\b|\d\s+(?:less|more|fewer|away)\W*$"
     r"|\b(?:wrong|incorrect|false)\b\s*[:=]|\bfor\s+\w{1,20}(?:\s+\w{1,20})?,?\s+and\s+[-$]?\d"
     r"|\b(?:equation|eq|figure|fig|step|section|row|column|chapter|part|question|problem|item|line|page|exercise|table|lemma|theorem)\.?\s*\d+\W*$",
     re.IGNORECASE,

@@ -20,7 +20,7 @@ _NUMBERISH = re.compile(r"\d|\\(?:frac|sqrt|pi|infty|emptyset|varnothing)|[½⅓
 _LITERAL = re.compile(r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}])(?!\s*[-+*/^=×÷]\s*[\w(\\])")
 _SO = re.compile(r"\b(?:so|therefore|thus|hence|making|giving|totall?ing|which\s+(?:makes|gives|is)|that\s+is|for\s+a\s+total\s+of)\b", re.IGNORECASE)
 _QUOTES = re.compile(
-    r"\W*(?:if|suppose|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b", re.IGNORECASE
+    r"\W*(?:if|suppose|exception|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b", re.IGNORECASE
 )  # what is given is no answer
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
 _ONE_WORD = (

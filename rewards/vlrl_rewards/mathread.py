@@ -31,7 +31,10 @@ _NAMED = re.compile(
 _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
 _COMPOUND = re.compile(r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}")
-_CODE = re.compile(r"(?<!\\)\blambda\b[^=]{0,20}:|\b(?:eval|exec|print|system|open|getattr)\s*\(|\bimport\s+\w|\bassert\b|__", re.IGNORECASE)
+_CODE = re.compile(
+    r"(?<!\\)\blambda\b[^=]{0,20}:|\b(?:eval|exec|print|system|open|getattr)\s*\(|\bimport\s+\w|\bassert\b|^\W*(?:exception|traceback)\b|__",
+    re.IGNORECASE,
+)
 _ENDLESS = re.compile(rf"\d{{{MAX_DIGITS}}}")
 _WORDED: dict[str, Node] = {
     **dict.fromkeys(("all real numbers", "all reals", "set of all real numbers", "all real numbers x", "reals"), parse(r"\mathbb{R}")),

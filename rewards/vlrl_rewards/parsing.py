@@ -26,6 +26,7 @@ _DENIED = re.compile(
     r"(?:answer|choice|option|final\s+answer)\W*$",
     re.IGNORECASE,
 )
+_PART = re.compile(r"\banswer\s*\(([a-h]|\d)\)\W*$", re.IGNORECASE)
 _HEADING = re.compile(r"(?:^|\n)[#>*_\s\d.]{0,12}$")
 _LEADING = re.compile(r"[\s*_.:]*(?:\\\[|\$\$)?\s*")
 _ANOTHER = re.compile(r"\b(?:another|alternat(?:e|ive)|first|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
@@ -56,6 +57,7 @@ _GUESSING = re.compile(
 _JOIN = re.compile(r"[\s,;&$]*(?:and\s+also|and|or|as well as|also|和|或)?[\s,;&$]*", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
 MAX_REPEATS = 3
+MOST = 5  # different commitments, whatever is said between them
 LOOK = 20_000  # characters at the end of a response in which it commits
 MANY = 100  # commitments of each sort that are looked at, from the end
 NESTED = 8  # boxes in boxes that are looked into
@@ -213,6 +215,9 @@ def _verdict_on(several: list[str], text: str, spans: list[tuple[int, int, str]]
         return "one answer repeated like a chant"
     if len(set(several)) <= 1:
         return ""
+    labels = [match[1] for start, _, _ in spans[-2:] if (match := _PART.search(text[max(0, start - 30) : start]))]
+    if len(set(several)) > MOST or len(set(labels)) > 1:
+        return "several answers, none chosen"
     between = text[spans[-2][1] : spans[-1][0]][-300:]
     lead = between[-60:]
     if _GUESSING.search(lead) and not _CORRECTION.search(between):

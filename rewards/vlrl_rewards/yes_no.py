@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from vlrl_rewards.choice import LOOK, context_of
+from vlrl_rewards.choice import context_of
 from vlrl_rewards.hedges import refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.letters import LOOK
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
 
@@ -26,7 +27,8 @@ _FIRST = re.compile(
 _LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b\s*:?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
 _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
 _OPEN = re.compile(
-    rf"\b(?:no\s+way|nobody|no\s+one)\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b", re.IGNORECASE
+    rf"\b(?:no\s+way|nobody|no\s+one|(?:false|wrong|incorrect|untrue)\s+that|(?:yes|no)\s+if\s+(?:yes|no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b",
+    re.IGNORECASE,
 )
 _BETWEEN = r"\W{1,3}(?:(?:and|or)\W)?"
 _BOTH = re.compile(
