@@ -124,8 +124,8 @@ def _read(path: Path, stack: tuple[Path, ...]) -> tuple[Tree, Origins]:
     tree_origins: Origins = {}
     for parent in [parents] if isinstance(parents, str) else parents:
         layer, layer_origins = _read(find(parent, path.parent), (*stack, path.resolve()))
-        tree = _merge(tree, layer, "", tree_origins, layer_origins)
-    tree = _merge(tree, own, "", tree_origins, origins)
+        tree = _merge(tree, layer, "", tree_origins, layer_origins, keep=True)
+    tree = _merge(tree, own, "", tree_origins, origins, keep=True)
     return tree, tree_origins
 
 
@@ -158,7 +158,8 @@ def _override(text: str) -> tuple[Tree, Origins]:
     return tree, {path.strip(): "command line"}
 
 
-def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, over_origins: Origins) -> Tree:
+def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, over_origins: Origins, keep: bool = False) -> Tree:
+    """`keep` leaves nulls in place: a file's removals must still act on what it is merged into later."""
     if "name" in over and base.get("name", over["name"]) != over["name"]:
         base = {}
     if "*" in over and over["*"] is None and not where.startswith("phases."):
@@ -168,9 +169,13 @@ def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, ov
         path = f"{where}.{key}".lstrip(".")
         if value is None and not re.match(r"phases\.[^.]+\.", path):
             result.pop(key, None)
+            if keep:
+                result[key] = None
         elif isinstance(value, Mapping):
             below = result.get(key)
-            result[key] = _merge(below if isinstance(below, dict) else {}, value, path, origins, over_origins)
+            if not isinstance(below, dict):
+                below = {"*": None} if keep and key in result else {}  # removed before, so nothing of what is below comes back
+            result[key] = _merge(below, value, path, origins, over_origins, keep)
         else:
             result[key] = value
         if path in over_origins:

@@ -37,6 +37,20 @@ def test_null_removes_and_a_new_name_replaces_the_whole_plugin(write):
     assert load([same]).tree["rewards"]["acc"] == {"name": "iou", "kind": "giou", "threshold": 0.5}
 
 
+@pytest.mark.parametrize("how", ["extended", "beside"])
+def test_what_a_file_removes_is_gone_from_what_comes_before_it(write, how):
+    task = write("task", "rewards: {acc: {name: iou}, fmt: {name: tag_format, weight: 0.1}}\nterms: {kl: {name: kl}}\nreplay: {name: x}\n")
+    write("base", "rewards: {fmt: null}\nterms: {'*': null, nll: {name: nll}}\nreplay: null\n")
+    method = write("method", "extends: base\nsteps: 3\nreplay: {name: x, size: 2}\n")
+    names = [write("top", "extends: [task, method]\n")] if how == "extended" else [task, method]
+    assert load(names).tree == {
+        "rewards": {"acc": {"name": "iou"}},
+        "terms": {"nll": {"name": "nll"}},
+        "replay": {"name": "x", "size": 2},
+        "steps": 3,
+    }
+
+
 def test_phases_override_and_null_inside_a_phase_removes_there_only(write):
     top = write("top", "steps: 9\nreplay: {name: x}\nphases: {one: {steps: 2, replay: null}, two: {}}\n")
     config = load([top])
