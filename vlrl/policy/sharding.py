@@ -6,8 +6,9 @@ Every function here is a collective: all ranks call it, or none does.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import torch
@@ -92,7 +93,8 @@ def filled(model: Any, state: Mapping[str, Tensor], kernel: str) -> Any:
 @contextmanager
 def plain_construction() -> Iterator[None]:
     """Inside, transformers builds models whole even where ZeRO-3 is on."""
-    from transformers.integrations import deepspeed
+    with redirect_stdout(sys.stderr):  # where DeepSpeed's log then goes for good: stdout may be JSON
+        from transformers.integrations import deepspeed
 
     kept = deepspeed._hf_deepspeed_config_weak_ref
     deepspeed.unset_hf_deepspeed_config()
