@@ -11,6 +11,7 @@ from vlrl_rewards.letters import DENIED, LETTERS, LOOK, label_of, mentions
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
 
+_OPENING = re.compile(r"^[^\w%+\\-]+")
 CHANT = 8  # an answer that names its option more often is none
 _REASON = re.compile(
     r"\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|\s-\s|\.\s).*", re.IGNORECASE | re.DOTALL
@@ -33,10 +34,18 @@ _CONCLUSION = re.compile(
 )
 
 
+def _trimmed(word: str) -> str:
+    """Less its last signs; in one pass, for a word may be thousands of them."""
+    end = len(word)
+    while end and not (word[end - 1].isalnum() or word[end - 1] in "%°+"):
+        end -= 1
+    return word[:end]
+
+
 def plain(text: str) -> str:
     """Folded words: case, punctuation at the ends of words, LaTeX text commands and articles do not count."""
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}", r" \1 ", clean(text)).replace("$", " ")
-    words = [re.sub(r"^[^\w%+\\-]+|[^\w%°+]+$", "", word) for word in text.casefold().replace("_", " ").split()]
+    words = [_OPENING.sub("", _trimmed(word)) for word in text.casefold().replace("_", " ").split()]
     return " ".join(word for word in words if word and word not in ("a", "an", "the"))
 
 
@@ -220,7 +229,7 @@ def mcq(case: Case) -> Verdict:
         return wrong("a refusal", **details)
     if not letters:
         return wrong(why, **details)
-    if len(mentions(answer.text[:LOOK], options.count)) > CHANT * len(gold):
+    if len(re.findall(rf"(?<![A-Za-z])[{''.join(letters)}](?![A-Za-z'])", answer.text[:LOOK])) > CHANT * len(letters):
         return wrong("one answer repeated like a chant", **details)
     names = "".join(sorted(letters))
     if letters == gold:
