@@ -20,7 +20,11 @@ class Bomb(NamedTuple):
 
 
 def _repeat(unit: str, close: str = "") -> Callable[[Draw], str]:
-    return lambda draw: (n := draw.choice((30, 300, 3000, 30_000))) and unit * n + "9" + close * n
+    def made(draw: Draw) -> str:
+        many = draw.choice((30, 300, 3000, 30_000))
+        return unit * many + "9" + close * many
+
+    return made
 
 
 def _nested(opening: str, most: int = 4000) -> Callable[[Draw], str]:

@@ -46,17 +46,17 @@ class Interleaved(Reward):
     Paper: Interleaved Reasoning, arXiv:2505.19640 (final accuracy, and credit for intermediate answers only where the final one is right:
     all-or-none, partial, time-discounted). Deviates: the format term (+-1) is its own reward; its third condition, a batch that gets better, is
     left out; the 1/k weights are ours.
-    Reads `row.meta[steps]`: the gold of every answer before the last; `kind` as in `verify`.
+    Reads `row.meta[steps]`: the gold of every answer before the last; `verifier`: the kind of all answers.
     Edge: a text that is not think and answer in turns, or with another number of answers: 0. No steps raise ValueError. Range [0, 1 + weight_steps].
     """
 
     credit: Literal["all", "share", "early"] = "share"
     weight_steps: float = 0.5
-    kind: str = "auto"
+    verifier: str = "auto"
     steps: str = "steps"
 
     def __post_init__(self) -> None:
-        load(self.kind)
+        load(self.verifier)
 
     def __call__(self, rollout: Rollout) -> float:
         steps = rollout.row.meta.get(self.steps)
@@ -65,5 +65,5 @@ class Interleaved(Reward):
         said = turns(rollout.text)
         if said is None or len(said) != len(steps) + 1:
             return 0.0
-        right = [verify(gold, f"<answer>{text}</answer>", self.kind).correct for gold, text in zip([*steps, rollout.answer], said, strict=True)]
+        right = [verify(gold, f"<answer>{text}</answer>", self.verifier).correct for gold, text in zip([*steps, rollout.answer], said, strict=True)]
         return right[-1] * (1.0 + self.weight_steps * _CREDIT[self.credit](right[:-1]))

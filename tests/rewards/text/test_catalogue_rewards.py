@@ -197,7 +197,7 @@ def told(*answers):
 )
 def test_interleaved(answers, everything, share, early):
     for credit, expected in (("all", everything), ("share", share), ("early", early)):
-        assert score({"name": "interleaved", "credit": credit, "kind": "math"}, "8", told(*answers), steps=["3", "5"]) == pytest.approx(expected)
+        assert score({"name": "interleaved", "credit": credit, "verifier": "math"}, "8", told(*answers), steps=["3", "5"]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
