@@ -126,11 +126,14 @@ class Fleet:
     def _load(self, url: str, client: JsonClient) -> None:
         client.url = url
         folder, version = self.state["weights"]  # read at once: another thread may be at the next version
+        # a step between load and resets would look for embeddings of pictures that the load has dropped
+        client.post("/pause?mode=keep")
         client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": {"folder": str(folder)}})
         client.post("/reset_prefix_cache?reset_running_requests=true")
         client.post("/reset_mm_cache")
         client.post("/reset_encoder_cache")
         client.post("/update_weight_version", {"new_version": str(version)})
+        client.post("/resume")
 
     def _replaced(self, server: Server) -> None:
         """A new process started from the first weights: give it the present ones. Raises ServiceError where they are nowhere but in the trainer."""
