@@ -10,7 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-STATE = {"version": "0", "loaded": [], "asked": 0}
+STATE = {"version": "0", "loaded": [], "asked": 0, "paused": False}
 LOCK = threading.Lock()
 
 
@@ -36,9 +36,11 @@ class Handler(BaseHTTPRequestHandler):
             self.answer({"error": "unauthorized"}, 401)
             return
         paths = {"/inference/v1/generate": self.generate, "/collective_rpc": self.load, "/update_weight_version": self.label}
+        paths |= {"/pause?mode=keep": lambda _: STATE.update(paused=True) or {}, "/resume": lambda _: STATE.update(paused=False) or {}}
         self.answer(paths.get(self.path, lambda _: {})(body))
 
     def load(self, body):
+        assert STATE["paused"], "no step may come between a load and the resets after it"
         STATE["loaded"].append(body["kwargs"]["folder"])
         assert (Path(body["kwargs"]["folder"]) / "config.json").is_file()
         return {}
@@ -54,6 +56,7 @@ class Handler(BaseHTTPRequestHandler):
             if os.environ.get("FAKE_DIE_AT") == str(STATE["asked"]) and not died.exists():
                 died.write_text("")
                 os._exit(9)
+        assert not STATE["paused"]
         settings = body["sampling_params"]
         first = sum(body["token_ids"]) % 50 + len(body.get("content_parts", ()))
         choices = []
