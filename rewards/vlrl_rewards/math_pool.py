@@ -19,6 +19,7 @@ CPU_SECONDS = 0.8
 SECONDS = 1.4
 _GRACE = 0.2
 _START_SECONDS = 120.0
+_waits = threading.local()  # seconds that a thread has waited for workers to start
 _CODE = "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); from vlrl_rewards._math_worker import main; main()"
 
 
@@ -68,8 +69,10 @@ class Worker:
             self.start()
         if self.ready:
             return
+        begun = time.perf_counter()
         try:
             self.ready = self._line(_START_SECONDS) == b"ready"
+            _waits.seconds = waited() + time.perf_counter() - begun
         except (TimeoutError, BrokenPipeError) as error:
             self.stop()
             raise RuntimeError(f"math-verify does not start in its worker process ({error}); try `python -c 'import math_verify'`") from None
@@ -156,6 +159,11 @@ def pool() -> Pool:
 def compare(gold: str, said: str) -> tuple[bool | None, str]:
     """Ask math-verify whether two LaTeX strings are equal: (True, False or None for "cannot tell", why). At most SECONDS of computing."""
     return pool().compare(gold, said)
+
+
+def waited() -> float:
+    """Seconds that this thread has waited so far for workers to start, which is no part of judging an answer."""
+    return getattr(_waits, "seconds", 0.0)
 
 
 def warm(wait: bool = False) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from vlrl.registry import discover, suggest
 from vlrl.stages import Reward
 from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
-from vlrl_rewards.math_pool import warm
+from vlrl_rewards.math_pool import waited, warm
 from vlrl_rewards.verdict import Verdict
 
-_MATHEMATICAL = ("math", "numeric", "auto")  # they may ask math-verify: its process starts with the kind, once, so that no answer waits for it
+_MATHEMATICAL = ("math", "numeric", "auto")  # they may ask math-verify: its process starts with the kind, once, and only a question for it waits
 _OURS = ("mathematics", "choice", "yes_no", "text", "structure", "instructions", "auto", "code")
 
 
@@ -43,8 +43,8 @@ def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] 
     """
     load(kind)
     if kind in _MATHEMATICAL:
-        warm(wait=True)
-    started = time.perf_counter()
+        warm()
+    started = time.perf_counter() - waited()
     check_options(kind, options)
     case = as_case(gold, response, choices, options)
-    return VERIFIERS[kind](case, **options).timed(time.perf_counter() - started)
+    return VERIFIERS[kind](case, **options).timed(time.perf_counter() - waited() - started)
