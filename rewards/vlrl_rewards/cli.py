@@ -23,7 +23,9 @@ Attack = Annotated[str, typer.Option("--attack", help="A kind or reward: run eve
 Example = Annotated[
     Path | None, typer.Option("--example", help='For --attack: a JSON file {"gold", "right", "wrong": [...], "choices"?, "options"?}.')
 ]
-Plugins = Annotated[list[Path] | None, typer.Option("--plugin", "--plugins", help="A Python file that registers rewards or kinds; may be given again.")]
+Plugins = Annotated[
+    list[Path] | None, typer.Option("--plugin", "--plugins", help="A Python file that registers rewards or kinds; may be given again.")
+]
 Kind = Annotated[str, typer.Option("--kind", help="The kind of rows that name none.")]
 
 
