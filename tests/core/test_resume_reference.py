@@ -11,7 +11,8 @@ from vlrl.config import load
 from vlrl.train import train
 
 SMALL = str(Path(__file__).parent / "small.yaml")
-SHORT = ["data.heldout=null", "rewards.digits=null", "rewards.sums=null", "rewards.any.name=test_loop_ids", "phases.cold_start.steps=1", "phases.rl.steps=3", "phases.rl.minibatches=1", "optimizer.lr=1.0e-2",
+SHORT = ["data.heldout=null", "rewards.digits=null", "rewards.sums=null", "rewards.any.name=test_loop_ids",
+         "phases.cold_start.steps=1", "phases.rl.steps=3", "phases.rl.minibatches=1", "optimizer.lr=1.0e-2",
          "phases.rl.terms.kl.coef=1.0", "watch.checkpoint_every=1", "watch.keep=0", "watch.entropy=false"]  # fmt: skip
 TINY = "policy.tiny={hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32, vision_hidden: 16, vision_layers: 1, vision_heads: 2}"
 
