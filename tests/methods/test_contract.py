@@ -147,6 +147,7 @@ def scored(*rewards, name="q", seed=0):
 def test_advantages(name):
     advantage = make(S.Advantage, name)
     groups = [scored(1, 0, 0, name="a"), scored(1, 1, 0, 1, name="b"), scored(0.5, 0.5, name="c")]
+    advantage.prepare(groups)
     values = advantage(groups)
     assert [len(row) for row in values] == [3, 4, 2] and all(abs(a) < 1e6 for row in values for a in row)
     if name not in SIGNAL_WITHOUT_CONTRAST:
