@@ -20,7 +20,8 @@ SMALL = str(Path(__file__).parent / "small.yaml")
 
 def start(output, *more):
     command = [sys.executable, "-m", "vlrl", "train", SMALL, f"output={output}", "--quiet", *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    usual = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}  # a user has not set it, and DeepSpeed says so
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**usual, "OMP_NUM_THREADS": "1"})
 
 
 def metrics_of(folder):

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +38,8 @@ def train(
         clear(Path(str(config.tree.get("output") or "runs/unnamed")))
     from vlrl.train import train as run_training
 
-    summary = run_training(config, resume=resume, live=False if quiet or as_json else None)
+    with redirect_stdout(sys.stderr):  # what libraries print is no part of the summary
+        summary = run_training(config, resume=resume, live=False if quiet or as_json else None)
     if int(os.environ.get("RANK", "0")) == 0:
         typer.echo(json.dumps(summary, indent=2) if as_json else describe(summary))
 

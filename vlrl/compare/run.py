@@ -20,7 +20,7 @@ def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> dict[str, list[dict[
     plan.claim()
     results: dict[tuple[str, int], dict[str, Any]] = {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(plan.cells())), context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(min(jobs, len(plan.cells())), context, initializer=_start) as pool:
         starts = [pool.submit(cold_start, plan, seed) for seed in range(plan.seeds)]
         for start in starts:
             start.result()
@@ -44,6 +44,7 @@ def check(plan: Plan) -> None:
         Run(plan.config(preset, 0, ""))
 
 
-def _one_thread() -> None:
+def _start() -> None:
+    sys.stdout = sys.stderr  # what libraries print is no part of the numbers
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

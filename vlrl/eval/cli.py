@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +61,8 @@ def _start(
             samples=samples, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed, protocol=protocol, floors=floors, dtype=dtype,
         )  # fmt: skip
     folder = Path(output or f"runs/eval-{Path(options.model).name}-{'-'.join(options.suites)}"[:120])
-    result = run(options, folder, overwrite, dry_run, lambda text: typer.echo(text, err=True), _prices(prices))
+    with redirect_stdout(sys.stderr):  # what libraries print is no part of the result
+        result = run(options, folder, overwrite, dry_run, lambda text: typer.echo(text, err=True), _prices(prices))
     if as_json:
         typer.echo(json.dumps({**result, "folder": str(folder)} if not dry_run else result, indent=2, ensure_ascii=False, default=str))
     elif dry_run:
