@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import redirect_stdout
 from typing import Annotated
 
 import typer
@@ -26,7 +28,8 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure and print."""
-    result = compare(case, prompts, group, repeats, side or ())
+    with redirect_stdout(sys.stderr):  # what libraries print is no part of the figures
+        result = compare(case, prompts, group, repeats, side or ())
     if as_json:
         typer.echo(json.dumps(result))
         return

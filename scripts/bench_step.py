@@ -9,6 +9,8 @@ Needs `pip install trl==1.16.0`. With a GPU, times are CUDA-event times and memo
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import redirect_stdout
 from typing import Annotated
 
 import typer
@@ -26,7 +28,9 @@ def main(
     """Measure and print."""
     chosen = cases or list(CASES)
     if as_json:
-        typer.echo(json.dumps(compare(chosen, repeats, checkpointing)))
+        with redirect_stdout(sys.stderr):  # what libraries print is no part of the figures
+            result = compare(chosen, repeats, checkpointing)
+        typer.echo(json.dumps(result))
         return
     typer.echo("case               | seconds: vlrl, trl, ratio | peak MB: vlrl, trl | loss diff, gradient diff | decoded | head rows")
     for name in chosen:

@@ -1,10 +1,13 @@
 """The server engine: against a stand-in that dies in mid-run, and against the real vLLM (CPU build)."""
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import engine_kit
 import httpx
+import psutil
 import pytest
 import torch
 
@@ -88,6 +91,29 @@ def test_closing_ends_the_process(policy, tmp_path):
     process = engine.state["spots"][0][0].process
     engine.close()
     assert process.poll() is not None and engine.close() is None
+
+
+def test_a_killed_owner_takes_the_server_and_its_workers_along(tmp_path):
+    worker = "import time; time.sleep(600)"
+    server = f"import subprocess, sys; w = subprocess.Popen([sys.executable, '-c', {worker!r}]); print(w.pid, flush=True); w.wait()"
+    owner = f"""
+import sys, time
+from pathlib import Path
+from vlrl.services.process import Server
+server = Server(lambda port: [sys.executable, "-c", {server!r}], Path({str(tmp_path / "log")!r}))
+print(server.process.pid, flush=True)
+time.sleep(600)
+"""
+    process = subprocess.Popen([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
+    guard = int(process.stdout.readline())
+    end = time.monotonic() + 60
+    while not (said := (tmp_path / "log").read_text().split()) and time.monotonic() < end:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    while alive := [pid for pid in (guard, int(said[0])) if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]:
+        assert time.monotonic() < end, alive
+        time.sleep(0.05)
 
 
 def test_versions_by_token():

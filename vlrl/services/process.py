@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import secrets
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from vlrl.services.http import JsonClient, ServiceError
 
+GUARD = Path(__file__).with_name("_guard.py")
 TOKEN = "VLLM_API_KEY"  # vLLM reads it; it is never on a command line
 
 
@@ -26,11 +26,6 @@ def free_port(host: str) -> int:
     with socket.socket() as s:
         s.bind((host, 0))
         return s.getsockname()[1]
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 class Server:
@@ -59,8 +54,8 @@ class Server:
         self.starts += 1
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                list(self.command(port)), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_with_parent,
-                env={**os.environ, **self.env, TOKEN: self.token},
+                [sys.executable, "-S", str(GUARD), *self.command(port)], stdin=subprocess.PIPE,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **self.env, TOKEN: self.token},
             )  # fmt: skip
 
     def _end_group(self, how: int) -> None:
