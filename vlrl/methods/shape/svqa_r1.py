@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vlrl.methods.shape.t_grpo import first_weighted
+from vlrl.methods.shape.t_grpo import ReadsAccuracy
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Shape
-from vlrl.types import Group, Rollout
+from vlrl.types import Group
 
 if TYPE_CHECKING:
     from vlrl.run import Run
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @register("svqa_r1")
 @dataclass(frozen=True)
-class ViewBonus(Shape):
+class ViewBonus(ReadsAccuracy, Shape):
     """r_i + bonus where rollout i is right (accuracy above `least`) and the other view's mean accuracy is at least `tau`.
 
     `slot` is the accuracy (empty: the first reward with a weight). `group.info["svqa_r1"]` holds the mean accuracy of both views.
@@ -33,15 +33,7 @@ class ViewBonus(Shape):
     def check(self, run: Run) -> None:
         if run.strategy.name != "svqa_r1":
             raise ConfigError(f"shape svqa_r1 needs two views, which strategy {run.strategy.name!r} does not make; use strategy: {{name: svqa_r1}}")
-        if self.slot and self.slot not in run.rewards:
-            raise ConfigError(f"shape.svqa_r1.slot: no reward slot {self.slot!r}; known: {', '.join(run.rewards)}")
-
-    def setup(self, run: Run) -> None:
-        self.seen["slot"] = self.slot or first_weighted(run)
-
-    def accuracy(self, rollout: Rollout) -> float:
-        """The raw accuracy of a rollout."""
-        return rollout.rewards[self.slot or self.seen["slot"]]
+        self.check_slot(run)
 
     def __call__(self, group: Group) -> list[float]:
         views = {side: [self.accuracy(r) for r in group if bool(r.info.get("mirrored")) is side] for side in (False, True)}

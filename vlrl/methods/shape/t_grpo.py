@@ -13,14 +13,28 @@ if TYPE_CHECKING:
     from vlrl.run import Run
 
 
-def first_weighted(run: Run) -> str:
-    """The reward slot that counts as accuracy: the first with a weight."""
-    return next(slot for slot, reward in run.rewards.items() if reward.weight > 0)
+class ReadsAccuracy:
+    """Mixed into shapes with the fields `slot`, the reward that counts as accuracy (empty: the first with a weight), and `seen`."""
+
+    slot: str
+    seen: dict[str, str]
+
+    def check_slot(self, run: Run) -> None:
+        """Raise ConfigError for a slot that the run has no reward for."""
+        if self.slot and self.slot not in run.rewards:
+            raise ConfigError(f"shape.{self.name}.slot: no reward slot {self.slot!r}; known: {', '.join(run.rewards)}")  # type: ignore[attr-defined]
+
+    def setup(self, run: Run) -> None:
+        self.seen["slot"] = self.slot or next(slot for slot, reward in run.rewards.items() if reward.weight > 0)
+
+    def accuracy(self, rollout: Rollout) -> float:
+        """The raw accuracy of a rollout."""
+        return rollout.rewards[self.slot or self.seen["slot"]]
 
 
 @register("t_grpo")
 @dataclass(frozen=True)
-class TemporalBonus(Shape):
+class TemporalBonus(ReadsAccuracy, Shape):
     """If p >= mu * p~, r_i + alpha for each ordered rollout with accuracy above `least`; p and p~ are the mean accuracies of ordered and shuffled
     rollouts.
 
@@ -41,15 +55,7 @@ class TemporalBonus(Shape):
             raise ConfigError(
                 f"shape t_grpo needs the shuffled rollouts that strategy {run.strategy.name!r} does not make; use strategy: {{name: t_grpo}}"
             )
-        if self.slot and self.slot not in run.rewards:
-            raise ConfigError(f"shape.t_grpo.slot: no reward slot {self.slot!r}; known: {', '.join(run.rewards)}")
-
-    def setup(self, run: Run) -> None:
-        self.seen["slot"] = self.slot or first_weighted(run)
-
-    def accuracy(self, rollout: Rollout) -> float:
-        """The raw accuracy of a rollout."""
-        return rollout.rewards[self.slot or self.seen["slot"]]
+        self.check_slot(run)
 
     def __call__(self, group: Group) -> list[float]:
         ordered = [self.accuracy(rollout) for rollout in group if rollout.source != "shuffled"]
@@ -64,7 +70,7 @@ class TemporalBonus(Shape):
 
 @register("middle_length")
 @dataclass(frozen=True)
-class MiddleLength(Shape):
+class MiddleLength(ReadsAccuracy, Shape):
     """r_i + bonus for right rollouts of `low` to `high` tokens, where at least two rollouts of the group are right (accuracy above `least`).
 
     Paper: Feng et al. 2025 (Video-R1), arXiv:2503.21776, eq. 3; released code: 0.2, 320 to 512 tokens.  Shuffled rollouts are left out.
@@ -77,12 +83,8 @@ class MiddleLength(Shape):
     slot: str = ""
     seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
-        self.seen["slot"] = self.slot or first_weighted(run)
-
     def __call__(self, group: Group) -> list[float]:
-        slot = self.slot or self.seen["slot"]
-        right = [rollout.source != "shuffled" and rollout.rewards[slot] > self.least for rollout in group]
+        right = [rollout.source != "shuffled" and self.accuracy(rollout) > self.least for rollout in group]
         if sum(right) < 2:
             return group.rewards
         return [r.reward + self.bonus * (ok and self.low <= len(r) <= self.high) for r, ok in zip(group, right)]
