@@ -80,21 +80,27 @@ def test_ktae_leaves_groups_without_contrast_and_special_tokens():
     assert credit(g, [0.0, 0.0])[0] == [0.0] and credit(g, [0.0, 0.0])[1][0] < -0.5
 
 
-def test_less_amplifies_own_and_neutralises_shared_segments():
-    low = [0.0] * 3
-    g = group(1, 0, lengths=[5, 5], ids=[[1, 2, 3, 9, 4], [1, 2, 3, 8, 5]])
-    with_signals(g, entropy=[[*low, 2.0, 0.0]] * 2)
-    assert LESS(right=1.5, wrong=2.0)(g, [1.0, -1.0]) == [[0.0, 0.0, 0.0, 1.0, 1.5], [0.0, 0.0, 0.0, -1.0, -2.0]]
+def test_less_weighs_segments_by_who_holds_them():
+    # the threshold is the fourth of five entropies: below it a segment, at it 1 / N, above it 1
+    ids = [[1, 2, 3, 9, 9], [1, 2, 3, 8, 8], [2, 3, 7, 6, 6]]
+    g = group(1, 1, 0, lengths=[5] * 3, ids=ids)
+    with_signals(g, entropy=[[0, 0.1, 0.2, 1, 2], [0, 0.1, 0.2, 1, 2], [0, 0.1, 2, 0.2, 1]])
+    a, b, c = LESS(share=0.6, least=2)(g, [1.0, 4.0, -2.0])
+    assert a == [1.0, 0.0, 0.0, 0.5, 1.0] and b == [4.0, 0.0, 0.0, 2.0, 4.0] and c == [0.0, 0.0, -2.0, -2.0, -2.0]
+    a, b, c = LESS(share=0.6, least=3)(g, [1.0, 4.0, -2.0])  # then 2 3 is no segment: 1 2 3 is held by both right ones
+    assert a == [1.0, 1.0, 1.0, 0.5, 1.0] and b == [4.0, 4.0, 4.0, 2.0, 4.0] and c == [-2.0] * 5
 
 
-def test_less_without_low_entropy_is_uniform():
-    g = with_signals(group(1, 0), entropy=[[1.0] * 3] * 2)
-    assert LESS()(g, [1.0, -1.0]) == [[1.0] * 3, [-1.0] * 3]
+def test_less_alone_on_its_side_is_uniform():
+    g = with_signals(group(1, 0, ids=[[1, 2, 3], [4, 5, 6]]), entropy=[[0.0] * 3] * 2)
+    assert LESS(least=1)(g, [1.0, -1.0]) == [[1.0] * 3, [-1.0] * 3]
 
 
 def test_late_bonus():
-    (row, zero) = LateBonus(gamma=0.2, steepness=2.0)(group(0, 0, lengths=[3, 2]), [-1.0, 0.0])
-    assert row == pytest.approx([-1 - 0.2 / (1 + exp(1)), -1.1, -1 - 0.2 / (1 + exp(-1))]) and zero == [0.0, 0.0]
+    early, half = 0.1 / (1 + exp(7.5)), 0.05
+    row, zero, small = LateBonus()(group(0, 0, 0, lengths=[2, 2, 2]), [-1.0, 0.0, 0.02])
+    assert row == pytest.approx([-1 - early, -1 - half]) and zero == [0.0, 0.0]
+    assert small == pytest.approx([0.02 + early, 0.02 + 0.01])  # at most half of the advantage
 
 
 def steps(g, *rows):

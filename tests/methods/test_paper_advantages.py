@@ -14,7 +14,7 @@ from vlrl.methods.advantage.dcpo import SmoothAdvantage
 from vlrl.methods.advantage.gae import GAE, gae
 from vlrl.methods.advantage.nsr import SignedReinforce
 from vlrl.methods.advantage.oreal import OREAL
-from vlrl.methods.advantage.ppl import PerplexityShaped
+from vlrl.methods.advantage.ppl import PerplexityShaped, standardised
 from vlrl.methods.advantage.progrpo import ProGRPO
 from vlrl.methods.advantage.verl import RankShaped, effective_rank, rank_moments
 from vlrl.methods.callback.critic import value_loss
@@ -92,14 +92,20 @@ def test_oreal():
     assert OREAL(one_each=False, negative=1.0)([group(1, 0, 0)]) == [[1.0, -0.5, -0.5]]
 
 
-def test_ppl_scales_by_standardised_perplexity():
+def test_ppl_scales_by_perplexity_within_the_group():
     g = group(1, 0, logp=[[-1.0, -1.0, -1.0], [-3.0, -3.0, -3.0]])
-    (a,) = PerplexityShaped(eps=0.0, alpha=0.5)([g])
-    assert a == pytest.approx([sqrt(0.5) * 1.5, -sqrt(0.5) * 0.5])
-    (same,) = PerplexityShaped(eps=0.0)([group(1, 0, logp=[[-1.0] * 3] * 2)])
-    assert same == pytest.approx([sqrt(0.5), -sqrt(0.5)])
-    (late,) = PerplexityShaped(eps=0.0, alpha=5.0)([g])
-    assert late[1] == 0.0  # the factor stops at zero
+    a, other = PerplexityShaped(eps=0.0, alpha=0.1)([g, group(1, 0, logp=[[-7.0] * 3] * 2)])
+    assert a == pytest.approx([sqrt(0.5) * 1.1, -sqrt(0.5) * 0.9]) and other == pytest.approx([sqrt(0.5), -sqrt(0.5)])
+
+
+def test_ppl_outliers_neither_set_the_scale_nor_leave_the_bounds():
+    weights = standardised([1.0, 1.2, 1.4, 1.6, 9.0])  # quartiles 1.2 and 1.6: what is above 2.2 is an outlier
+    assert weights == pytest.approx([(v - 1.3) / sqrt(0.05) for v in (1.0, 1.2, 1.4, 1.6, 9.0)])
+    g = group(1, 0, 0, 0, 0, logp=[[-v] * 3 for v in (9.0, 1.0, 1.2, 1.4, 1.6)])
+    (a,) = PerplexityShaped(scale="none", alpha=0.005)([g])
+    assert a[0] == pytest.approx(0.8 * (1 - 0.005 * 7.7 / sqrt(0.05)))
+    (a,) = PerplexityShaped(scale="none", alpha=0.1)([g])
+    assert a[0] == pytest.approx(0.8 * 0.8) and a[1] == pytest.approx(-0.2 * (1 + 0.1 * 0.3 / sqrt(0.05)))
 
 
 def test_progrpo_lifts_what_the_policy_is_unsure_of():

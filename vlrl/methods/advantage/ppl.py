@@ -17,23 +17,40 @@ def surprise(rollout: Rollout) -> float:
     return -math.fsum(logp) / max(len(logp), 1)
 
 
+def standardised(values: Sequence[float]) -> list[float]:
+    """(v - mean) / std, both of the values within 1.5 interquartile ranges of the middle half; a std up to 1e-6 counts as 1."""
+    low, high = quantile(values, 0.25), quantile(values, 0.75)
+    reach = 1.5 * (high - low)
+    inner = [v for v in values if low - reach <= v <= high + reach] or list(values)
+    centre, spread = mean(inner), std(inner, unbiased=False)
+    return [(v - centre) / (spread if spread > 1e-6 else 1.0) for v in values]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Linearly interpolated, as numpy and torch do by default."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    return ordered[below] + (place - below) * (ordered[min(below + 1, len(ordered) - 1)] - ordered[below])
+
+
 @register("ppl")
 @dataclass(frozen=True)
 class PerplexityShaped(GRPO):
-    """A_i = GRPO_i * (1 - alpha w_i),  w_i = (log ppl_i - mean) / std over the rollouts of the step.
+    """A_i = GRPO_i * clip(1 - alpha w_i, 0.8, 1.2), w the log-perplexities of a group's rollouts, standardised without outliers.
 
-    Favours rollouts that the policy finds likely; the factor is kept at or above 0.
-    Paper: Deng et al. 2025, arXiv:2508.02260, sec. 5.1.  Deviates: alpha is vlrl's (the formula is from memory of the paper).
+    Favours rollouts that the policy finds likely.
+    Paper: Deng et al. 2025, arXiv:2508.02260, sec. 5.1; alpha, the bounds and the outlier rule (1.5 interquartile ranges) as in the released code.
+    Deviates: that code forms the factor and does not apply it where likely rollouts are favoured; here it is applied, as in the paper.
     Edge: equal perplexities change nothing. The late-token bonus is credit `late_bonus`.
     """
 
-    alpha: float = 0.1
+    alpha: float = 0.01
+    bound: float = 0.2
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        logs = [[surprise(rollout) for rollout in group] for group in groups]
-        flat = [value for row in logs for value in row]
-        centre, spread = mean(flat), std(flat, unbiased=False)
-        base = super().__call__(groups)
-        if spread < 1e-12:
-            return base
-        return [[a * max(1 - self.alpha * (v - centre) / spread, 0.0) for a, v in zip(row, ppl)] for row, ppl in zip(base, logs)]
+        result = []
+        for group, row in zip(groups, super().__call__(groups), strict=True):
+            weights = standardised([surprise(rollout) for rollout in group]) if len(group) else []
+            result.append([a * min(max(1 - self.alpha * w, 1 - self.bound), 1 + self.bound) for a, w in zip(row, weights, strict=True)])
+        return result

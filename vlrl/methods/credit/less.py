@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,56 +10,69 @@ from vlrl.registry import register
 from vlrl.stages import Credit
 from vlrl.types import Group, Rollout
 
+Span = tuple[int, int, int]  # rollout, start, end
+
+
+def limit_of(entropy: Sequence[float], share: float) -> float:
+    """The entropy that a `share` of a rollout's tokens lies below."""
+    return sorted(entropy)[min(round(share * len(entropy)), len(entropy) - 1)]
+
 
 @register("less")
 @dataclass(frozen=True)
 class LESS(Credit):
-    """A_{i,t} = A_i * factor on low-entropy segments (runs of tokens with entropy at most `entropy` nats), A_i elsewhere.
+    """A_{i,t} = A_i w_{i,t}: w = 1 on the uncertain 1 - `share` of a rollout's tokens; n / N on a segment that n of the N rollouts on its side hold.
 
-    factor: `right` where only right rollouts of the group hold the segment's tokens, `wrong` where only wrong ones do, `shared` where both do.
-    Held means that every `n`-gram window over the token (the whole segment, if it is shorter) is compared with those of the other rollouts.
-    Paper: Chen et al. 2025, arXiv:2512.00908, sec. 4: amplify, suppress, neutralise.  Deviates: factors, threshold and the matching by n-grams are
-    vlrl's.
-    Edge: a segment that no other rollout holds counts as its own side's.
+    Sides are right and wrong (reward above `threshold`); w = 0 on a segment that both hold, and 1 / N on the other certain tokens. A segment is a
+    run of at least `least` tokens under the rollout's own entropy threshold (nats); a rollout holds it where it is part of a segment of its own.
+    Paper: Chen et al. 2025, arXiv:2512.00908, sec. 4; share 0.8 and least 5 as in the released code (recipe/less).  Deviates: that code stops at the
+    first other rollout that holds a segment, and lets overlapping segments overwrite each other; here all holders count, both sides outweigh one,
+    and of several shares the largest holds.
+    Edge: a rollout alone on its side keeps A_i but for what the other side shares.
     """
 
-    entropy: float = 0.1
-    n: int = 3
-    right: float = 1.2
-    wrong: float = 1.2
-    shared: float = 0.0
+    share: float = 0.8
+    least: int = 5
     threshold: float = 0.5
     needs = ("entropy",)
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
-        held: dict[bool, set[tuple[int, ...]]] = {True: set(), False: set()}
-        windows = [list(self.windows(rollout)) for rollout in group]
-        for rollout, found in zip(group, windows):
-            held[rollout.reward > self.threshold].update(tuple(rollout.ids[start:end]) for start, end in found)
-        result = []
-        for rollout, a, found in zip(group, advantages, windows, strict=True):
-            own = rollout.reward > self.threshold
-            values = [a] * len(rollout)
-            common: set[int] = set()
-            for start, end in found:
-                if tuple(rollout.ids[start:end]) in held[not own]:
-                    common.update(range(start, end))
-            for t in {t for start, end in found for t in range(start, end)}:
-                values[t] = a * (self.shared if t in common else self.right if own else self.wrong)
-            result.append(values)
-        return result
-
-    def windows(self, rollout: Rollout) -> Iterator[tuple[int, int]]:
-        """(start, end) of the n-grams of each low-entropy segment; of a shorter segment the whole."""
-        low = [h <= self.entropy for h in rollout.signals["entropy"]]
-        start = 0
-        while start < len(low):
-            if not low[start]:
-                start += 1
+        right = [rollout.reward > self.threshold for rollout in group]
+        side = {own: max(right.count(own), 1) for own in (True, False)}
+        limits = [limit_of(rollout.signals["entropy"], self.share) for rollout in group]
+        weights = [
+            [1 / side[own] if h <= limit else 1.0 for h in rollout.signals["entropy"]]
+            for own, limit, rollout in zip(right, limits, group, strict=True)
+        ]
+        both: list[Span] = []
+        for spans in self.shared(group, limits):
+            holders = {i for i, _, _ in spans}
+            if len({right[i] for i in holders}) == 2:
+                both += spans
                 continue
-            end = start
-            while end < len(low) and low[end]:
-                end += 1
-            for at in range(start, max(end - self.n, start) + 1):
-                yield at, min(at + self.n, end)
-            start = end
+            for i, start, end in spans:
+                weights[i][start:end] = [max(w, len(holders) / side[right[i]]) for w in weights[i][start:end]]
+        for i, start, end in both:
+            weights[i][start:end] = [0.0] * (end - start)
+        return [[a * w for w in row] for a, row in zip(advantages, weights, strict=True)]
+
+    def shared(self, group: Group, limits: Sequence[float]) -> Iterator[list[Span]]:
+        """For each different segment of the group: everywhere that it stands inside a segment."""
+        ids = [rollout.ids for rollout in group]
+        segments = [(i, *span) for i, (rollout, limit) in enumerate(zip(group, limits, strict=True)) for span in self.segments(rollout, limit)]
+        begins: dict[tuple[int, ...], list[Span]] = defaultdict(list)
+        for i, start, end in segments:
+            for at in range(start, end - self.least + 1):
+                begins[tuple(ids[i][at : at + self.least])].append((i, at, end))
+        for text in {tuple(ids[i][start:end]): None for i, start, end in segments}:
+            places = begins[text[: self.least]]
+            yield [(i, at, at + len(text)) for i, at, end in places if at + len(text) <= end and tuple(ids[i][at : at + len(text)]) == text]
+
+    def segments(self, rollout: Rollout, limit: float) -> Iterator[tuple[int, int]]:
+        """(start, end) of the runs of certain tokens that are long enough."""
+        start = 0
+        for t, h in enumerate([*rollout.signals["entropy"], float("inf")]):
+            if h >= limit:
+                if t - start >= self.least:
+                    yield start, t
+                start = t + 1
