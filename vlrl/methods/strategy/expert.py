@@ -37,14 +37,20 @@ class Expert(Strategy):
             raise ValueError(
                 f"row {prompt.row.id!r} has no `target`: strategy 'expert' needs demonstrations; use strategy 'independent' for this data"
             )
-        text = target.removeprefix(prompt.prefix)
-        tokenizer = run.policy.tokenizer
-        ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
-        if self.max_tokens and len(ids) > self.max_tokens:
+        rollout = written(prompt, target, run)
+        if self.max_tokens and len(rollout) > self.max_tokens:
             raise ValueError(
-                f"row {prompt.row.id!r}: its target has {len(ids)} tokens, strategy.max_tokens is {self.max_tokens}; raise it or drop the row"
+                f"row {prompt.row.id!r}: its target has {len(rollout)} tokens, strategy.max_tokens is {self.max_tokens}; raise it or drop the row"
             )
-        return Rollout(
-            prompt=prompt, ids=ids, text=prompt.prefix + text, logp=[0.0] * len(ids), source="expert", spaces=tuple(run.policy.spaces(prompt)),
-            version=getattr(run.policy, "version", 0),
-        )  # fmt: skip
+        rollout.logp = [0.0] * len(rollout)
+        return rollout
+
+
+def written(prompt: Prompt, text: str, run: Run) -> Rollout:
+    """A text that somebody else wrote, and EOS, as a rollout of source "expert" without log-probs of its writer."""
+    text = text.removeprefix(prompt.prefix)
+    tokenizer = run.policy.tokenizer
+    return Rollout(
+        prompt=prompt, ids=[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id], text=prompt.prefix + text, source="expert",
+        spaces=tuple(run.policy.spaces(prompt)), version=getattr(run.policy, "version", 0),
+    )  # fmt: skip
