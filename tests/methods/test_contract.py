@@ -17,7 +17,7 @@ LENGTHS, GROUPS = [5, 1, 3, 4, 2, 5], [0, 0, 0, 1, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
 TOTALS = Denominators(tokens=float(sum(LENGTHS)), sequences=6.0, groups=2.0)
 # signal where all rewards of a group are equal: no or a batch-wide baseline, the past, a critic, confidence (see their docstrings)
-SIGNAL_WITHOUT_CONTRAST = {"nsr", "reinforce", "reinforce_pp", "sigma_filter", "gae", "remax", "progrpo"}
+SIGNAL_WITHOUT_CONTRAST = {"nsr", "reinforce", "reinforce_pp", "sigma_filter", "gae", "remax", "progrpo", "spae", "pure"}
 
 
 def make(stage, name, **fields):

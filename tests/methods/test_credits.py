@@ -14,11 +14,8 @@ from vlrl.methods.credit.lare import LaRe
 from vlrl.methods.credit.less import LESS
 from vlrl.methods.credit.per_token import PerTokenCredit
 from vlrl.methods.credit.ppl import LateBonus
-from vlrl.methods.credit.pure import MinForm, softmin_rewards
 from vlrl.methods.credit.rl_zvp import ZeroVariance
-from vlrl.methods.credit.spae import SPAE
 from vlrl.methods.shape.kl_in_reward import KLInReward
-from vlrl.registry import ConfigError
 
 
 def with_signals(g, **signals):
@@ -101,42 +98,6 @@ def test_late_bonus():
     row, zero, small = LateBonus()(group(0, 0, 0, lengths=[2, 2, 2]), [-1.0, 0.0, 0.02])
     assert row == pytest.approx([-1 - early, -1 - half]) and zero == [0.0, 0.0]
     assert small == pytest.approx([0.02 + early, 0.02 + 0.01])  # at most half of the advantage
-
-
-def steps(g, *rows):
-    for rollout, row in zip(g, rows):
-        rollout.info["steps"] = row
-    return g
-
-
-def test_spae_shares_gains_and_docks_what_comes_after_saturation():
-    g = steps(group(1, 0, lengths=[4, 4]), [(1, 0.4), (2, 0.95)], [(2, -0.5)])
-    a, b = SPAE(xi=0.5, saturated=0.9, after=0.5)(g, [2.0, -2.0])
-    assert a == pytest.approx([2.2, 2 + 0.275, 1.0, 1.0]) and b == pytest.approx([-2.25, -2.25, -2.0, -2.0])
-
-
-def test_spae_needs_its_strategy():
-    with pytest.raises(ConfigError, match="strategy"):
-        SPAE().check(run(strategy=SimpleNamespace(name="independent")))
-
-
-def test_softmin_weights():
-    w = exp(-1.0)
-    assert softmin_rewards([0.0, 1.0], 1.0) == pytest.approx([0.0, w / (1 + w)])
-    assert sum(softmin_rewards([0.3, 0.9, -0.4], 0.01)) == pytest.approx(-0.4)
-
-
-def test_pure_gives_the_return_of_the_worst_step():
-    g = steps(group(1, 0, lengths=[4, 2]), [(2, 0.0), (3, 1.0)], [])
-    a, b = MinForm(temperature=1.0)(g, [0.5, -0.5])
-    second = exp(-1) / (1 + exp(-1))
-    assert a == pytest.approx([0.5 + second] * 3 + [0.5]) and b == [-0.5, -0.5]  # no baseline to share, nothing after the last step
-    g = steps(group(1, 0, lengths=[2, 3]), [(1, 1.0), (2, 0.0)], [(1, 0.0), (2, 0.0), (3, 0.6)])
-    a, b = MinForm(temperature=1.0, weight=0.5)(g, [0.0, 0.0])
-    third = 0.6 * exp(-0.6) / (2 + exp(-0.6))
-    mine, other = third / 3, second / 2  # a step's mean reward in the other rollout
-    assert a == pytest.approx([0.5 * (second - 2 * mine), 0.5 * -mine])
-    assert b == pytest.approx([0.5 * (third - 3 * other), 0.5 * (third - 2 * other), 0.5 * (third - other)])
 
 
 @pytest.mark.parametrize(("vote", "wrong"), [("majority", {1}), ("union", {0, 1}), ("intersection", set())])

@@ -23,7 +23,7 @@ from vlrl.methods.field.rover import OldVocabMean, VocabMean
 from vlrl.methods.replay.dph_rl import BaseSamples
 from vlrl.methods.shape.pppo import ContinuationReward
 from vlrl.methods.strategy.pppo import PrefixRollouts
-from vlrl.methods.strategy.spae import potential, step_ends
+from vlrl.methods.strategy.spae import confidence, potential, step_ends
 from vlrl.registry import ConfigError
 from vlrl.types import Clip, Media
 
@@ -109,6 +109,11 @@ def test_step_ends():
 def test_potential():
     assert potential([1.0, 1.0], [0.0]) == 1.0 and potential([1.0], [-1e9]) == -1.0
     assert potential([0.5], [log(0.5), log(0.1)]) == pytest.approx(1.5 * 0.3 * 0.5 + 0.15 - 0.5)
+
+
+def test_confidence_is_the_exponential_of_minus_the_mean_entropy():
+    half = {0: log(0.5), 1: log(0.5)}
+    assert confidence([half, {3: 0.0}]) == pytest.approx(0.5**0.5) and confidence([]) == 1.0
 
 
 def test_probes_leave_a_potential_per_step():

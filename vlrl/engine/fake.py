@@ -22,8 +22,9 @@ class Fake(Engine):
 
     vlrl original. Options: `table[row.id]`, else `table[row.question]`, else `options`; "{target}" and "{answer}" in an option stand for the row's
     own. `function(request, index) -> text` (from Python only) replaces all of that. Log-probs (nats): the choice, log(1 / len(options)), is
-    booked on the first token, the rest is certain (0). Tokens are the policy tokenizer's plus its EOS, or UTF-8 bytes where there is no
-    policy. Edge: a completion longer than `sampling.max_tokens` is cut, `finish` "length". `calls` counts requests, `version` syncs.
+    booked on the first token, the rest is certain (0); of alternatives only the drawn one is told. Tokens are the policy tokenizer's plus its
+    EOS, or UTF-8 bytes where there is no policy. `calls` counts requests, `version` syncs. Edge: a completion longer than `sampling.max_tokens` is
+    cut, `finish` "length".
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
@@ -68,9 +69,9 @@ class Fake(Engine):
         limit = request.sampling.max_tokens
         finish = "length" if len(ids) > limit else "stop"
         ids = ids[:limit]
-        return Completion(
-            request=request, index=index, ids=ids, logp=([logp] + [0.0] * len(ids))[: len(ids)], text=text, finish=finish, version=self.version
-        )
+        values = ([logp] + [0.0] * len(ids))[: len(ids)]
+        top = [{token: value} for token, value in zip(ids, values)] if request.sampling.top_logprobs else None
+        return Completion(request=request, index=index, ids=ids, logp=values, text=text, finish=finish, version=self.version, top_logprobs=top)
 
     def _speak(self, request: Request, index: int) -> tuple[str, float]:
         row = request.prompt.row

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vlrl.methods.advantage.grpo import mean
+from vlrl.methods._tokens import check_credit, hand_over, whiten
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Advantage
 from vlrl.types import Group
@@ -43,29 +42,17 @@ class GAE(Advantage):
     needs = ("value",)
 
     def check(self, run: Run) -> None:
-        if run.credit.name != "per_token":
-            raise ConfigError(
-                f"advantage gae writes advantages per token, which credit {run.credit.name!r} would overwrite; use credit: {{name: per_token}}"
-            )
+        check_credit(run, "gae")
         if not any(callback.name == "critic" for callback in run.callbacks.values()):
             raise ConfigError("advantage gae needs a critic that learns; add callbacks: {critic: {name: critic}}")
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        rollouts = [rollout for group in groups for rollout in group]
-        for rollout in rollouts:
+        rows = []
+        for rollout in (rollout for group in groups for rollout in group):
             values = rollout.signals["value"]
             rewards = [0.0] * (len(rollout) - 1) + [rollout.reward]
-            advantages = gae(rewards, values, self.gamma, self.lam)
-            rollout.info["targets"] = [a + v for a, v in zip(advantages, values)]
-            rollout.info["token_advantages"] = advantages
+            rows.append(gae(rewards, values, self.gamma, self.lam))
+            rollout.info["targets"] = [a + v for a, v in zip(rows[-1], values)]
         if self.whiten:
-            self.normalise([rollout.info["token_advantages"] for rollout in rollouts])
-        return [[mean(rollout.info["token_advantages"]) for rollout in group] for group in groups]
-
-    def normalise(self, rows: list[list[float]]) -> None:
-        """Mean 0 and variance 1 over all tokens, in place."""
-        flat = [a for row in rows for a in row]
-        centre = mean(flat)
-        spread = math.sqrt(mean([(a - centre) ** 2 for a in flat])) + 1e-8
-        for row in rows:
-            row[:] = [(a - centre) / spread for a in row]
+            whiten(rows)
+        return hand_over(groups, rows)

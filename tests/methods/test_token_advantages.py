@@ -1,0 +1,94 @@
+"""Advantages that are written per token."""
+
+from __future__ import annotations
+
+from math import exp
+from types import SimpleNamespace
+
+import pytest
+from make import group, run
+
+from vlrl.methods._tokens import whiten
+from vlrl.methods.advantage.pure import MinForm, softmin_rewards
+from vlrl.methods.advantage.spae import SPAE
+from vlrl.registry import ConfigError
+
+
+def steps(g, *rows):
+    for rollout, row in zip(g, rows, strict=True):
+        rollout.info["steps"] = row
+    return g
+
+
+def tokens(groups):
+    return [rollout.info["token_advantages"] for g in groups for rollout in g]
+
+
+def whitened(*rows):
+    flat = [v for row in rows for v in row]
+    centre = sum(flat) / len(flat)
+    spread = (sum((v - centre) ** 2 for v in flat) / len(flat)) ** 0.5
+    return [pytest.approx([(v - centre) / spread for v in row]) for row in rows]
+
+
+def test_whitened_tokens():
+    rows = [[1.0, 3.0], [5.0]]
+    whiten(rows, eps=0.0)
+    assert rows[0][1] == 0.0 and rows[0][0] == pytest.approx(-(1.5**0.5)) and rows[1] == [-rows[0][0]]
+    rows = [[2.0, 2.0]]
+    whiten(rows)
+    assert rows == [[0.0, 0.0]]
+
+
+def test_spae():
+    # rises 0, 0.4, 0.2 and 0, -0.4: scaled to 0..1 they are 0.5, 1, 0.75 and 0.5, 0
+    groups = [steps(group(1, 0, lengths=[5, 4]), [(1, 0.55), (2, 0.95), (4, 1.15)], [(1, 0.2), (2, -0.2)])]
+    centre = (exp(0.5) + exp(1) + exp(0.75) + exp(0.5) + 1) / 5
+    once, twice = 1 - 0.5 * (1 - exp(-1)), 1 - 0.5 * (1 - exp(-2))
+    right = [0.5 + 0.5 * (exp(0.5) - centre), 0.5 + 0.5 * (exp(1) - centre), *[0.5 * once + 0.5 * (exp(0.75) - centre)] * 2, 0.5 * twice]
+    wrong = [-0.5 + 0.5 * (exp(0.5) - centre), -0.5 + 0.5 * (1 - centre), -0.5, -0.5]
+    values = SPAE()(groups)
+    assert tokens(groups) == whitened(right, wrong)
+    assert values[0] == pytest.approx([sum(row) / len(row) for row in tokens(groups)])
+
+
+def test_spae_without_steps_is_the_centred_reward():
+    groups = [steps(group(1, 0, lengths=[2, 2]), [], [])]
+    SPAE()(groups)
+    assert tokens(groups) == [pytest.approx([1.0, 1.0]), pytest.approx([-1.0, -1.0])]
+
+
+def test_spae_says_what_it_needs():
+    parts = {"credit": SimpleNamespace(name="per_token"), "strategy": SimpleNamespace(name="spae")}
+    SPAE().check(run(**parts))
+    for slot, other, word in (("credit", "uniform", "per_token"), ("strategy", "independent", "strategy")):
+        with pytest.raises(ConfigError, match=word):
+            SPAE().check(run(**{**parts, slot: SimpleNamespace(name=other)}))
+
+
+def test_softmin_weights():
+    w = exp(-1.0)
+    assert softmin_rewards([0.0, 1.0], 1.0) == pytest.approx([0.0, w / (1 + w)]) and softmin_rewards([], 1.0) == []
+    assert sum(softmin_rewards([0.3, 0.9, -0.4], 0.01)) == pytest.approx(-0.4)
+
+
+SECOND, THIRD = exp(-1) / (1 + exp(-1)), 0.6 * exp(-0.6) / (2 + exp(-0.6))  # r' of the scores 1, 0 and of 0, 0, 0.6
+PER_TOKEN = {"token": ([1, 1], [1, 1, 2], THIRD / 4, SECOND / 3), "step": ([1, 1], [1, 1, 1], THIRD / 3, SECOND / 2)}
+
+
+@pytest.mark.parametrize("baseline", list(PER_TOKEN))
+def test_pure_gives_the_return_of_the_worst_step(baseline):
+    g = steps(group(1, 0, lengths=[3, 4]), [(1, 1.0), (2, 0.0)], [(1, 0.0), (2, 0.0), (4, 0.6)])
+    MinForm(temperature=1.0, outcome=0.1, baseline=baseline)([g])
+    widths_a, widths_b, b_a, b_b = PER_TOKEN[baseline]
+    one = [0.1 + SECOND - sum(widths_a) * b_a, 0.1 - widths_a[1] * b_a, 0.1]  # the last token is behind the last step
+    two = [-0.1 + THIRD - sum(widths_b[k:]) * b_b for k in (0, 1, 2, 2)]
+    assert tokens([g]) == whitened(one, two)
+
+
+def test_pure_without_step_scores_is_the_outcome():
+    groups = [group(1, 0, lengths=[2, 2])]
+    MinForm()(groups)
+    assert tokens(groups) == [pytest.approx([1.0, 1.0]), pytest.approx([-1.0, -1.0])]
+    with pytest.raises(ConfigError, match="per_token"):
+        MinForm().check(run(credit=SimpleNamespace(name="uniform")))
