@@ -1,0 +1,80 @@
+"""Rewards for what is ordered by relevance, and for the cells of a table that the reasoning points to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.basic import TagFormat
+from vlrl_rewards.parsing import answer_tags, clean, visible
+from vlrl_rewards.structure import ndcg, ranked
+
+_CELL = re.compile(r"<\|(.{1,200}?)\|><\|(.{1,200}?)\|>")
+
+
+def average_overlap(said: Sequence[str], gold: Sequence[str]) -> float:
+    """Mean over depths d of |first d of both| / d: rank-biased overlap with p = 1 (Webber et al. 2010)."""
+    depth = min(len(said), len(gold))
+    return sum(len(set(said[:d]) & set(gold[:d])) / d for d in range(1, depth + 1)) / depth if depth else 0.0
+
+
+@register("rerank")
+@dataclass(frozen=True, kw_only=True)
+class Rerank(Reward):
+    """r = nDCG@k + recall_weight Recall@k + overlap_weight AO(answer, gold order); 0 for other than the gold's ids, each once; -1 without the form.
+
+    AO: average overlap, which is rank-biased overlap with p = 1. Gold answer: the ids in their best order; `row.meta[relevant]`: the relevant ids.
+    Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text that keeps `tag_format`.
+    Paper: ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1.
+    Deviates: the release compares the number of ids and takes all digits of the answer; here the ids themselves have to be the gold's.
+    Edge: no relevant ids, or some that are not in the gold order, raise ValueError. Range [-1, 1 + recall_weight + overlap_weight].
+    """
+
+    k: int = 10
+    recall_weight: float = 0.2
+    overlap_weight: float = 0.1
+    relevant: str = "relevant"
+
+    def __call__(self, rollout: Rollout) -> float:
+        gold = [str(item).strip(" []").casefold() for item in rollout.answer or ()]
+        relevant = {str(item).strip(" []").casefold() for item in rollout.row.meta.get(self.relevant, ())}
+        if not relevant or len(set(gold)) != len(gold) or not relevant <= set(gold):
+            raise ValueError(f"row {rollout.row.id!r}: needs an order of different ids as the answer, and meta[{self.relevant!r}] among them")
+        if not TagFormat()(rollout):
+            return -1.0
+        seen = visible(rollout.text)
+        text = seen[slice(*answer_tags(seen)[-1])]
+        said = ranked(text) if len(text) < 20_000 else []
+        if sorted(said) != sorted(gold) or len(re.findall(r"[^\s\[\]>,;]+", text)) != len(gold):
+            return 0.0
+        recall = len(relevant & set(said[: self.k])) / len(relevant)
+        return ndcg(said, dict.fromkeys(relevant, 1.0), self.k) + self.recall_weight * recall + self.overlap_weight * average_overlap(said, gold)
+
+
+@register("table_evidence")
+@dataclass(frozen=True, kw_only=True)
+class TableEvidence(Reward):
+    """r = |C & G| / |C | G|, C the cells <|value|><|column|> that the text points to, G the gold cells.
+
+    Paper: Reasoning-Table, arXiv:2506.01710 (evidence reward; pairs and Jaccard index as in its release). The cells are read wherever they stand,
+    in the thinking too. Gold: `row.meta[cells]`, a list of [value, column]. Deviates: case and white space do not count; more than
+    `most` times as many cells as the gold has: 0. Edge: no cell: 0. No gold cells raise ValueError. Range [0, 1].
+    """
+
+    cells: str = "cells"
+    most: int = 10
+
+    def __call__(self, rollout: Rollout) -> float:
+        gold = {_cell(*pair) for pair in rollout.row.meta.get(self.cells, ()) if isinstance(pair, (list, tuple)) and len(pair) == 2}
+        if not gold:
+            raise ValueError(f"row {rollout.row.id!r}: meta[{self.cells!r}] must be a list of [value, column]")
+        said = {_cell(*pair) for pair in _CELL.findall(rollout.text[:100_000])}
+        return len(said & gold) / len(said | gold) if len(said) <= self.most * len(gold) else 0.0
+
+
+def _cell(value: object, column: object) -> tuple[str, str]:
+    return clean(str(value)).casefold(), clean(str(column)).casefold()
