@@ -1,0 +1,170 @@
+"""What AMPO, ReLIFT and RoRecomp put into a step, by hand, and that it survives a restart."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+from make import group, run
+from tiny import steps, text_run
+
+from vlrl.methods.replay.ampo import GuidanceOnDemand, comprehension
+from vlrl.methods.replay.relift import HardBuffer
+from vlrl.methods.replay.rorecomp import Recompose
+from vlrl.registry import ConfigError
+from vlrl.types import Prompt, Rollout, Row
+
+
+class Letters:
+    """A tokenizer with a token per letter."""
+
+    eos_token_id = 0
+
+    def encode(self, text, add_special_tokens=False):
+        return [ord(letter) for letter in text]
+
+
+def parts(**more):
+    """A run whose engine finds letter tokens as likely as `sure` says, and whose scaffold asks the question."""
+    return run(
+        seed=3, phase_step=0, policy=SimpleNamespace(tokenizer=Letters(), spaces=lambda prompt: ()),
+        scaffold=lambda row: Prompt(row, ({"role": "user", "content": row.question},)), **more,
+    )  # fmt: skip
+
+
+def taught(*own, teachers=(), answer="7"):
+    """A group of own rewards with teachers (text, reward) set aside."""
+    g = group(*own, name="q")
+    object.__setattr__(g.prompt, "row", Row("q", "q", answer=answer))
+    g.untrained = [Rollout(g.prompt, [ord(c) for c in text] + [0], text, source="expert", trained=False, reward=r) for text, r in teachers]
+    return g
+
+
+def on_demand(asked=None, **fields):
+    """The replay, with an engine that gives a token p = 0.5, and the digit after reasoning "b" p = 0.9."""
+
+    def score_all(pairs):
+        (asked if asked is not None else []).extend(pairs)
+        return [[math.log(0.9 if ids[:1] == [ord("b")] and t == len(ids) - 1 else 0.5) for t in range(len(ids))] for _, ids in pairs]
+
+    made = GuidanceOnDemand(**fields)
+    made.setup(parts(engine=SimpleNamespace(score_all=score_all)))
+    return made
+
+
+def test_comprehension_is_the_mean_probability():
+    assert comprehension([math.log(0.9), math.log(0.5)]) == pytest.approx(0.7)
+
+
+def test_teachers_come_only_where_all_fail_and_the_best_understood_first():
+    asked = []
+    replay = on_demand(asked, k=1)
+    solved, failed = taught(0.0, 1.0, teachers=[("a<answer>7", 1.0)]), taught(0.0, 0.1, 0.0, teachers=[("a<answer>7", 1.0), ("b<answer>7", 1.0)])
+    assert [r.source for r in replay([solved])[0]] == ["policy", "policy"] and not asked
+    (mixed,) = replay([failed])
+    assert sorted(r.source for r in mixed) == ["expert", "policy", "policy"] and [r.text for r in mixed if r.source == "expert"] == ["b<answer>7"]
+    assert [(bytes(ids).decode(), len(ids)) for _, ids in asked] == [("a<answer>7", 10), ("b<answer>7", 10)]  # the gold answer after the reasoning
+    assert [r.text for r in mixed.untrained] == ["a<answer>7"] and replay.metrics() == {"guidance/share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("teachers", "count"),
+    [([], 0), ([("a<answer>8", 0.1)], 0), ([("a<answer>7", 1.0)], 1), ([("a<answer>7", 1.0)] * 2, 2), ([("a<answer>7", 1.0)] * 4, 2)],
+)
+def test_only_right_teachers_and_two_at_most(teachers, count):
+    (found,) = on_demand()([taught(0.0, 0.0, 0.0, 0.0, teachers=teachers)])
+    assert sum(r.source == "expert" for r in found) == count and len(found) == 4 and all(r.trained for r in found)
+
+
+def test_places_are_a_function_of_seed_and_row():
+    found = [[r.source for r in on_demand()([taught(*[0.0] * 6, teachers=[("a", 1.0)])])[0]] for _ in range(2)]
+    assert found[0] == found[1]
+    with pytest.raises(ConfigError, match="set aside"):
+        GuidanceOnDemand().check(run(strategy=SimpleNamespace(trained=True)))
+
+
+def hard(*rewards, name, target="t"):
+    """A group of the row `name` with a demonstration."""
+    g = group(*rewards, name=name)
+    object.__setattr__(g.prompt, "row", Row(name, name, target=target))
+    return g
+
+
+def buffer(ranks=1, **fields):
+    made = HardBuffer(**fields)
+    made.setup(parts(accelerator=SimpleNamespace(num_processes=ranks)))
+    return made
+
+
+def test_failed_prompts_wait_until_there_are_enough_of_them():
+    replay = buffer(size=2)
+    easy, a, b, c, bare = hard(0, 1, name="easy"), *(hard(0, 0, name=n) for n in "abc"), hard(0, 0, name="bare", target="")
+    assert replay([easy, a, bare]) == [easy, a, bare]
+    assert replay.metrics() == {"hard/failed": 2.0, "hard/without": 1.0, "hard/used": 0.0, "hard/waiting": 1.0}
+    out = replay([b, c])
+    assert [g.row.id for g in out] == ["b", "c", "a", "b"] and [len(g) for g in out[2:]] == [1, 1]
+    assert out[2].rollouts[0].ids == [ord("t"), 0] and out[2].rollouts[0].source == "expert" and list(replay.waiting) == ["c"]
+    assert [g.row.id for g in buffer(ranks=2, size=2)([a])] == ["a", "a"]  # each of two ranks keeps one of two
+
+
+def test_hard_prompts_survive_a_restart():
+    replay = buffer(size=2)
+    a, b = hard(0, 0, name="a"), hard(0, 0, name="b")
+    replay([a])
+    restored = HardBuffer(size=2)
+    restored.setup(parts(accelerator=SimpleNamespace(num_processes=1), rows={"main": [a.row, b.row]}))
+    restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    assert restored.state_dict() == {"waiting": ["a"]}
+    mine, theirs = replay([b]), restored([b])
+    assert [[r.ids for r in g] for g in mine] == [[r.ids for r in g] for g in theirs] and [g.row.id for g in theirs] == ["b", "a", "b"]
+    with pytest.raises(ConfigError, match="nll"):
+        HardBuffer().check(run(objective=SimpleNamespace(terms={})))
+
+
+def trained(g):
+    """Which rollouts the loss reads."""
+    return [rollout.loss_mask is None or any(rollout.loss_mask) for rollout in g]
+
+
+def recompose(phase_step=0, **fields):
+    made = Recompose(**fields)
+    made.setup(parts(rows={"main": [Row("q", "q")]}))
+    made.run.phase_step = phase_step
+    return made
+
+
+def test_short_right_and_long_wrong_rollouts_come_first_and_the_rest_later():
+    replay = recompose(every=2)
+    g = group(1, 1, 1, 0, 0, 0.1, lengths=[5, 2, 3, 4, 6, 1])
+    (now,) = replay([g])
+    assert trained(now) == [False, True, True, True, True, False]  # 2 of 3 shortest right (2, 3), 2 of 3 longest wrong (6, 4)
+    assert now.rewards == g.rewards and trained(g) == [True] * 6  # rewards and the group itself stay
+    replay.run.phase_step = 1
+    later = replay([])
+    assert [trained(x) for x in later] == [[True, False, False, False, False, True]] and replay.stored == []
+    assert [r.signals for r in later[0]] == [{}] * 6
+
+
+def test_shares_of_one_are_plain_training():
+    replay = recompose(right=1.0, wrong=1.0)
+    assert trained(replay([group(1, 0, 0)])[0]) == [True] * 3 and replay.stored == []
+    with pytest.raises(ValueError, match="every"):
+        Recompose(every=0)
+
+
+def test_the_rest_survives_a_restart():
+    replay = recompose(every=2)
+    replay([group(1, 1, 0, 0, lengths=[1, 2, 3, 4], name="q")])
+    restored = recompose(phase_step=1, every=2)
+    restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    replay.run.phase_step = 1
+    (mine,), (theirs,) = replay([]), restored([])
+    assert [(r.ids, r.loss_mask, r.reward) for r in mine] == [(r.ids, r.loss_mask, r.reward) for r in theirs] and mine.id == theirs.id
+
+
+@pytest.mark.parametrize(("method", "words"), [("ampo", []), ("relift", ["replay.size=1"]), ("rorecomp", ["replay.every=2"])])
+def test_presets_train(method, words):
+    metrics = steps(text_run([f"methods/{method}"], words))
+    assert all(m["grad_norm"] > 0 for m in metrics)
