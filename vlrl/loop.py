@@ -19,7 +19,7 @@ from vlrl.registry import ConfigError
 from vlrl.rows import usable_prompts
 from vlrl.scoring import score
 from vlrl.stages import Denominators
-from vlrl.tally import finish
+from vlrl.tally import finish, over_ranks
 from vlrl.tensors import add_signals, cost, loss_inputs, nothing, watched
 from vlrl.types import Group
 
@@ -164,11 +164,4 @@ def train_step(run: Run) -> dict[str, float]:
     run.policy.version += 1
     with run.tally.timed("sync"):
         run.engine.sync(run.policy)
-    return finish(run, means(_over_ranks(run, sums)))
-
-
-def _over_ranks(run: Run, sums: Sums) -> Sums:
-    merged: Sums = {}
-    for (part,) in gather(run.accelerator, [sums]):
-        add_sums(merged, part)
-    return merged
+    return finish(run, means(over_ranks(run.accelerator, sums)))

@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vlrl.dist import all_groups, gather
+from vlrl.objective import Sums, add_sums, means
 from vlrl.types import Group
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
+
     from vlrl.run import Run
 
 
@@ -64,12 +67,22 @@ def finish(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
     run.sampler.observe(sampled)
     for slot, probe in run.probes.items():
         metrics.update({f"{slot}/{name}" if slot != name else name: float(value) for name, value in probe(everyone).items()})
+    own: dict[str, float | tuple[float, float]] = {}
     for _, plugin in run.current.plugins():
-        metrics.update({name: float(value) for name, value in plugin.metrics().items()})
-    metrics.update(run.engine.metrics())
+        own.update(plugin.metrics())
+    own.update(run.engine.metrics())
     for slot, callback in run.callbacks.items():
-        metrics.update({f"{slot}/{name}": float(value) for name, value in callback(run, everyone).items()})
+        own.update({f"{slot}/{name}": value for name, value in callback(run, everyone).items()})
+    metrics.update(means(over_ranks(run.accelerator, {name: v if isinstance(v, tuple) else (float(v), 1.0) for name, v in own.items()})))
     return metrics
+
+
+def over_ranks(accelerator: Accelerator, sums: Sums) -> Sums:
+    """Metric sums of all ranks together."""
+    merged: Sums = {}
+    for (part,) in gather(accelerator, [sums]):
+        add_sums(merged, part)
+    return merged
 
 
 def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, float]:

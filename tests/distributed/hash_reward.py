@@ -1,10 +1,11 @@
-"""A reward that is never the same for all rollouts of a group, and depends on their tokens alone."""
+"""A reward that is never the same for all rollouts of a group, and depends on their tokens alone; and a gate that counts what its rank sees."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.stages import Gate, Reward
+from vlrl.types import Verdict
 
 
 @register("hash_of_tokens")
@@ -14,3 +15,18 @@ class HashOfTokens(Reward):
 
     def __call__(self, rollout):
         return zlib.crc32(repr(rollout.ids).encode()) % 7 / 6
+
+
+@register("seen_here")
+@dataclass(frozen=True)
+class SeenHere(Gate):
+    """Keeps every group. vlrl original (a test's own)."""
+
+    seen: list[float] = field(init=False, default_factory=list, repr=False, compare=False)
+
+    def __call__(self, group):
+        self.seen.extend(group.rewards)
+        return Verdict(True)
+
+    def metrics(self):
+        return {"seen": (len(self.seen), 0.0), "seen/mean": (sum(self.seen), len(self.seen)), "seen/constant": 0.3}

@@ -21,7 +21,20 @@ PRESETS = {
     "bnpo": HASH,
     "lite_ppo": HASH,
 }  # a coarse one for gates
-KEPT = ("loss", "grad_norm", "groups", "rollouts", "tokens", "reward/total", "zero_variance", "skipped_groups")
+KEPT = (
+    "seen",
+    "seen/mean",
+    "seen/constant",
+    "engine/completions",
+    "loss",
+    "grad_norm",
+    "groups",
+    "rollouts",
+    "tokens",
+    "reward/total",
+    "zero_variance",
+    "skipped_groups",
+)
 
 
 def two_steps(preset: str, output: Path) -> None:
@@ -29,6 +42,7 @@ def two_steps(preset: str, output: Path) -> None:
     assert hash_reward.HashOfTokens.name == "hash_of_tokens"
     more = ["group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3"]
     more += ["rewards.second.name=test_loop_has"] if PRESETS[preset] == HASH else []
+    more += ["gate.seen.name=seen_here"]
     run = kit.open_run(output.parent, *more, reward=PRESETS[preset], configs=("base/rl", f"methods/{preset}"))
     lines = [train_step(run) for _ in range(2)]
     if run.accelerator.is_main_process:

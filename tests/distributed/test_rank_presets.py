@@ -32,6 +32,6 @@ def test_two_ranks_take_the_step_of_one(preset: str, together: Path, tmp_path: P
     one, two = (json.loads((folder / f"{preset}.json").read_text()) for folder in (tmp_path, together))
     for alone, ranks in zip(one, two, strict=True):
         assert ranks == pytest.approx(alone, rel=1e-4, abs=1e-6)
-        assert alone["grad_norm"] > 0
+        assert alone["grad_norm"] > 0 and alone["seen"] >= alone["rollouts"] and alone["seen/constant"] == pytest.approx(0.3)
     weights = [torch.load(folder / f"{preset}.pt", weights_only=True) for folder in (tmp_path, together)]
     torch.testing.assert_close(weights[1], weights[0], atol=1e-5, rtol=0)

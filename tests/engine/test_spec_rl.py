@@ -56,4 +56,4 @@ def test_a_changing_policy_reuses_less_with_less_lenience(tmp_path):
 def test_temperatures_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="temperature 1"):
         Run(config(tmp_path, "decode.temperature=0.7"))
-    assert SpecRL().metrics() == {"spec_rl/reused": 0.0}
+    assert SpecRL().metrics() == {"spec_rl/reused": (0.0, 0.0)}

@@ -51,7 +51,7 @@ def test_completions_come_back_as_they_were_sent(policy, tools, tmp_path, server
     (more,) = engine.generate([tools.request(prompts[0], max_tokens=4, prefix_ids=(5, 6))])
     assert (full.ids, full.finish) == ([5, 6], "length") and more.ids[:2] == [5, 6] and len(more.ids) == 4 and more.logp[:2] == [-2.0, -2.0]
     assert engine.score(prompts[0], [1, 2, 3]) == [-2.0] * 3
-    assert engine.metrics()["engine/completions"] == 31 and engine.metrics()["engine/completions"] == 0
+    assert engine.metrics()["engine/completions"] == (31, 0) and engine.metrics()["engine/completions"] == (0, 0)
 
 
 def test_a_dead_replica_is_replaced_and_nothing_is_lost_or_counted_twice(policy, tools, tmp_path, servers):

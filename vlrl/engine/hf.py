@@ -173,13 +173,13 @@ class HF(Engine):
                     out[i] = prefix_logp(self.lm, hidden_LH, len(encoded), ids, Sampling())
         return out
 
-    def metrics(self) -> dict[str, float]:
-        """What was done since they were last read, in counts."""
+    def metrics(self) -> dict[str, float | tuple[float, float]]:
+        """What was done since they were last read, in counts; they add up over ranks."""
         new = Counter(self.counters)
         new.subtract(self.state["read"])
         self.state["read"] = Counter(self.counters)
-        rows = new["decode_rows"] / new["decode_steps"] if new["decode_steps"] else 0.0
-        return {f"engine/{name}": float(value) for name, value in sorted(new.items())} | {"engine/rows_per_step": rows}
+        rows = (float(new["decode_rows"]), float(new["decode_steps"]))
+        return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(new.items())} | {"engine/rows_per_step": rows}
 
 
 def spread(accelerator: Any) -> bool:

@@ -149,12 +149,12 @@ class VLLM(Holder, Engine):
             pass
         return prompt_logp(self.state["done"].pop(name), list(ids))
 
-    def metrics(self) -> dict[str, float]:
-        """Counts since they were last read."""
+    def metrics(self) -> dict[str, float | tuple[float, float]]:
+        """Counts since they were last read; they add up over ranks."""
         new = Counter(self.counters)
         new.subtract(self.state["read"])
         self.state["read"] = Counter(self.counters)
-        return {f"engine/{name}": float(value) for name, value in sorted(new.items())}
+        return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(new.items())}
 
 
 def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:

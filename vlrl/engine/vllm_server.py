@@ -161,12 +161,12 @@ class VLLMServer(Fleet, Engine):
         body = self._wire(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})
         return wire_prompt_logp(self._ask(self.state["spots"][0][1], body), list(ids))
 
-    def metrics(self) -> dict[str, float]:
-        """Counts since they were last read."""
+    def metrics(self) -> dict[str, float | tuple[float, float]]:
+        """Counts since they were last read; they add up over ranks."""
         new = Counter(self.counters)
         new.subtract(self.state["read"])
         self.state["read"] = Counter(self.counters)
-        return {f"engine/{name}": float(value) for name, value in sorted(new.items())}
+        return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(new.items())}
 
 
 def wire_prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:

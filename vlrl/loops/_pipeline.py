@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from vlrl.dist import total
-from vlrl.loop import _over_ranks as over_ranks
 from vlrl.loop import assign, collect, learn
 from vlrl.loops import _pending
 from vlrl.objective import means
-from vlrl.tally import Tally, finish
+from vlrl.tally import Tally, finish, over_ranks
 from vlrl.types import Group, Row
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def train_on(run: Run, batch: Batch, before_sync: Any = lambda: None, lock: Any 
     if total(run.accelerator, [len(groups)])[0]:
         with run.tally.timed("learn"):
             sums = learn(groups, run)
-        learned |= means(over_ranks(run, sums))
+        learned |= means(over_ranks(run.accelerator, sums))
         before_sync()
         run.policy.version += 1
         with run.tally.timed("sync"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class Stage(ABC):  # noqa: B024
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Undo `state_dict`."""
 
-    def metrics(self) -> dict[str, float]:
-        """Numbers for the log, read once per step."""
+    def metrics(self) -> Mapping[str, float | tuple[float, float]]:
+        """Numbers for the log, read once per step on every rank: the mean over ranks of a number; of a (sum, count) all sums over all counts.
+
+        A count of 0 marks what adds up.
+        """
         return {}

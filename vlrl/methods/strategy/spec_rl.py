@@ -91,8 +91,8 @@ class SpecRL(Strategy):
         rollout.info["reused"] = reused
         return rollout
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float | tuple[float, float]]:
         """The share of this step's tokens that were not generated again."""
-        share = self.state["reused"] / self.state["tokens"] if self.state["tokens"] else 0.0
+        share = (float(self.state["reused"]), float(self.state["tokens"]))
         self.state.update(reused=0.0, tokens=0.0)
         return {"spec_rl/reused": share}
