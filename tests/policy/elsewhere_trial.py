@@ -1,0 +1,88 @@
+"""What test_elsewhere.py runs in a process of its own: families and presets on a device that is not there. Prints one JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "methods")]
+os.environ["ACCELERATE_TORCH_DEVICE"] = "elsewhere:0"
+
+from accelerate.state import AcceleratorState  # noqa: E402
+from elsewhere_kit import NAME, Elsewhere, refuses, register  # noqa: E402
+from samples import PROMPTS, build  # noqa: E402
+from test_engine_families import VIDEO  # noqa: E402
+from tiny import steps, text_run, vision_run  # noqa: E402
+
+from vlrl.batch import make_batch  # noqa: E402
+from vlrl.engine.hf import HF  # noqa: E402
+from vlrl.policy import Family, Policy  # noqa: E402
+from vlrl.registry import get, names  # noqa: E402
+from vlrl.types import Group, Request, Rollout, Sampling  # noqa: E402
+
+TEXT = [
+    "archer",
+    "dapo",
+    "gdpo",
+    "grpo_kl",
+    "kl_cov",
+    "ktae",
+    "lare",
+    "nft",
+    "open_reasoner_zero",
+    "oreal",
+    "progrpo",
+    "pure",
+    "reinforce_pp_baseline",
+    "remax",
+    "siren",
+    "spae",
+    "trpa",
+    "twostage",
+    "verl",
+]
+VISION = {"grpo": "lab_digits", "papo": "lab_digits", "video_r1": "lab_video"}
+
+
+def family(name: str, device: str) -> dict[str, Any]:
+    """Sampled tokens, log-probs and the size of the gradient of a family's tiny model."""
+    torch.manual_seed(0)
+    policy = Policy(build(Family, {"name": name, "tiny": {}, "layout": "packed"}), device=device)
+    kinds = [kind for kind in PROMPTS if kind == "text" or (get(Family, name).sees and (kind != "video" or name in VIDEO))]
+    engine = HF(prefill_tokens=64).attach(policy)
+    completions = engine.generate([Request(PROMPTS[kind], Sampling(max_tokens=6), tag=(kind, i)) for kind in kinds for i in range(2)])
+    groups = [Group(PROMPTS[kind], [Rollout(PROMPTS[kind], [5, 6, 7 + i], "", [0.0] * 3) for i in range(2)]) for kind in kinds]
+    logp_BT = policy.forward(make_batch(groups, policy.pad_id, policy.device))["logp"]
+    logp_BT.sum().backward()
+    size = sum(float(p.grad.double().pow(2).sum()) for p in policy.model.parameters() if p.grad is not None) ** 0.5
+    assert policy.device.type == device.split(":")[0] == logp_BT.device.type
+    return {"ids": {str(c.request.tag): c.ids for c in completions}, "logp": logp_BT.flatten().tolist(), "gradient": size}
+
+
+def preset(method: str) -> float:
+    """Two steps; the number of tokens."""
+    AcceleratorState._reset_state(True)
+    run = vision_run([f"methods/{method}"], task=VISION[method]) if method in VISION else text_run([f"methods/{method}"])
+    assert run.policy.device.type == NAME
+    return steps(run)[-1]["tokens"]
+
+
+def main() -> None:
+    register()  # before the first backward, which counts the devices
+    there = {name: family(name, "cpu") for name in names(Family)}
+    with Elsewhere():
+        away = torch.ones(3, device=NAME)
+        strict = [refuses(lambda: away + torch.ones(3)), refuses(lambda: torch.cat([away, torch.ones(3)])), refuses(away.numpy)]
+        found = {name: family(name, f"{NAME}:0") for name in names(Family)}
+        tokens = {method: preset(method) for method in [*TEXT, *VISION]}
+    print("RESULT " + json.dumps({"strict": strict, "cpu": there, "elsewhere": found, "tokens": tokens}))
+
+
+if __name__ == "__main__":
+    main()
