@@ -55,10 +55,8 @@ def test_the_preset_scores_its_own_rows(method, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     source = f"{{arithmetic: null, rows: {{name: files, path: {path}}}}}"
-    made = text_run(
-        [f"methods/{method}"],
-        [f"data={{train: {source}, heldout: {source}}}", "engine.options=['{target}', '']", "decode.max_tokens=120", "group_size=8"],
-    )
+    speaks = ["engine.options=['{target}', '']", "decode.max_tokens=120", "group_size=8"]
+    made = text_run([f"methods/{method}"], [f"data={{train: {source}, heldout: {source}}}", *speaks])
     (metrics,) = steps(made, 1)
     assert metrics["reward/errors"] == 0 and metrics["groups"] == 4
     scores = {rollout.text == right: rollout.rewards[slot] for group in made.groups for rollout in group}

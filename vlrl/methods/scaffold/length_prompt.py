@@ -21,7 +21,7 @@ ASKED = {
 @register("length_prompt")
 @dataclass(frozen=True)
 class LengthPrompt(Chat):
-    """The prompt of `chat`, with an instruction about length: less than, more than, exactly or between, of lengths from `shortest` to `longest` tokens.
+    """The prompt of `chat` and an instruction about length: less than, more than, exactly or between lengths of `shortest` to `longest` tokens.
 
     `row.meta["length"]` gets the bounds [low, high] for the reward `length_range`; a row that has them is asked for those. Kind and lengths are
     drawn by the row's id, so that they stay with the row.
