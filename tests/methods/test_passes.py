@@ -163,6 +163,17 @@ def test_base_samples_replace_what_the_base_could_do():
         replay.check(run(objective=SimpleNamespace(terms={})))
 
 
+def test_base_samples_of_one_rank_are_there_for_all(monkeypatch):
+    clock = run(phase_step=0, accelerator=SimpleNamespace(num_processes=2))
+    here, there = BaseSamples(steps=1), BaseSamples(steps=1)
+    found = there.solved(group(1, 1, name="theirs", logp=[[-0.2] * 3] * 2))
+    monkeypatch.setattr("vlrl.methods.replay.dph_rl.gather_object", lambda own: [*own, *found])
+    here.setup(clock)
+    assert here([group(1, 1, name="ours", logp=[[-0.1] * 3] * 2)]) == [] and set(here.state_dict()["store"]) == {"ours", "theirs"}
+    clock.phase_step = 1
+    assert [r.source for r in here([group(0, 0, name="theirs")])[0]] == ["base"] * 2
+
+
 def test_reference_resets_on_a_plateau_and_on_schedule():
     calls = []
     parts = run(

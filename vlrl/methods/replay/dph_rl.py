@@ -7,12 +7,20 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from accelerate.utils import gather_object
+
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Replay
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
     from vlrl.run import Run
+
+
+def over_ranks(run: Run | None, items: list[Any]) -> list[Any]:
+    """The items of all ranks, in rank order."""
+    accelerator = getattr(run, "accelerator", None)
+    return gather_object(items) if accelerator is not None and accelerator.num_processes > 1 else items
 
 
 @register("dph_rl")
@@ -24,8 +32,8 @@ class BaseSamples(Replay):
     Afterwards a fresh group of such a prompt is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs; all its
     rewards are equal, so only term `f_divergence` acts on it, and it does so on nothing else.
     Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, sec. 4: D_pef and D_exp.  Deviates: the base is sampled by the run's first steps, not
-    beforehand.
-    State: the stored token ids and log-probs by row id.
+    beforehand, so a prompt that they do not draw counts as D_exp; stored and fresh groups share a batch.
+    State: the stored token ids and log-probs by row id, the same on all ranks.
     """
 
     steps: int = 2
@@ -45,12 +53,14 @@ class BaseSamples(Replay):
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         if self.run is None or self.run.phase_step < self.steps:
-            for group in groups:
-                right = [rollout for rollout in group if rollout.reward > self.threshold]
-                if len(group) and len(right) >= self.rate * len(group):
-                    self.store[group.row.id] = [self.packed(rollout) for rollout in right]
+            self.store.update(over_ranks(self.run, [item for group in groups for item in self.solved(group)]))
             return []
         return [self.replayed(group) if group.row.id in self.store else group for group in groups]
+
+    def solved(self, group: Group) -> list[tuple[str, list[dict[str, Any]]]]:
+        """A group that the base model solves, as an entry of the store."""
+        right = [rollout for rollout in group if rollout.reward > self.threshold]
+        return [(group.row.id, [self.packed(rollout) for rollout in right])] if right and len(right) >= self.rate * len(group) else []
 
     def packed(self, rollout: Rollout) -> dict[str, Any]:
         """What of a rollout survives a restart."""
