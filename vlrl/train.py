@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.config import Config, load
+from vlrl.eval.heldout import accuracy
 from vlrl.loops._overlap import overlap
 from vlrl.registry import ConfigError
-from vlrl.rows import check_lengths, check_rows, heldout_by_task
+from vlrl.rows import check_lengths, check_rows
 from vlrl.run import Run
 from vlrl.watch import checkpoint
 from vlrl.watch.trackers import check_trackers
@@ -75,7 +76,7 @@ def _train_phase(run: Run, summary: dict[str, Any]) -> None:
         metrics = step_of(run)
         run.phase_step += 1
         if watch.heldout_every and run.phase_step % watch.heldout_every == 0:
-            metrics |= {f"heldout/{task}": value for task, value in _accuracy(run).items()}
+            metrics |= {f"heldout/{task}": value for task, value in accuracy(run).items()}
         run.recorder.step(run.step, run.phase, metrics, {"step": time.time() - before, **run.tally.seconds}, run.groups)
         done = run.phase_step == run.settings.steps
         if (watch.checkpoint_every and run.phase_step % watch.checkpoint_every == 0) or (done and not last_phase):
@@ -101,17 +102,9 @@ def loop_named(name: str) -> Callable[[Run], dict[str, float]]:
     return module.train_step
 
 
-def _accuracy(run: Run) -> dict[str, float]:
-    from vlrl.eval.heldout import evaluate
-
-    rows = heldout_by_task(run)
-    with run.policy.whole():
-        return evaluate(run, rows) if rows else {}
-
-
 def _heldout(run: Run, summary: dict[str, Any], name: str) -> None:
     begun = time.time()
-    scores = _accuracy(run)
+    scores = accuracy(run)
     if not scores:
         return
     summary["heldout"][name] = scores

@@ -16,6 +16,7 @@ from vlrl.batch import make_batch
 from vlrl.loop import sample
 from vlrl.methods.callback.critic import Critic
 from vlrl.methods.callback.optimizer_reset import OptimizerReset
+from vlrl.methods.callback.pppo import PrefixGrowth
 from vlrl.methods.callback.prorl import ReferenceReset
 from vlrl.methods.field.papo import Blackened, BlindLogp
 from vlrl.methods.field.progrpo import PromptConfidence
@@ -131,7 +132,7 @@ def test_prefixes_are_trained_and_their_continuations_scored():
     made = text_run(["methods/pppo"])
     (g,) = sample(made, made.sampler(1))
     trained, extra = [r for r in g if r.trained], [r for r in g if not r.trained]
-    assert len(trained) == 6 and all(sum(r.loss_mask) == min(len(r), -(-3 * len(r) // 10)) for r in trained)
+    assert len(trained) == made.group_size and all(sum(r.loss_mask) == max(1, int(0.15 * len(r) + 1e-9)) for r in trained)
     for rollout in extra:
         parent = trained[rollout.info["place"]]
         kept = sum(parent.loss_mask)
@@ -141,11 +142,36 @@ def test_prefixes_are_trained_and_their_continuations_scored():
     assert shaped[0] == pytest.approx(sum(family) / len(family)) and shaped[len(trained) :] == [r.reward for r in extra]
 
 
-def test_prefix_share_grows():
-    strategy = PrefixRollouts(start=0.2, end=0.6, grow=10)
-    assert [strategy.share(step) for step in (0, 5, 10, 99)] == pytest.approx([0.2, 0.4, 0.6, 0.6])
-    with pytest.raises(ConfigError, match="strategy"):
-        ContinuationReward().check(run(strategy=SimpleNamespace(name="independent")))
+@pytest.fixture
+def validated(monkeypatch):
+    """A run whose held-out accuracy is the next of a list."""
+    values = []
+    monkeypatch.setattr("vlrl.eval.heldout.accuracy", lambda run: {"a": values[0], "b": values.pop(0)})
+
+    def look(callback, parts, *scores):
+        out = []
+        for score in scores:
+            values.append(score)
+            out.append(callback(parts, []))
+        assert not values
+        return out
+
+    return look
+
+
+def test_prefix_share_grows_when_accuracy_does_not(validated):
+    parts = run(strategy=PrefixRollouts(share=0.2), phase_step=1, current=SimpleNamespace(heldout={"x": 1}))
+    growth = PrefixGrowth(look=2, step=0.1, most=0.35)
+    shares = [said["share"] for said in validated(growth, parts, 0.5, 0.6, 0.6, 0.4, 0.3, 0.9)]
+    assert shares == pytest.approx([0.2, 0.2, 0.3, 0.35, 0.35, 0.35])
+    parts.phase_step = 2
+    assert growth(parts, [])["share"] == pytest.approx(0.35)  # not looked at in this step
+    growth.check(parts)
+    for part in (growth, ContinuationReward()):
+        with pytest.raises(ConfigError, match="strategy"):
+            part.check(run(strategy=SimpleNamespace(name="independent")))
+    with pytest.raises(ConfigError, match="held-out"):
+        growth.check(run(strategy=PrefixRollouts(), current=SimpleNamespace(heldout={})))
 
 
 def test_base_samples_replace_what_the_base_could_do():
@@ -174,19 +200,23 @@ def test_base_samples_of_one_rank_are_there_for_all(monkeypatch):
     assert [r.source for r in here([group(0, 0, name="theirs")])[0]] == ["base"] * 2
 
 
-def test_reference_resets_on_a_plateau_and_on_schedule():
+def test_reference_resets_on_a_plateau_and_on_schedule(validated):
     calls = []
     parts = run(
         policy=SimpleNamespace(keep_reference=lambda renew: calls.append(renew)), optimizer=SimpleNamespace(state={"m": 1}), phase_step=0, fields={}
     )
-    callback = ReferenceReset(window=2)
-    resets = [callback(parts, [group(r)])["reset"] for r in (0.0, 1.0, 1.0, 1.0, 1.0, 0.5)]  # means .5 1 | .5 1 -> then 1 1 | 1 1 is no gain
-    assert resets == [0.0, 0.0, 0.0, 0.0, 1.0, 0.0] and calls == [True] and parts.optimizer.state == {}
-    every = ReferenceReset(every=2, window=0, reset_optimizer=False)
+    callback = ReferenceReset(look=1, patience=2)
+    resets = [said["reset"] for said in validated(callback, parts, 0.5, 0.6, 0.6, 0.5, 0.4, 0.4)]  # two looks without a gain, then anew
+    assert resets == [0.0, 0.0, 0.0, 1.0, 0.0, 0.0] and calls == [True] and parts.optimizer.state == {}
+    again = ReferenceReset(look=1, patience=2)
+    again.load_state_dict(callback.state_dict())
+    assert validated(again, parts, 0.3) == [{"reset": 1.0}]
+    every = ReferenceReset(every=2, reset_optimizer=False)
     parts.phase_step = 1
     assert every(parts, [])["reset"] == 1.0
-    with pytest.raises(ConfigError, match="kl"):
-        callback.check(parts)
+    for part, fields, word in ((callback, {}, "kl"), (ReferenceReset(), {"ref_logp": 1}, "never")):
+        with pytest.raises(ConfigError, match=word):
+            part.check(run(fields=fields))
 
 
 def test_optimizer_reset():

@@ -39,6 +39,15 @@ def generate(run: Run, rows: Sequence[tuple[str, int, Row]]) -> list[Group]:
     return groups
 
 
+def accuracy(run: Run) -> dict[str, float]:
+    """`evaluate` on all held-out rows of a run; nothing where it has none. All ranks call it."""
+    from vlrl.rows import heldout_by_task
+
+    rows = heldout_by_task(run)
+    with run.policy.whole():
+        return evaluate(run, rows) if rows else {}
+
+
 def evaluate(run: Run, rows_by_task: Mapping[str, Sequence[Row]]) -> dict[str, float]:
     """{task: mean of its primary reward} over held-out rows, greedily, one completion per row.
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class ContinuationReward(Shape):
     """r_i = the mean reward of rollout i and of the continuations of its prefix (strategy `pppo`); continuations keep their own.
 
-    Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274, sec. 4.2 (continuation accumulated reward).  Deviates: the mean, not the sum, so that rollouts
-    with and without continuations compare.  Edge: a prefix that is the whole rollout keeps its reward.
+    Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274 (continuation accumulated reward).  Deviates: the mean, not the sum, so that rollouts with and
+    without continuations compare; an advantage that divides by the group's std, as the paper's, is the same.  Edge: a prefix that is the whole
+    rollout keeps its reward.
     """
 
     def check(self, run: Run) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from vlrl.methods.strategy.independent import Independent
 from vlrl.registry import register
@@ -18,32 +18,38 @@ if TYPE_CHECKING:
 @register("pppo")
 @dataclass(frozen=True)
 class PrefixRollouts(Independent):
-    """Each rollout is trained only on its first ceil(share * n) tokens; `continuations` more completions of that prefix are sampled and scored.
+    """Each rollout is trained only on its first floor(share * n) tokens (at least 1); `continuations` more completions of that prefix are scored.
 
-    share rises from `start` to `end` over `grow` steps (linearly). Continuations (source "continuation") are not trained on; shape `pppo` makes
-    their scores the prefix's reward.
-    Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274, sec. 4: progressive prefix retention and continuation accumulated reward.
-    Deviates: the schedule's numbers are vlrl's.
+    The share is `share` until callback `pppo` raises it. Continuations (source "continuation") are not trained on; shape `pppo` makes their scores
+    the prefix's reward.
+    Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274: prefix mask, first share 0.15, eight continuations.
+    Edge: a prefix that is the whole rollout has no continuations.
     """
 
-    continuations: int = 2
-    start: float = 0.3
-    end: float = 0.5
-    grow: int = 100
+    continuations: int = 8
+    share: float = 0.15
+    state: dict[str, float] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def share(self, step: int) -> float:
-        """The retained share of a rollout at a step of the phase."""
-        return self.start + (self.end - self.start) * min(step / max(self.grow, 1), 1.0)
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1 or self.continuations < 1:
+            raise ValueError(f"share={self.share} must be in (0, 1] and continuations={self.continuations} at least 1")
+        self.state["share"] = self.share
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state.update(state)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
-        share, requests = self.share(run.phase_step), []
+        share, requests = self.state["share"], []
         for group in groups:
             for index, rollout in enumerate(group):
                 rollout.info["place"] = index
-                kept = min(len(rollout), max(1, math.ceil(share * len(rollout) - 1e-9)))
+                kept = max(1, math.floor(share * len(rollout) + 1e-9))
                 rollout.loss_mask = [t < kept for t in range(len(rollout))]
-                if kept < len(rollout) and self.continuations:
+                if kept < len(rollout):
                     sampling = run.decode(group.prompt, index)
                     request = Request(
                         group.prompt, sampling, self.continuations, self.seeds(run, group.prompt), tuple(rollout.ids[:kept]), (group, index)
