@@ -80,8 +80,14 @@ class Family(Stage):
 
     @property
     def kernel(self) -> str:
-        """`attn` under the name that transformers knows it by."""
-        return "flex_attention" if self.attn == "flex" else self.attn
+        """What a model is made with: `attn`, where block masks are for language models alone (`adopt`)."""
+        return "sdpa" if self.attn == "flex" else self.attn
+
+    def adopt(self, model: PreTrainedModel) -> None:
+        """Let the language model attend by block masks, where `attn` says so. Transformers refuses that for whole models of the Qwen-VL
+        families, whose vision towers cannot; their language models can."""
+        if self.attn == "flex":
+            model.config.get_text_config()._attn_implementation = "flex_attention"
 
     def quantization(self) -> dict[str, Any]:
         """The loader's options for quantised weights. Raises ConfigError without bitsandbytes."""

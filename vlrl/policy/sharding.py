@@ -81,6 +81,7 @@ def filled(model: Any, state: Mapping[str, Tensor], kernel: str) -> Any:
     inner = model.get_base_model() if hasattr(model, "peft_config") else model
     with plain_construction():
         fresh = type(inner)._from_config(inner.config, attn_implementation=kernel)
+    fresh.config.get_text_config()._attn_implementation = inner.config.get_text_config()._attn_implementation
     if hasattr(model, "peft_config"):
         from peft import get_peft_model
 

@@ -38,6 +38,7 @@ class Weights(Encoder, Mixed):
                     torch.manual_seed(source.tiny.seed + seed)
                     model, processor = source.build(source.tiny)
         super().__init__(family, processor)
+        family.adopt(model)
         self.device = torch.device(device)
         self.version = 0
         self.held_whole = False
