@@ -136,14 +136,21 @@ def test_fields_of_the_vocabulary():
 
 
 def test_chi_squared():
-    # summed log-ratios log 2 and log 0.5 on-policy: mean ratio 1.25, chi^2 = 0.25
+    # summed log-ratios log 2 and log 0.5: u - 1 + 1 / u - 1 = 0.5 for both
     x = inputs([[log(2) - 1, 0.0], [log(0.5) - 1, 0.0]], ref_logp=[[-1.0, 0.0], [-1.0, 0.0]], lengths=[2, 2])
-    out = ChiSquared(eps=0.01)(x)
-    assert out.loss.tolist() == pytest.approx([sqrt(0.26) - 0.1] * 2)
-    grad = gradient(out.loss, x)[:, 0].tolist()  # 2 w_i / G * G / (2 sqrt)
-    assert grad == pytest.approx([2 * 2 / (2 * sqrt(0.26)), 2 * 0.5 / (2 * sqrt(0.26))])
+    out = ChiSquared()(x)
+    assert out.loss.tolist() == pytest.approx([sqrt(0.5)] * 2) and out.metrics["chi_squared"].tolist() == pytest.approx([0.5] * 2)
+    assert gradient(out.loss, x)[:, 0].tolist() == pytest.approx([1.5 / (2 * sqrt(0.5)), -1.5 / (2 * sqrt(0.5))])  # (u - 1 / u) / G * G / (2 sqrt)
     same = inputs([[-1.0], [-2.0]], ref_logp=[[-1.0], [-2.0]])
-    assert ChiSquared()(same).loss.abs().max() < 1e-12
+    out = ChiSquared(least=1e-4)(same)
+    assert out.loss.tolist() == pytest.approx([0.01] * 2) and gradient(out.loss, same).abs().max() == 0
+
+
+def test_chi_squared_goes_on_as_a_tangent():
+    x = inputs([[2.0]], ref_logp=[[0.0]])
+    out = ChiSquared(clamp=1.0)(x)  # e (1 + 2 - 1) - 1 above, 1 / e^2 - 1 below
+    assert out.metrics["chi_squared"].item() == pytest.approx(exp(1) * 2 - 1 + exp(-2) - 1)
+    assert torch.isfinite(ChiSquared()(inputs([[-900.0]], ref_logp=[[0.0]])).loss).all()
 
 
 @pytest.mark.parametrize(
