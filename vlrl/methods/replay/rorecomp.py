@@ -25,10 +25,10 @@ def first(rollouts: Sequence[Rollout], share: float, longest: bool) -> set[int]:
 @register("recompose")
 @dataclass(frozen=True)
 class Recompose(Replay):
-    """A step trains on each group's ceil(right * n+) shortest right and ceil(wrong * n-) longest wrong rollouts; every `every`-th step also on the rest,
+    """A step trains on each group's ceil(right * n+) shortest right and ceil(wrong * n-) longest wrong rollouts; the rest waits.
 
-    which a buffer of the last `size` groups has kept. Rewards stay as they are, and advantages are of whole groups: what a step does not train on is
-    masked, not removed.
+    Every `every`-th step also trains on what waits: the rest of the last `size` groups. Rewards stay as they are, and advantages are of whole
+    groups: what a step does not train on is masked, not removed.
     Paper: Li et al. 2025 (RoRecomp), arXiv:2509.25958: priority batches, and compensation batches from a replay buffer. No released code was found:
     the shares, `every` and `size` are ours, as is that rollouts are ranked within their group. Right means a reward above `threshold`.
     Stored rollouts keep the log-probs that they were sampled with: weight `tis` corrects for their age. Edge: shares of 1 are plain training.

@@ -27,8 +27,8 @@ class Experience(Shuffle):
     """floor(ratio * n) rows from a pool of prompts with lower < right rollouts <= upper, the others as `shuffle` gives them.
 
     A bucket (prompts with m right rollouts when last seen) is drawn with weight exp(-(m - G/2)^2 / 2), a prompt within it uniformly, without
-    replacement. The pool keeps a prompt's right rollouts, `keep` at most, no text twice; prompts solved by all rollouts leave it for good, prompts solved
-    by none do not enter. It opens for good once a step's mean accuracy exceeds `start`. Strategy `experience` puts the kept rollouts to use.
+    replacement. The pool keeps a prompt's right rollouts, `keep` at most, no text twice; prompts solved by all rollouts leave it for good, prompts
+    solved by none do not enter. It opens for good once a step's mean accuracy exceeds `start`. Strategy `experience` puts what is kept to use.
     Paper: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.1; checked against copies of the released experience_* and weighted_bucket_sampler
     files: ratio 0.5, start 0.35, bounds 0 and 7 of 8, sigma 1. Deviates: `keep` is ours (the release keeps all); log-probs are the engine's.
     Right means a reward above `threshold`. All ranks learn from all groups, so their pools are equal. State: the pool and the position.

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class WithExperience(Independent):
     """Prompts that sampler `experience` drew from its pool: n - 1 samples and the stored rollout (source "replay") with the least mean -log pi.
 
-    Paper: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.1: the trajectory that the present policy is surest of. Deviates: the paper and its script
-    take the lowest mean entropy; the release's other measure, the perplexity of the stored tokens, needs no distribution and is what is taken here.
-    A stored rollout keeps the log-probs and the temperature that it was sampled with. Edge: count 1 and new prompts are sampled as ever; of one stored
-    rollout nothing is scored.
+    Paper: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.1: the trajectory that the present policy is surest of. Deviates: the paper and its
+    script take the lowest mean entropy; the release's other measure, the perplexity of the stored tokens, needs no distribution and is taken here.
+    A stored rollout keeps the log-probs and the temperature that it was sampled with. Edge: count 1 and new prompts are sampled as ever; a single
+    stored rollout is not scored.
     """
 
     def check(self, run: Run) -> None:

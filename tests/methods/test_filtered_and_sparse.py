@@ -1,0 +1,155 @@
+"""SuperHF, the multiple tickets, RECAP, RLSP, Tulu 3, AceReason and Skywork R1V3: their pieces by hand, and their presets on the lab."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from make import group, run
+from tiny import steps, text_run, vision_run
+
+from vlrl.methods.callback.skywork_r1v3 import CriticalEntropy
+from vlrl.methods.decode.acereason import LengthStages
+from vlrl.methods.replay.superhf import KeepBest
+from vlrl.methods.shape.recap import ObjectiveWeights, attention
+from vlrl.methods.shape.rlsp import ExplorationBonus
+from vlrl.methods.shape.tulu_3 import Verified
+from vlrl.methods.tune.multiple_tickets import RandomSparse, ticket
+from vlrl.registry import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [({}, [[1], [0], [0]]), ({"keep": 2}, [[1, 3], [0, 1], [0, 1]]), ({"least": 0.5}, [[1], [0]]), ({"least": 2.0}, [])],
+)
+def test_only_the_best_stay(fields, kept):
+    groups = [group(*rewards, texts=[str(i) for i in range(len(rewards))]) for rewards in ((0.0, 1.0, 0.5, 1.0), (1.0, 1.0), (0.1, 0.1))]
+    out = KeepBest(**fields)(groups)
+    assert [[int(rollout.text) for rollout in g] for g in out] == kept
+    assert [len(g) + len(g.untrained) for g in groups] == [4, 2, 2]
+
+
+def test_tickets_are_a_function_of_name_and_seed():
+    shape = torch.Size([200, 100])
+    one, again, other = ticket("a", shape, 0.01, 0), ticket("a", shape, 0.01, 0), ticket("a", shape, 0.01, 1)
+    assert torch.equal(one, again) and abs(int(one.sum()) - 200) < 4 * (200 * 0.99) ** 0.5  # four standard deviations
+    assert int((one & other).sum()) / int((one | other).sum()) < 0.03  # two masks of 1% share half a hundredth of their union
+    assert ticket("a", shape, 1.0, 0).all() and not torch.equal(one, ticket("b", shape, 0.01, 0))
+    with pytest.raises(ValueError, match="density"):
+        RandomSparse(density=0.0)
+
+
+def test_only_the_ticket_is_trained():
+    run = text_run(["methods/multiple_tickets"], ["tune.density=0.1"])
+    before = {name: p.detach().clone() for name, p in run.policy.model.named_parameters()}
+    metrics = steps(run)
+    moved = total = 0
+    for name, p in run.policy.model.named_parameters():
+        changed, mask = p.detach() != before[name], ticket(name, p.shape, 0.1, 0)
+        assert not (changed & ~mask).any()
+        moved, total = moved + int(changed.sum()), total + int(mask.sum())
+    assert moved > total / 4 and metrics[-1]["tune/share"] == pytest.approx(0.1, rel=0.05)
+
+
+def test_tickets_refuse_spread_weights():
+    with pytest.raises(ConfigError, match="FSDP"):
+        RandomSparse().setup(run(accelerator=SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))))
+
+
+def objectives(**fields):
+    made = ObjectiveWeights(**fields)
+    made.setup(run(rewards={"a": SimpleNamespace(weight=1.0), "b": SimpleNamespace(weight=0.5), "logged": SimpleNamespace(weight=0.0)}))
+    return made
+
+
+def scored(a, b):
+    """A group of one rollout with these raw scores."""
+    g = group(a + 0.5 * b)
+    g.rollouts[0].rewards = {"a": a, "b": b, "logged": 9.0}
+    return g
+
+
+def test_attention_by_hand():
+    assert attention([0.5]) is None and attention([1.0, 1.0]) == 0.0 and attention([0.0, 1.0]) == pytest.approx(0.5 + 0.5)
+
+
+def test_reached_objectives_fade():
+    shape = objectives(tau=1.0)
+    for a, b in ((1.0, 0.2), (1.0, 0.2)):
+        assert shape(scored(a, b)) == [pytest.approx(a + 0.5 * b)]  # equal weights until two steps were seen
+        shape.metrics()
+    weights = shape.weights()  # x_a = 0, x_b = 0.8
+    assert weights == pytest.approx({"a": 2 / (1 + 2.718281828**0.8), "b": 2 * 2.718281828**0.8 / (1 + 2.718281828**0.8)})
+    assert shape(scored(1.0, 1.0)) == [pytest.approx(weights["a"] + 0.5 * weights["b"])]
+    again = objectives(tau=1.0)
+    again.load_state_dict(json.loads(json.dumps(shape.state_dict())))
+    assert again.weights() == weights
+    with pytest.raises(ValueError, match="tau"):
+        ObjectiveWeights(tau=0.0)
+
+
+def test_search_is_paid_apart_and_never_more_than_being_right():
+    g = group(1.0, 0.0, 0.0, 0.0, lengths=[4, 4, 16, 12], finish=["stop", "stop", "stop", "length"])
+    shape = ExplorationBonus(alpha=0.8, cap=0.5, limit=16)
+    assert shape(g) == pytest.approx([0.8 + 0.2 * 0.5, 0.2 * 0.5, 0.2, 0.0])
+    with pytest.raises(ValueError, match="alpha"):
+        ExplorationBonus(alpha=0.5)
+
+
+def test_verified_is_all_or_nothing():
+    g = group(1.1, 0.1, 1.0, finish=["stop", "stop", "length"])
+    assert Verified()(g) == [10.0, 0.0, -10.0]
+
+
+@pytest.mark.parametrize(("step", "limit"), [(0, 8), (9, 8), (10, 16), (25, 24), (30, 32), (39, 32), (99, 32)])
+def test_lengths_grow_in_stages(step, limit):
+    decode = LengthStages(max_tokens=32)
+    assert decode.limit() == 32
+    decode.setup(SimpleNamespace(phase_step=step, settings=SimpleNamespace(steps=40)))
+    assert decode(None, 0).max_tokens == limit == decode.metrics()["decode/limit"]
+
+
+def test_critical_tokens_are_found_and_their_entropy_averaged():
+    words = {1: " Wait", 2: ",", 3: "waiting", 4: "Alternatively", 5: " let"}
+    g = group(1.0, 0.0, lengths=[3, 2])
+    g.rollouts[0].ids, g.rollouts[1].ids = [1, 2, 3], [4, 5]
+    g.rollouts[0].signals, g.rollouts[1].signals = {"entropy": [1.0, 9.0, 9.0]}, {"entropy": [2.0, 6.0]}
+    fake = SimpleNamespace(groups=[g], policy=SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: words[ids[0]])))
+    assert CriticalEntropy()(fake, []) == pytest.approx({"share": 3 / 5, "entropy": 3.0})
+    assert CriticalEntropy(words=("therefore",))(fake, []) == {"share": 0.0}
+    with pytest.raises(ConfigError, match="words"):
+        CriticalEntropy(words=())
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("superhf", []), ("recap", []), ("rlsp", []), ("tulu_3", []), ("acereason", ["steps=4"]), ("peft_for_rlvr", []),
+        ("rl_with_cold_start", ["phases.rl.minibatches=1"]),
+    ],
+)  # fmt: skip
+def test_presets_train(method, words):
+    run = text_run([f"methods/{method}"], words)
+    for index in range(len(run.phases)):
+        run.use(index)
+        run.phase_step = 0
+        run.enter(index)
+        metrics = steps(run)
+        assert all(m["grad_norm"] > 0 for m in metrics)
+    if method == "acereason":
+        assert [m["decode/limit"] for m in metrics] == [3.0, 5.0]
+
+
+def test_the_connector_alone_is_trained_at_the_end():
+    run = vision_run(["methods/skywork_r1v3"])
+    for index in range(3):
+        run.use(index)
+        run.phase_step = 0
+        run.enter(index)
+        before = {name: p.detach().clone() for name, p in run.policy.model.named_parameters()}
+        metrics = steps(run, 1)
+        moved = {run.policy.part_of(name) for name, p in run.policy.model.named_parameters() if not torch.equal(p.detach(), before[name])}
+        assert ("critical/share" in metrics[0]) == (index == 1)
+    assert moved == {"projector"}
