@@ -88,8 +88,15 @@ def test_bnpo_decomposes_and_refuses_other_ranges():
 
 
 def test_oreal():
-    assert OREAL()([group(1, 1, 0, 0), group(1, 1), group(0)]) == [[1.0, 0.0, pytest.approx(-1 / 3), 0.0], [0.0, 0.0], [0.0]]
-    assert OREAL(one_each=False, negative=1.0)([group(1, 0, 0)]) == [[1.0, -0.5, -0.5]]
+    groups = [group(0, 1, 1, lengths=[4, 2, 5]), group(1, 1, lengths=[2, 3]), group(1, 0, lengths=[1, 1])]
+    # trained: 4 and 2, 2, 1 and 1 tokens: five of right rollouts, five of wrong ones; RLOO of 0 against 1 1 is -1, of 1 against 0 1 is 0.5
+    assert OREAL()(groups) == [[-1.0 * 0.5 * 2, 0.5 * 2, 0.0], [0.0, 0.0], [1.0 * 2, -0.5 * 2]]
+    assert [rollout.loss_mask for g in groups for rollout in g] == [None, None, [False] * 5, None, [False] * 3, None, None]
+
+
+def test_oreal_on_all_rollouts():
+    (a,) = OREAL(one_each=False, negative=1.0)([group(1, 0, 0, lengths=[2, 3, 3])])
+    assert a == pytest.approx([8 / 2, -0.5 * 8 / 6, -0.5 * 8 / 6])
 
 
 def test_ppl_scales_by_perplexity_within_the_group():

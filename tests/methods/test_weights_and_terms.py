@@ -46,11 +46,15 @@ def test_top_entropy_in_a_batch_ranks_over_groups():
 
 
 def test_oreal_weight_follows_the_outcome():
-    x = inputs([[-1.0] * 4, [-1.0] * 4], advantage=[1.0, -0.5], token_score=[[0.1, 0.9, 0.5, 0.5]] * 2)
-    assert DecisiveTokens(warmup=0)(x).tolist() == [[0.0, 4.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0]]
+    x = inputs([[-1.0] * 3, [-1.0] * 3], advantage=[1.0, -0.5], token_score=[[2.0, -4.0, 8.0]] * 2)
+    right = [1 / (1 + exp(-mean)) for mean in (2.0, -1.0, 2.0)]
+    assert DecisiveTokens(warmup=0)(x).tolist() == [
+        pytest.approx([2 * right[0] - 1, 0.0, 2 * right[2] - 1]),
+        pytest.approx([0.0, 2 * (1 - right[1]) - 1, 0.0]),
+    ]
     waiting = DecisiveTokens(warmup=3)
     waiting.setup(run(phase_step=2))
-    assert waiting(x).tolist() == [[1.0] * 4] * 2
+    assert waiting(x).tolist() == [[0.0] * 3] * 2
     with pytest.raises(ConfigError, match="critic"):
         waiting.check(run(callbacks={}))
 

@@ -57,7 +57,9 @@ class Critic(Callback):
         self.state.update(run=run, optimizer=torch.optim.Adam(critic_of(run, self.width).parameters(), lr=self.lr))
 
     def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
-        rollouts = [rollout for group in run.groups for rollout in group if rollout.source == "policy" and "hidden" in rollout.signals]
+        rollouts = [
+            r for group in run.groups for r in group if r.source == "policy" and "hidden" in r.signals and (r.loss_mask is None or any(r.loss_mask))
+        ]
         head, optimizer, loss = run.extras["critic"], self.state["optimizer"], 0.0
         ranks = run.accelerator.num_processes if run.accelerator is not None else 1
         for _ in range(self.epochs):

@@ -39,10 +39,10 @@ class Value(Field):
 @register("token_score")
 @dataclass(frozen=True, kw_only=True)
 class TokenScore(Value):
-    """sigmoid of the head: how likely a token's rollout is right, 0..1.
+    """The head's logits, without gradient: their mean over a rollout learns whether it is right.
 
     Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, sec. 3.3.  Shapes: (N, H) to (N,).
     """
 
     def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
-        return self.state["head"](hidden_NH).sigmoid().detach()
+        return self.state["head"](hidden_NH).detach()

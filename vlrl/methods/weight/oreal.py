@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vlrl.methods._groups import top_share
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Weight
 from vlrl.types import LossInputs
@@ -20,15 +19,13 @@ if TYPE_CHECKING:
 @register("oreal")
 @dataclass(frozen=True)
 class DecisiveTokens(Weight):
-    """1 / share on the `share` of a rollout's tokens whose score speaks most for its outcome (score if A > 0, else 1 - score), 0 elsewhere.
+    """w_t = clip((p_t - threshold) / (1 - threshold), 0, 1), p_t = sigmoid of the mean logit of tokens 1..t; where A < 0 with 1 - p_t for p_t.
 
-    Scores are field `token_score`; the first `warmup` steps weigh all tokens alike, while only the scorer has something to learn.
-    Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, sec. 3.3; top 25% and 10 steps in the released config.  Deviates: 1 / share keeps the size of
-    the loss;
-    the policy is not frozen during the warm-up.
+    Logits are field `token_score`, whose mean over a rollout learns its outcome. The first `warmup` steps weigh nothing: only the scorer learns.
+    Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, sec. 3.3; running mean, threshold 0.5 and the frozen steps (10 of 90) as in the released code.
     """
 
-    share: float = 0.25
+    threshold: float = 0.5
     warmup: int = 10
     needs = ("token_score",)
     run: Any = field(init=False, default=None, repr=False, compare=False)
@@ -42,6 +39,8 @@ class DecisiveTokens(Weight):
 
     def __call__(self, x: LossInputs) -> Tensor:
         if self.run is not None and self.run.phase_step < self.warmup:
-            return torch.ones_like(x.logp_BT)
-        speaks_BT = torch.where(x.advantage_BT > 0, x["token_score"], 1 - x["token_score"])
-        return top_share(speaks_BT, x.mask_BT, x.group_B, self.share, "rollout").to(x.logp_BT) / self.share
+            return torch.zeros_like(x.mask_BT)
+        count_BT = x.mask_BT.cumsum(-1).clamp(min=1)
+        right_BT = ((x["token_score"].detach() * x.mask_BT).cumsum(-1) / count_BT).sigmoid()
+        speaks_BT = torch.where(x.advantage_BT < 0, 1 - right_BT, right_BT)
+        return ((speaks_BT - self.threshold) / (1 - self.threshold)).clamp(0, 1)
