@@ -7,7 +7,6 @@ import pytest
 import torch
 from make import group, run
 
-from vlrl.methods.credit.capo import CAPO
 from vlrl.methods.credit.kl_in_reward import KLReturn
 from vlrl.methods.credit.ktae import KTAE, fisher, information_gain
 from vlrl.methods.credit.lare import LaRe
@@ -98,18 +97,6 @@ def test_late_bonus():
     row, zero, small = LateBonus()(group(0, 0, 0, lengths=[2, 2, 2]), [-1.0, 0.0, 0.02])
     assert row == pytest.approx([-1 - early, -1 - half]) and zero == [0.0, 0.0]
     assert small == pytest.approx([0.02 + early, 0.02 + 0.01])  # at most half of the advantage
-
-
-@pytest.mark.parametrize(("vote", "wrong"), [("majority", {1}), ("union", {0, 1}), ("intersection", set())])
-def test_capo_votes(vote, wrong):
-    g = group(0, lengths=[4], info=[{"critiques": [[1], [0, 1], []], "step_ends": [1, 3, 4]}])
-    assert CAPO(vote=vote).wrong_steps(g.rollouts[0]) == wrong
-    row = CAPO(vote=vote, penalty=0.5)(g, [1.0])[0]
-    assert row == [1.0 - 0.5 * (0 in wrong), *[1.0 - 0.5 * (1 in wrong)] * 2, 1.0]
-
-
-def test_capo_without_critiques():
-    assert CAPO()(group(1), [0.3]) == [[0.3] * 3]
 
 
 def test_kl_in_reward_and_return():

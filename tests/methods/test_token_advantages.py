@@ -9,6 +9,7 @@ import pytest
 from make import group, run
 
 from vlrl.methods._tokens import whiten
+from vlrl.methods.advantage.capo import CAPO
 from vlrl.methods.advantage.pure import MinForm, softmin_rewards
 from vlrl.methods.advantage.spae import SPAE
 from vlrl.registry import ConfigError
@@ -92,3 +93,17 @@ def test_pure_without_step_scores_is_the_outcome():
     assert tokens(groups) == [pytest.approx([1.0, 1.0]), pytest.approx([-1.0, -1.0])]
     with pytest.raises(ConfigError, match="per_token"):
         MinForm().check(run(credit=SimpleNamespace(name="uniform")))
+
+
+@pytest.mark.parametrize(("vote", "wrong"), [("majority", {1}), ("union", {0, 1}), ("intersection", set())])
+def test_capo_votes(vote, wrong):
+    g = group(1, 0, lengths=[4, 2], info=[{"critiques": [[1], [0, 1], []], "step_ends": [1, 3, 4]}, {}])
+    assert CAPO(vote=vote).wrong_steps(g.rollouts[0]) == wrong
+    CAPO(vote=vote)([g, group(1, 1)])
+    assert tokens([g]) == whitened([2.0 - (0 in wrong), *[2.0 - (1 in wrong)] * 2, 2.0], [0.0, 0.0])
+
+
+def test_capo_half_of_the_readings_are_a_majority():
+    g = group(0, lengths=[2], info=[{"critiques": [[0], []], "step_ends": [1, 2]}])
+    CAPO()([g])
+    assert tokens([g]) == [pytest.approx([-1.0, 1.0])]
