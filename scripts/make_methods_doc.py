@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import csv
 import inspect
-import re
 import sys
 from pathlib import Path
 
 import yaml
 
+from vlrl.cli.list import paper_of
 from vlrl.registry import get, names
 from vlrl.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
-PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl original")
 HEAD = """# Methods
 
 Made by `scripts/make_methods_doc.py`; do not edit. A paper is a preset: `vlrl train tasks/lab_counting methods/ID`, `vlrl show methods/ID`.
@@ -62,7 +61,7 @@ def plugins() -> list[str]:
     lines = ["## Plug-ins", ""]
     for kind, stage in STAGES.items():
         docs = {name: inspect.getdoc(get(stage, name)) or "" for name in names(stage)}
-        rows = [[name, doc.partition("\n")[0], (PAPER.findall(doc) or [""])[0]] for name, doc in docs.items()]
+        rows = [[name, doc.partition("\n")[0], paper_of(doc)] for name, doc in docs.items()]
         lines += [f"### {kind} ({len(rows)})", "", *table(["name", "what it is", "source"], rows)]
     return lines
 

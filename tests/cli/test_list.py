@@ -49,6 +49,13 @@ def test_a_users_plugin_is_listed_with_its_paper_and_fields(vlrl, plugin):
     assert "Pays [bold]always[/bold]." in line and "arXiv:1234.56789" in line
 
 
+@pytest.mark.parametrize("kind", ["advantage", "credit", "surrogate", "term", "reduce", "weight"])
+def test_methods_are_listed_with_a_paper_and_a_whole_line(vlrl, kind):
+    rows = {row["name"]: row for row in json.loads(vlrl("list", kind, "--json")[1])}
+    assert not [name for name, row in rows.items() if not row["paper"] or len(row["summary"]) < 5 or row["summary"].endswith((":", ","))]
+    assert rows.get("grpo", {"paper": "arXiv:2402.03300"})["paper"] == "arXiv:2402.03300"  # not the one that it mentions first
+
+
 def test_one_plugin_in_full(vlrl, plugin):
     text = vlrl("list", "reward", "listed_in_a_test", "--plugin", plugin)[1]
     assert "Paper: nobody, arXiv:1234.56789, eq. 1." in text and "sizes: tuple[int, ...] = (1, 2)" in text

@@ -18,7 +18,7 @@ from rich.text import Text
 from vlrl.registry import ConfigError, get, load_plugin_file, names, origin, suggest
 from vlrl.stages import STAGES
 
-_PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|vlrl original", re.IGNORECASE)
+_PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl original", re.IGNORECASE)
 
 
 def list_plugins(
@@ -54,13 +54,18 @@ def known_kinds() -> dict[str, type]:
     return kinds
 
 
+def paper_of(doc: str) -> str:
+    """The source that a docstring names after "Paper:"; without that word the first one."""
+    found = _PAPER.findall(doc.partition("Paper:")[2]) or _PAPER.findall(doc)
+    return found[0] if found else ""
+
+
 def describe(cls: type) -> dict[str, Any]:
     """A plug-in as plain values: kind, name, summary, doc, paper, origin, fields."""
     doc = inspect.getdoc(cls) or ""
-    papers = list(dict.fromkeys(_PAPER.findall(doc)))
     fields = {f.name: {"type": _type(f), "default": _default(f)} for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     return {
-        "kind": cls.kind, "name": cls.name, "summary": doc.partition("\n")[0], "doc": doc, "paper": papers[0] if papers else "",  # type: ignore[attr-defined]
+        "kind": cls.kind, "name": cls.name, "summary": doc.partition("\n")[0], "doc": doc, "paper": paper_of(doc),  # type: ignore[attr-defined]
         "origin": origin(cls), "fields": fields,
     }  # fmt: skip
 

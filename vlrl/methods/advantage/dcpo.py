@@ -16,13 +16,11 @@ from vlrl.types import Group
 @register("dcpo")
 @dataclass(frozen=True)
 class SmoothAdvantage(Advantage):
-    """On the i-th visit of a prompt, with A_new from this group and A_tot from all its rewards so far (each (r - mean) / (std + eps)):
+    """A = the smaller in magnitude of ((i - 1) A_new + A_tot) / i and (A_new + (i - 1) A_tot) / i on the i-th visit of a prompt.
 
-    S1 = ((i - 1) A_new + A_tot) / i,  S2 = (A_new + (i - 1) A_tot) / i;  A is the one of smaller magnitude.
-
+    A_new is of this group's rewards, A_tot of all the prompt's rewards so far, each (r - mean) / (std + eps).
     Paper: Yang et al. 2025 (DCPO), arXiv:2509.02333, eq. 9-11.  Edge: on a first visit it is GRPO; a group of equal rewards has a signal if the
-    prompt's past
-    differs from it.  The past (count, sum, sum of squares, visits per row id) is in the checkpoint.
+    prompt's past differs from it.  The past (count, sum, sum of squares, visits per row id) is in the checkpoint.
     """
 
     eps: float = 1e-6

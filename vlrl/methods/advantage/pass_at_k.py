@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 @register("pass_at_k")
 @dataclass(frozen=True)
 class PassAtK(Advantage):
-    """With n rollouts, w of them wrong, R = 1 - C(w, k) / C(n, k) and s = sqrt(R (1 - R)):
+    """A(right) = (1 - R) / s,  A(wrong) = (1 - R - C(w - 1, k - 1) / C(n - 1, k - 1)) / s,  R = 1 - C(w, k) / C(n, k),  s = sqrt(R (1 - R)).
 
-    A(right) = (1 - R) / s,  A(wrong) = (1 - R - C(w - 1, k - 1) / C(n - 1, k - 1)) / s.
-
+    n rollouts, w of them wrong: R is the expected best of k.
     Paper: Chen et al. 2025 (Pass@k Training), arXiv:2508.10751, eq. 10-16 (the analytic form).
     A rollout is right if its reward is above `threshold`.  Edge: R of 0 or 1 (all wrong, or fewer than k wrong) gives zeros; k is at most n.
     """

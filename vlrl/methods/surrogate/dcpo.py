@@ -13,7 +13,7 @@ from vlrl.types import LossInputs, PerToken
 @register("dcpo")
 @dataclass(frozen=True)
 class DCPO(Surrogate):
-    """PPO's clipped loss with bounds from |(r - 1) r q| <= eps, q = pi_old of the token:
+    """PPO's clipped loss with bounds from |(r - 1) r q| <= eps, q = pi_old of the token: rare tokens may move further.
 
     0.5 + 0.5 sqrt(max(1 - 4 low / q, 0)) <= r <= min(0.5 + 0.5 sqrt(1 + 4 high / q), r_max).
 

@@ -17,7 +17,7 @@ from vlrl.types import LossInputs, PerToken
 @register("mixed_policy")
 @dataclass(frozen=True)
 class MixedPolicy(Surrogate):
-    """Own tokens: L = -r A (with `clip`, as `ppo_clip`). Tokens of rollouts of `sources`: L = -f(u) A (1 - sg pi)^explore, never clipped,
+    """Own tokens: L = -r A (with `clip`, as `ppo_clip`). Tokens of rollouts of `sources`: L = -f(u) A (1 - sg pi)^explore, never clipped.
 
     f(u) = u / (u + beta) (beta 0: f(u) = u), where u = pi / mu and mu, the writer's probability, is taken as `behaviour` says:
     "one": mu = 1;  "mixture": mu = (pi_old + (pi_old + 1) / 2) / 2, half the old policy, half a writer who is the old policy or uniform;

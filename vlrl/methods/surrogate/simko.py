@@ -16,9 +16,9 @@ from vlrl.types import LossInputs, PerToken
 @register("simko")
 @dataclass(frozen=True)
 class SimKO(Surrogate):
-    """On a rollout's `share` of tokens of highest entropy, before PPO's clipping:
+    """PPO's clipped loss, on a rollout's `share` of tokens of highest entropy with label smoothing over the top K and a heavier top-1 penalty.
 
-    A > 0:  r <- (1 - c) r + c / K sum_k r_k, r_k with the value of r and the gradient of candidate k's log-prob (label smoothing over the top K);
+    A > 0:  r <- (1 - c) r + c / K sum_k r_k, r_k with the value of r and the gradient of candidate k's log-prob;
     A < 0 and the sampled token is the likeliest:  A <- penalty * A.
 
     Paper: Peng et al. 2025, arXiv:2510.14807, eq. 6-9; share 0.2, K 3, c 0.01, penalty 1.1 are the released code's. K is field `topk_logp`'s.

@@ -15,7 +15,7 @@ from vlrl.types import LossInputs, PerToken
 @register("f_divergence")
 @dataclass(frozen=True, kw_only=True)
 class FDivergence(Term):
-    """D_f(pi || pi_base) = E_base[f(u)], u = pi / pi_base, on the tokens of rollouts of `source` (their own sampler's log-probs are pi_base):
+    """D_f(pi || pi_base) = E_base[f(u)], u = pi / pi_base, on the tokens of rollouts of `source` (their own sampler's log-probs are pi_base).
 
     forward KL f(u) = -log u;  JS f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1)).
 
