@@ -5,6 +5,7 @@ import math
 import pytest
 from vlrl_rewards.goldless import arch, formulas
 from vlrl_rewards.reranking import average_overlap
+from vlrl_rewards.voting import majority
 
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward
@@ -174,3 +175,24 @@ def test_what_cannot_be_built_or_scored(rollout):
     for broken in ({"name": "format_length", "peak": 1.0}, {"name": "reasoning_phrases", "enough": 0}, {"name": "reasoning_phrases", "phrases": []}):
         with pytest.raises(ConfigError):
             build(Reward, broken)
+
+
+@pytest.mark.parametrize(
+    ("plain", "turned", "expected"),
+    [
+        (("4", "4", "5"), ("4", "4", "6"), [1, 1, 0, 1, 1, 0]),
+        (("4", "4", "5"), ("5", "5", "6"), [0, 0, 1, 0, 0, 0]),
+        (("", "", ""), ("4", "4", "4"), [0] * 6),
+        (("The Cup", "cup."), ("cup", "mug"), [1, 1, 1, 0]),
+    ],
+)
+def test_views_vote_for_each_other(rollout, plain, turned, expected):
+    group = siblings(rollout, *(f"<answer>{said}</answer>" if said else "" for said in (*plain, *turned)))
+    for made in group.rollouts[len(plain) :]:
+        made.info["paraphrased"] = True
+    assert build(Reward, {"name": "cross_vote"}).score(group) == expected
+
+
+def test_alone_nobody_votes(rollout):
+    assert build(Reward, {"name": "cross_vote"}).score(siblings(rollout, "<answer>4</answer>", "4 or 5")) == [0.0, 0.0]
+    assert majority(["", "b", "a", "a"]) == "a" and majority(["", ""]) == ""
