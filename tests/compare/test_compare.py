@@ -49,6 +49,8 @@ def cells():
         "pass@8": 0.9,
         "sampled_entropy": 1.0,
         "length": 5.0,
+        "right_length": 4.0,
+        "wrong_length": None,
         "kl": 0.1,
         "tokens": 100.0,
         "cpu_seconds": 2.0,
@@ -63,6 +65,9 @@ def test_table_and_page(tmp_path):
     lines = [line for line in table.splitlines() if line.startswith("| ")]
     assert lines[1].startswith("| dapo | 0.800 [0.800, 0.800] | 0.800 | 1.000") and lines[2].startswith("| grpo | 0.500")
     assert "P(> grpo)" in lines[0] and "pass@8" in lines[0]
+    begun = markdown(cells(), "t", [{"seed": 0, "final": 0.25, "wrong_length": 7.0}, {"seed": 1, "final": 0.35, "wrong_length": None}]).splitlines()
+    assert "| right | wrong |" in lines[0] and "| 4.0 | nan |" in lines[1]
+    assert begun[6].startswith("| (cold start) | 0.300 [0.250, 0.350] |") and "| 7.0 |" in begun[6]
     page(cells(), "a <title>", tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text()
     assert "a &lt;title&gt;" in text and text.count("<polyline") == 4 and "<script" not in text and "http" not in text
@@ -119,6 +124,8 @@ def test_a_comparison_runs_once(tmp_path):
     for result in first:
         assert {"final", "auc", "pass@1", "pass@2", "entropy", "sampled_entropy", "length", "kl", "tokens", "cpu_seconds", "curve"} <= set(result)
         assert len(result["curve"]) == 2 and result["kl"] >= 0 and 0 < result["sampled_entropy"] < 12
+    begun = work.start(small, 0)
+    assert begun["kl"] == pytest.approx(0, abs=1e-6) and begun["wrong_length"] > 0 and work.start(small, 0) == begun
     assert small.config("grpo", 0, cold).tree["policy"]["model"] == cold
     stamp = (small.cell("grpo", 0) / "metrics.jsonl").stat().st_mtime_ns
     assert work.cell(small, "grpo", 0) == first[0] and (small.cell("grpo", 0) / "metrics.jsonl").stat().st_mtime_ns == stamp

@@ -15,7 +15,7 @@ def compare(
         list[str], typer.Argument(help="Presets of configs/methods (grpo dapo ...), or any config. The first is the one compared with.")
     ],
     task: Annotated[
-        str, typer.Option(help="A lab task (digits, counting, grounding, jigsaw, video, arithmetic, knights) or a task config.")
+        str, typer.Option(help="A lab task (digits, counting, grounding, jigsaw, video, arithmetic, chains, knights) or a task config.")
     ] = "counting",
     seeds: Annotated[int, typer.Option(help="Runs per preset.")] = 5,
     steps: Annotated[int, typer.Option(help="Steps per run.")] = 100,
@@ -33,10 +33,10 @@ def compare(
     from vlrl.compare.table import markdown, page, summarise
 
     plan = Plan(tuple(presets), task, seeds, output.resolve(), steps, cold_start, samples, model, tuple(sets or ()))
-    cells = run_plan(plan, jobs or os.cpu_count() or 1, quiet=as_json)
+    cells, starts = run_plan(plan, jobs or os.cpu_count() or 1, quiet=as_json)
     title = f"{task}: {', '.join(presets)} ({steps} steps, {seeds} seeds)"
-    page(cells, title, plan.output / "compare.html")
-    table = markdown(cells, title)
+    page(cells, title, plan.output / "compare.html", starts)
+    table = markdown(cells, title, starts)
     (plan.output / "compare.md").write_text(table, encoding="utf-8")
     numbers = {preset: {name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for preset, row in summarise(cells).items()}
     (plan.output / "compare.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")

@@ -13,7 +13,7 @@ import yaml
 from vlrl.config import Config, find, load
 from vlrl.registry import ConfigError
 
-TEXT_TASKS = ("arithmetic", "knights")
+TEXT_TASKS = ("arithmetic", "chains", "knights")
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,20 @@ from vlrl.compare.plan import Plan
 from vlrl.run import Run
 
 
-def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> dict[str, list[dict[str, Any]]]:
-    """All cells, by preset and seed. Every config is built before the first one runs. Raises what a run raises, with its preset and seed."""
-    from vlrl.compare.work import cell, cold_start
+def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
+    """All cells, by preset and seed, and the numbers of the cold starts by seed.
+
+    Every config is built before the first one runs. Raises what a run raises, with its preset and seed.
+    """
+    from vlrl.compare.work import cell, start
 
     check(plan)
     plan.claim()
     results: dict[tuple[str, int], dict[str, Any]] = {}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(plan.cells())), context, initializer=_start) as pool:
-        starts = [pool.submit(cold_start, plan, seed) for seed in range(plan.seeds)]
-        for start in starts:
-            start.result()
+        begun = [pool.submit(start, plan, seed) for seed in range(plan.seeds)]
+        starts = [future.result() for future in begun]
         futures = {pool.submit(cell, plan, preset, seed): (preset, seed) for preset, seed in plan.cells()}
         for future in as_completed(futures):
             preset, seed = futures[future]
@@ -34,7 +36,7 @@ def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> dict[str, list[dict[
                 raise RuntimeError(f"{preset}, seed {seed}: {type(error).__name__}: {error} (see {plan.cell(preset, seed)})") from error
             if not quiet:
                 sys.stderr.write(f"[{len(results)}/{len(futures)}] {preset} seed {seed}: held-out {results[preset, seed]['final']:.3f}\n")
-    return {preset: [results[preset, seed] for seed in range(plan.seeds)] for preset in plan.presets}
+    return {preset: [results[preset, seed] for seed in range(plan.seeds)] for preset in plan.presets}, starts
 
 
 def check(plan: Plan) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from vlrl.compare.statistics import Summary, bootstrap, improvement_interval, iqm
 
-Cells = Mapping[str, Sequence[Mapping[str, Any]]]  # preset -> its runs, by seed
+Runs = Sequence[Mapping[str, Any]]  # by seed
+Cells = Mapping[str, Runs]  # of each preset
 MISSING = Summary(math.nan, math.nan, math.nan)  # a number that no run has: the entropy, say, of runs that learned nothing
 COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8f5db7", "#e08e0b", "#3aa6a6", "#7a7a7a", "#a0522d", "#5566cc", "#c71585", "#556b2f", "#111111")
 
@@ -35,47 +36,62 @@ def columns(cells: Cells) -> list[tuple[str, str]]:
     passes = sorted((name for name in run if name.startswith("pass@")), key=lambda name: int(name[5:]))
     middle = [(name, name) for name in passes]
     first = [("final", "held-out"), ("iqm", "IQM"), ("better", f"P(> {next(iter(cells))})"), ("auc", "mean reward")]
-    return [*first, *middle, ("sampled_entropy", "entropy"), ("length", "length"), ("kl", "KL"), ("tokens", "tokens"), ("cpu_seconds", "CPU s")]
+    return [
+        *first,
+        *middle,
+        ("sampled_entropy", "entropy"),
+        ("length", "length"),
+        ("right_length", "right"),
+        ("wrong_length", "wrong"),
+        ("kl", "KL"),
+        ("tokens", "tokens"),
+        ("cpu_seconds", "CPU s"),
+    ]
 
 
 def shown(name: str, value: Summary) -> str:
     """A number for people: intervals where they tell something."""
     if name in ("tokens", "cpu_seconds"):
         return f"{value.value:,.0f}"
-    if name == "length":
+    if name.endswith("length"):
         return f"{value.value:.1f}"
     if name in ("final", "better", "auc") or name.startswith("pass@"):
         return str(value)
     return f"{value.value:.3f}"
 
 
-def grid(cells: Cells) -> list[list[str]]:
-    """The table: a line of headings, then one per preset, best held-out score first."""
+def grid(cells: Cells, starts: Runs = ()) -> list[list[str]]:
+    """The table: a line of headings, then one per preset, best held-out score first, then where all began."""
     rows, heads = summarise(cells), columns(cells)
     best_first = sorted(rows, key=lambda preset: -rows[preset]["final"].value)
-    return [["preset", *(head for _, head in heads)], *([p, *(shown(name, rows[p][name]) for name, _ in heads)] for p in best_first)]
+    lines = [["preset", *(head for _, head in heads)], *([p, *(shown(name, rows[p][name]) for name, _ in heads)] for p in best_first)]
+    if starts:
+        begun = {name: values for name, _ in heads if (values := [run[name] for run in starts if run.get(name) is not None])}
+        lines.append(["(cold start)", *(shown(name, bootstrap(begun[name])) if name in begun else "" for name, _ in heads)])
+    return lines
 
 
 def note(cells: Cells) -> str:
     """How to read the table."""
     seeds = ", ".join(map(str, sorted({len(runs) for runs in cells.values()})))
     means = "Means over seeds with 95% bootstrap intervals; IQM: interquartile mean of the held-out score; mean reward: over all training steps."
-    return f"{means} Seeds: {seeds}. Entropy (nats) and KL: per sampled token, held out. Length: last tenth of the steps."
+    rest = "Entropy (nats) and KL: per sampled token, held out. Length: last tenth of the steps; right, wrong: of held-out samples that are so."
+    return f"{means} Seeds: {seeds}. {rest}"
 
 
-def markdown(cells: Cells, title: str) -> str:
+def markdown(cells: Cells, title: str, starts: Runs = ()) -> str:
     """The table as Markdown."""
-    head, *body = (f"| {' | '.join(line)} |" for line in grid(cells))
+    head, *body = (f"| {' | '.join(line)} |" for line in grid(cells, starts))
     rule = "|---" * (len(columns(cells)) + 1) + "|"
     return "\n".join([f"# {title}", "", head, rule, *body, "", note(cells), ""])
 
 
-def page(cells: Cells, title: str, path: Path) -> None:
+def page(cells: Cells, title: str, path: Path, starts: Runs = ()) -> None:
     """The table and two charts (reward, entropy; mean over seeds) as one file without a network or a script."""
     from html import escape
 
     body = [f"<h1>{escape(title)}</h1>", legend(list(cells)), "<h2>Reward in training</h2>", chart(cells, "curve")]
-    lines = ["".join(f"<{'td' if y else 'th'}>{escape(value)}" for value in line) for y, line in enumerate(grid(cells))]
+    lines = ["".join(f"<{'td' if y else 'th'}>{escape(value)}" for value in line) for y, line in enumerate(grid(cells, starts))]
     table = "<div><table><tr>" + "<tr>".join(lines) + "</table></div>"
     body += [
         "<h2>Entropy of the tokens trained on</h2>",

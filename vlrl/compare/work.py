@@ -27,6 +27,17 @@ def cold_start(plan: Plan, seed: int) -> str:
     return json.loads(done.read_text())["weights"]
 
 
+def start(plan: Plan, seed: int) -> dict[str, Any]:
+    """The numbers of a seed's cold start, before any preset: what was kept or lost is read against these."""
+    done = plan.cold(seed) / "cell.json"
+    if not done.is_file():
+        weights = cold_start(plan, seed)
+        heldout = json.loads((plan.cold(seed) / "cold.json").read_text())["heldout"]
+        config = plan.config(plan.presets[0], seed, weights)
+        write(done, {"seed": seed, "final": _mean(list(heldout.values())), **sampled(config, weights, weights, plan.samples)})
+    return json.loads(done.read_text())
+
+
 def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
     """Train a preset from a seed's cold start and measure it."""
     from vlrl.train import train
@@ -76,9 +87,10 @@ def tail_of(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
 
 
 def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict[str, float | None]:
-    """From `samples` completions per held-out row at temperature 1: pass@1, pass@k, entropy and KL to the cold start (k3) per token, in nats.
+    """From `samples` completions per held-out row at temperature 1: pass@1, pass@k, entropy and KL to the cold start (k3) per token, in nats;
+    and the mean length of right and of wrong ones, in tokens.
 
-    The entropy in a run's own log is that of the tokens trained on, and which those are depends on the method: this one compares.
+    The entropy and the length in a run's own log are of what it trains on, and what that is depends on the method: these compare.
     """
     from vlrl.eval.heldout import primary_slot
     from vlrl.eval.statistics.samples import pass_at_k
@@ -103,6 +115,7 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     for group in groups:
         slots = [primary_slot(rollout, run.rewards) for rollout in group]
         right.append([rollout.rewards[slot] >= 0.5 if slot else False for rollout, slot in zip(group, slots)])
+    lengths = [(len(rollout.logp), ok) for group, oks in zip(groups, right) for rollout, ok in zip(group, oks)]
     kl = divergence(run, groups, weights)
     run.close()
     live = [r for r in right if r]
@@ -112,6 +125,8 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
         "pass@1": _mean([sum(r) / len(r) for r in live]),
         f"pass@{samples}": _mean([pass_at_k(len(r), sum(r), len(r)) for r in live]),
         "kl": kl,
+        "right_length": _mean([length for length, ok in lengths if ok]),
+        "wrong_length": _mean([length for length, ok in lengths if not ok]),
     }
 
 
