@@ -20,7 +20,7 @@ class VeriFree(Credit):
     """A_{i,t} = A_i on the reasoning, R_i on the tokens of the reference that shape `reference_probability` put in (with `splice`).
 
     With a surrogate whose gradient is A grad log pi this is  A_i grad log pi(z_i | x) + R_i grad log pi(y* | x, z_i), R_i the rollout's reward.
-    Paper: Zhou et al. 2025 (VeriFree), arXiv:2505.21493; released script: sft_coef_source reward. Edge: a rollout without a reference: A_i everywhere.
+    Paper: Zhou et al. 2025 (VeriFree), arXiv:2505.21493; released script: sft_coef_source reward. Edge: a rollout without a reference: A_i.
     """
 
     def check(self, run: Run) -> None:

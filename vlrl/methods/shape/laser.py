@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class LastToken(Shape):
     """Rewards stay. Every finished rollout y gets the token z behind it, outside the loss: term and advantage `laser` read log pi(z | x, y) there.
 
-    `rollout.info["self_reward_at"]` is its place; it is taken at temperature 1. `token`: one that the tokenizer knows as a single, special one and that
-    no answer uses.
+    `rollout.info["self_reward_at"]` is its place; it is taken at temperature 1. `token`: one that the tokenizer knows as a single, special one and
+    that no answer uses.
     Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943 (last-token self-rewarding); released script: <|vision_start|> of Qwen's. Edge: truncated
     rollouts get none. Put it last: lengths grow by one.
     """

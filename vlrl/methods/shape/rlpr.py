@@ -52,12 +52,12 @@ class ReferenceProbability(Shape):
     """total = f(p_1 .. p_m), p_j = pi(y*_j | x, z, y*_<j): the policy's probabilities of the reference answer y* after a rollout's reasoning z.
 
     form "mean": the mean of p_j;  "product": their product;  "reflection": sum_j w_j (log p_j - log p0_j), w_j ~ std of log p_j over the group,
-    less `verbosity` ||y*| - |y|| / |y*| for the rollout's own answer y. p0 is the same without reasoning; `debias` subtracts f(p0) and cuts to [0, 1].
-    z ends with the last `opening`; what follows is the answer. `splice` puts y* and `closing` in the rollout's own answer's place, so that credit `verifree`
-    trains on them. The verifiers' rewards stay in the log.
+    less `verbosity` ||y*| - |y|| / |y*| for the rollout's own answer y. p0 is p without reasoning; `debias` subtracts f(p0) and cuts to [0, 1].
+    z ends with the last `opening`; what follows is the answer. `splice` puts y* and `closing` in the place of the rollout's own answer, so that
+    credit `verifree` trains on them. The verifiers' rewards stay in the log.
     Paper: RLPR, arXiv:2506.18254, eq. 2 and 4 (mean, debias); VeriFree, arXiv:2505.21493 (product, splice; released code scores `closing` too);
-    DRO, arXiv:2506.13351, sec. 4.1.3 (reflection). Deviates: DRO leaves w open: shares of the summed spreads are ours, and its masked reasoning is none
-    at all here. Edge: no `opening`: 0, or the group's least if that is below; several references: the first. Probabilities at temperature 1.
+    DRO, arXiv:2506.13351, sec. 4.1.3 (reflection). Deviates: DRO leaves w open: shares of the summed spreads are ours, and its masked reasoning is
+    none at all here. Edge: no `opening`: 0, or the group's least if that is below; several references: the first. Probabilities at temperature 1.
     """
 
     form: Literal["mean", "product", "reflection"] = "mean"

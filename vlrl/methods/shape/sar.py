@@ -22,7 +22,7 @@ def perplexity(rollout: Rollout, signal: str) -> float:
 class SelfAligned(Shape):
     """r + alpha max(-1, (ppl(y) - ppl(y | x)) / ppl(y)): y's perplexity without and with the question.
 
-    Paper: Han et al. 2025 (SAR), arXiv:2509.05489; released script: alpha 0.2 beside the verifiable reward; released code: cut at -1 (it cannot exceed 1).
+    Paper: Han et al. 2025 (SAR), arXiv:2509.05489; released script: alpha 0.2 beside the verifiable reward; released code: cut at -1.
     Edge: an answer that is as likely without the question gets nothing. Units: reward.
     """
 
