@@ -65,7 +65,7 @@ class LabChains(Lab):
 
     fewest: int = 2
     most: int = 4
-    largest: int = 5
+    largest: int = 9
     modulus: int = 100
     shuffled: bool = False
     styles: tuple[str, ...] = ("guess", "stepwise", "checked")
