@@ -20,6 +20,10 @@ PRESETS = {
     "gdpo": HASH,
     "bnpo": HASH,
     "lite_ppo": HASH,
+    "luffy": HASH,
+    "ampo": HASH,
+    "recap": HASH,
+    "multiple_tickets": HASH,
 }  # a coarse one for gates
 KEPT = (
     "seen",
@@ -40,7 +44,7 @@ KEPT = (
 def two_steps(preset: str, output: Path) -> None:
     """Write `output`.json and `output`.pt (main process)."""
     assert hash_reward.HashOfTokens.name == "hash_of_tokens"
-    more = ["group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3"]
+    more = ["group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3", "minibatches=1"]
     more += ["rewards.second.name=test_loop_has"] if PRESETS[preset] == HASH else []
     more += ["gate.seen.name=seen_here"]
     run = kit.open_run(output.parent, *more, reward=PRESETS[preset], configs=("base/rl", f"methods/{preset}"))

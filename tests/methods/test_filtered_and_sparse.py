@@ -117,8 +117,8 @@ def test_critical_tokens_are_found_and_their_entropy_averaged():
     g.rollouts[0].ids, g.rollouts[1].ids = [1, 2, 3], [4, 5]
     g.rollouts[0].signals, g.rollouts[1].signals = {"entropy": [1.0, 9.0, 9.0]}, {"entropy": [2.0, 6.0]}
     fake = SimpleNamespace(groups=[g], policy=SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: words[ids[0]])))
-    assert CriticalEntropy()(fake, []) == pytest.approx({"share": 3 / 5, "entropy": 3.0})
-    assert CriticalEntropy(words=("therefore",))(fake, []) == {"share": 0.0}
+    assert CriticalEntropy()(fake, []) == {"share": (3.0, 5), "entropy": (9.0, 3.0)}
+    assert CriticalEntropy(words=("therefore",))(fake, []) == {"share": (0.0, 5)}
     with pytest.raises(ConfigError, match="words"):
         CriticalEntropy(words=())
 

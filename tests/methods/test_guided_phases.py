@@ -48,7 +48,7 @@ def keeper(steps=4, step=3, groups=(), **fields):
 def test_the_first_right_rollout_of_late_steps_is_kept():
     groups = [group(0, 1, 1, name="a", texts=["x", "first", "second"]), group(0, 0, name="b"), group(1, name="c", source=["expert"])]
     said, history = keeper(groups=groups, last=2)
-    assert said == {"kept": 1.0} and history == {"a": {KEY: {"ids": [10, 11, 12], "text": "first"}}}
+    assert said == {"kept": (1.0, 0.0)} and history == {"a": {KEY: {"ids": [10, 11, 12], "text": "first"}}}
     assert json.loads(json.dumps(history)) == history
     assert keeper(step=1, groups=groups, last=2)[1] == {}  # too early
     assert len(keeper(groups=[group(1, name=n) for n in "abc"], most=2)[1]) == 2

@@ -66,7 +66,7 @@ def test_teachers_come_only_where_all_fail_and_the_best_understood_first():
     (mixed,) = replay([failed])
     assert sorted(r.source for r in mixed) == ["expert", "policy", "policy"] and [r.text for r in mixed if r.source == "expert"] == ["b<answer>7"]
     assert [(bytes(ids).decode(), len(ids)) for _, ids in asked] == [("a<answer>7", 10), ("b<answer>7", 10)]  # the gold answer after the reasoning
-    assert [r.text for r in mixed.untrained] == ["a<answer>7"] and replay.metrics() == {"guidance/share": 0.5}
+    assert [r.text for r in mixed.untrained] == ["a<answer>7"] and replay.metrics() == {"guidance/share": (1.0, 2.0)}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,9 @@ def test_failed_prompts_wait_until_there_are_enough_of_them():
     replay = buffer(size=2)
     easy, a, b, c, bare = hard(0, 1, name="easy"), *(hard(0, 0, name=n) for n in "abc"), hard(0, 0, name="bare", target="")
     assert replay([easy, a, bare]) == [easy, a, bare]
-    assert replay.metrics() == {"hard/failed": 2.0, "hard/without": 1.0, "hard/used": 0.0, "hard/waiting": 1.0}
+    assert {name: value for name, (value, _) in replay.metrics().items()} == {
+        "hard/failed": 2.0, "hard/without": 1.0, "hard/used": 0.0, "hard/waiting": 1.0,
+    }  # fmt: skip
     out = replay([b, c])
     assert [g.row.id for g in out] == ["b", "c", "a", "b"] and [len(g) for g in out[2:]] == [1, 1]
     assert out[2].rollouts[0].ids == [ord("t"), 0] and out[2].rollouts[0].source == "expert" and list(replay.waiting) == ["c"]

@@ -53,7 +53,7 @@ class KeepRight(Callback):
         if self.held:
             self.held["policy"].load_reference(state)
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, tuple[float, float]]:  # type: ignore[override]
         left = run.settings.steps - run.phase_step  # this step included
         kept = sum(KEY in memory for memory in run.history.values())
         if left <= self.last:
@@ -66,4 +66,4 @@ class KeepRight(Callback):
             with torch.no_grad():
                 run.policy.model.load_state_dict(run.policy.reference_state()["weights"])
             run.engine.sync(run.policy)
-        return {"kept": float(kept)}
+        return {"kept": (float(kept), 0.0)}

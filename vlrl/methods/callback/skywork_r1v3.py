@@ -22,7 +22,7 @@ class CriticalEntropy(Callback):
 
     Paper: Skywork R1V3, arXiv:2507.06167: the entropy of critical reasoning tokens tells reasoning from imitation, and picks checkpoints.
     Deviates: the list of words is ours. A token counts if its text, without spaces before it, begins with a word, in any case.
-    Edge: no such token in a step: no entropy. The entropies are those of the policy that the step began with, of this rank's rollouts.
+    Edge: no such token in a step: no entropy. The entropies are those of the policy that the step began with.
     """
 
     words: tuple[str, ...] = ("wait", "alternatively", "however", "but", "hmm", "actually", "let me")
@@ -40,11 +40,11 @@ class CriticalEntropy(Callback):
             self.known[token] = re.match(rf"\s*(?:{first})\b", policy.tokenizer.decode([token]), re.IGNORECASE) is not None
         return self.known[token]
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, tuple[float, float]]:  # type: ignore[override]
         tokens, entropies = 0, []
         for group in run.groups:
             for rollout in group:
                 tokens += len(rollout)
                 entropies += [h for token, h in zip(rollout.ids, rollout.signals.get("entropy", ())) if self.critical(token, run.policy)]
-        share = {"share": len(entropies) / tokens} if tokens else {}
-        return share | ({"entropy": sum(entropies) / len(entropies)} if entropies else {})
+        found = float(len(entropies))
+        return {"share": (found, max(tokens, 1.0))} | ({"entropy": (sum(entropies), found)} if entropies else {})

@@ -83,9 +83,9 @@ class GuidanceOnDemand(Replay):
         answer = encode(str(teacher.row.answer), add_special_tokens=False)
         return [*reasoning, *answer], max(len(answer), 1)
 
-    def metrics(self) -> dict[str, float]:
-        """The share of groups that needed a teacher."""
-        share = self.state["guided"] / max(self.state["groups"], 1.0)
+    def metrics(self) -> dict[str, tuple[float, float]]:
+        """The share of groups that a teacher was fetched for."""
+        share = (self.state["guided"], max(self.state["groups"], 1.0))
         self.state.update(groups=0.0, guided=0.0)
         return {"guidance/share": share}
 

@@ -82,9 +82,9 @@ class HardBuffer(Replay):
             else:
                 del self.waiting[key]
 
-    def metrics(self) -> dict[str, float]:
-        """This step's failed groups, those among them without a demonstration, the demonstrations used, and what waits (of this rank)."""
-        out = {f"hard/{name}": value for name, value in self.counts.items()} | {"hard/waiting": float(len(self.waiting))}
+    def metrics(self) -> dict[str, tuple[float, float]]:
+        """This step's failed groups, those among them without a demonstration, the demonstrations used, and what waits."""
+        out = {f"hard/{name}": (value, 0.0) for name, value in self.counts.items()} | {"hard/waiting": (float(len(self.waiting)), 0.0)}
         self.counts.update(failed=0.0, without=0.0, used=0.0)
         return out
 

@@ -1,0 +1,95 @@
+"""KDRL's term and teacher, DRIVE's sampler, by hand."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from make import gradient, group, inputs, run
+from tiny import steps, text_run
+
+from vlrl.methods.sampler.drive import HardFocus
+from vlrl.methods.term.kdrl import TeacherKL
+from vlrl.registry import ConfigError
+from vlrl.types import Row
+
+
+def pulled(mask="none", step=0, rewards=(1.0, 0.0, 0.0, 0.0), **fields):
+    """The loss of four rollouts of one token in two groups: log pi -1, the teacher's -0.5."""
+    x = inputs([[-1.0]] * 4, reward=list(rewards), group_of=[0, 0, 1, 1], teacher_logp=[[-0.5]] * 4)
+    term = TeacherKL(mask=mask, **fields)
+    term.setup(SimpleNamespace(phase_step=step))
+    out = term(x)
+    return out.loss[:, 0].tolist(), gradient(out.loss, x)[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("mask", "on"), [("none", [1, 1, 1, 1]), ("response", [0, 1, 1, 1]), ("group", [0, 0, 1, 1])]
+)  # fmt: skip
+def test_the_pull_by_hand(mask, on):
+    loss, slope = pulled(mask)
+    assert loss == pytest.approx([5e-3 * 0.125 * m for m in on]) and slope == pytest.approx([-5e-3 * 0.5 * m for m in on])  # u = 0.5
+
+
+@pytest.mark.parametrize(("step", "anneal", "beta"), [(0, 100, 5e-3), (50, 100, 3e-3), (100, 100, 1e-3), (900, 100, 1e-3), (7, 0, 5e-3)])
+def test_the_pull_weakens(step, anneal, beta):
+    assert pulled(step=step, anneal=anneal)[0][1] == pytest.approx(beta * 0.125)
+
+
+def test_a_teacher_is_a_model_of_its_own(tmp_path):
+    teacher = text_run(["methods/grpo"], ["seed=5"])
+    teacher.policy.save(tmp_path / "teacher")
+    made = text_run(["methods/kdrl"], [f"fields.teacher_logp.model={tmp_path / 'teacher'}"])
+    metrics = steps(made)
+    assert metrics[0]["kl_teacher"] > 0 and metrics[0]["loss/teacher"] > 0 and metrics[0]["teacher/beta"] == 5e-3
+    frozen = list(made.fields["teacher_logp"].held["teacher"].model.parameters())
+    assert not any(p.requires_grad for p in frozen) and all(torch.equal(a, b) for a, b in zip(frozen, teacher.policy.model.parameters()))
+
+
+def test_a_teacher_must_be_named():
+    with pytest.raises(ConfigError, match="name the teacher"):
+        text_run(["methods/kdrl"])
+
+
+ROWS = [Row(f"r{i}", f"q{i}") for i in range(8)]
+
+
+def focus(**fields):
+    made = HardFocus(**fields)
+    made.setup(run(rows={"main": ROWS}, source_weights={}, seed=2))
+    return made
+
+
+def test_the_hardest_half_remains():
+    made = focus(keep=0.5, least=2)
+    first = made(8)
+    assert sorted(row.id for row in first) == [row.id for row in ROWS]
+    made.observe([group(i / 10, i / 10, name=f"r{i}") for i in reversed(range(8))])
+    second = made(4)
+    assert sorted(row.id for row in second) == ["r0", "r1", "r2", "r3"] and made.metrics() == {"data/rows": 4.0, "data/round": 1.0}
+    made.observe([group(0.9, name="r0"), group(0.1, name="r3"), group(0.2, name="r1")])  # r2 was never scored
+    assert {row.id for row in made(3)} == {"r1", "r3"}
+    again = focus(keep=0.5, least=2)
+    again.load_state_dict(json.loads(json.dumps(made.state_dict())))
+    assert [row.id for row in again(5)] == [row.id for row in made(5)]
+
+
+def test_a_call_beyond_a_round_takes_the_same_rows_again():
+    made = focus(keep=0.5, least=9)
+    assert len({row.id for row in made(12)}) == 8
+    made.observe([group(1.0, name="r1")])
+    made(1)
+    assert made.metrics()["data/rows"] == 8.0  # `least` holds
+    with pytest.raises(ConfigError, match="keep"):
+        HardFocus(keep=0.0)
+
+
+def test_drive_trains():
+    made = text_run(["methods/drive"], ["phases.focus.group_size=6", "data.train.arithmetic.count=4", "phases.focus.sampler.least=2"])
+    made.use(1)
+    made.phase_step = 0
+    made.enter(1)
+    metrics = steps(made, 2)
+    assert [m["data/rows"] for m in metrics] == [4.0, 2.0] and metrics[0]["grad_norm"] > 0
