@@ -23,6 +23,7 @@ _HEDGE = re.compile(
 )
 _TAIL_HEDGE = re.compile(
     r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|but\s+(?:it\s+)?(?:could|might|may|maybe|possibly|perhaps)|maybe\b|possibly\b|perhaps\b|unless\b|"
+    r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|(?:just\s+)?kidding\b|(?:al)?though\b.{1,40}\bequally\b|"
     r"(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|is\s+(?:an?\s+|the\s+)?(?:wrong|incorrect|false|not)\b|\(?(?:wrong|incorrect)\b|on\s+second\s+thought|scratch\s+that|i\s+mean\b|make\s+that\b)",
     re.IGNORECASE,
 )

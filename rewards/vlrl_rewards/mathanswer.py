@@ -70,7 +70,7 @@ def _concluding(text: str) -> tuple[Answer | None, str]:
             lone = lone_number(text[begin:end])
             if lone is not None:
                 return Answer(text[begin + lone[0] : begin + lone[1]], begin + lone[0], begin + lone[1], "number"), ""
-        if _NUMBERISH.search(sentence) or hedges(sentence) or _BROKEN_OFF.search(sentence):
+        if _NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence) or hedges(sentence) or _BROKEN_OFF.search(sentence):
             break
     return None, NOTHING
 

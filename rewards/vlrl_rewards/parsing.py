@@ -44,6 +44,13 @@ _PHRASE = re.compile(
     r"(?=(?P<rest>[^\n]{0,400}))",
     re.IGNORECASE,
 )
+_VALUE = r"\**[$(]?(?:\\?\()?[-+−]?\.?(?:\d|[A-H]\b|(?:yes|no|true|false|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b)"
+_AMENDS = re.compile(  # "No wait, it's 24": said after an answer, it is the answer
+    r"\b(?:no|wait|sorry|oops|correction|actually|apologies|hold\s+on|scratch\s+that|on\s+second\s+thought|i\s+mean)\b[\s,.:!-]{0,6}"
+    r"(?:(?:no|wait|sorry|actually|oops)\b[\s,.:!-]{0,6}){0,2}(?:(?:it|that|this)(?:['’]s|\s+is|\s+was|\s+should\s+(?:be|have\s+been)|\s+must\s+be)"
+    rf"|i\s+meant?|make\s+(?:it|that)|should\s+(?:be|have\s+been))\s+(?P<rest>(?={_VALUE})[^\n]{{1,60}})",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"(?<=[^\d\s.])\.(?=\s|$)|(?<=\d)\.(?=\s+[A-Z]|\s*$)|[。!?！？](?=\s|$)|;(?=\s)")
 _CORRECTION = re.compile(
     r"\b(?:wait|actually|correct(?:ion|ing|ed)|recheck|re-?check|double.?check|sorry|mistake|error|instead|rather"
@@ -192,6 +199,15 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
     return found
 
 
+def _amendments(text: str, since: int) -> list[tuple[int, int, str]]:
+    """(start, end, route) of values that replace an answer given before, from `since` on."""
+    found = []
+    for match in _AMENDS.finditer(text, since):
+        stop = _SENTENCE_END.search(match["rest"])
+        found.append((match.start("rest"), match.start("rest") + (stop.start() if stop else len(match["rest"])), "phrase"))
+    return found
+
+
 def commitments(text: str) -> list[tuple[int, int, str]]:
     """Every place where the visible text commits to an answer, in order: (start, end, route). Inner ones are part of the outer one."""
     tags = [(start, end, "tag") for start, end in answer_tags(text)[-MANY:]]
@@ -200,7 +216,8 @@ def commitments(text: str) -> list[tuple[int, int, str]]:
     ]
     boxes = [(s, e, cs, ce) for s, e, cs, ce in boxes_in(text)[-MANY:] if not any(a <= s < b for a, b, _ in tags)]
     found += [(cs, ce, "box") for _, _, cs, ce in boxes]
-    for start, end, route in _phrases(text)[-MANY:]:
+    said = _phrases(text)[-MANY:]
+    for start, end, route in said + (_amendments(text, min(s[1] for s in found + said))[-MANY:] if found or said else []):
         inside = any(a <= start < b for a, b, _ in found)
         has_box = any(start <= s < max(end, start + 1) or start <= e <= end for s, e, _, _ in boxes)
         has_tag = any(start <= a <= end + 10 for a, _, _ in tags)
