@@ -49,7 +49,7 @@ def inputs(logp, old=None, advantage=1.0, lengths=None, reward=0.0, group_of=Non
 
 def run(**parts) -> SimpleNamespace:
     """What a plug-in's `check` and `setup` read of a run."""
-    return SimpleNamespace(**{"decode": SimpleNamespace(max_tokens=16), "history": {}, "step": 0, "group_size": 4, **parts})
+    return SimpleNamespace(**{"decode": SimpleNamespace(max_tokens=16), "history": {}, "step": 0, "group_size": 4, "shape": {}, **parts})
 
 
 def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:

@@ -37,6 +37,7 @@ class Shape(Stage):
 
     kind: ClassVar[str] = "shape"
     home: ClassVar[str] = "vlrl.methods.shape"
+    punishes_length: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, group: Group) -> list[float]: ...
@@ -67,6 +68,7 @@ class Advantage(Stage):
 
     kind: ClassVar[str] = "advantage"
     home: ClassVar[str] = "vlrl.methods.advantage"
+    writes_tokens: ClassVar[bool] = False  # True: leaves one number per token in `rollout.info["token_advantages"]`, for credit `per_token`
 
     def prepare(self, groups: Sequence[Group]) -> None:
         """Take from this rank's own groups, before the others see them, what stays behind: into `rollout.info`."""

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vlrl.methods.advantage.grpo import mean
+from vlrl.methods.advantage.grpo import GroupRelative, mean
 from vlrl.registry import ConfigError, register
-from vlrl.stages import Advantage
 from vlrl.types import Group
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def beta_density(p: float, a: float, b: float) -> float:
 
 @register("bnpo")
 @dataclass(frozen=True)
-class BNPO(Advantage):
+class BNPO(GroupRelative):
     """A = (r - p) / Beta(p; alpha, beta), p the mean reward of the prompt's group.
 
     With mean m and variance v of all p of the step: a = (m (1 - m) / v - 1) m, b = (m (1 - m) / v - 1)(1 - m); alpha = max(1, 1 + a / 3), beta =
@@ -41,6 +40,7 @@ class BNPO(Advantage):
     state: dict[str, float] = field(init=False, default_factory=lambda: {"top": 1.0}, repr=False, compare=False)
 
     def check(self, run: Run) -> None:
+        super().check(run)
         if not self.slots and (run.shape or any(reward.weight < 0 for reward in run.rewards.values())):
             raise ConfigError(
                 "advantage bnpo needs rewards in [0, 1], and shapes or negative weights may leave that; drop them, or name `slots` that stay in it"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vlrl.methods._tokens import check_credit, hand_over, whiten
+from vlrl.methods.advantage.grpo import GroupRelative
 from vlrl.registry import register
-from vlrl.stages import Advantage
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @register("capo")
 @dataclass(frozen=True)
-class CAPO(Advantage):
+class CAPO(GroupRelative):
     """A_{i,t} = mean 0, variance 1 over all tokens of the group of  R_{i,t} = outcome r_i - process 1[t is in a step judged wrong].
 
     `rollout.info["critiques"]` holds one list of wrong step numbers (0-based) per reading of a generative judge, `rollout.info["step_ends"]` where
@@ -34,7 +34,10 @@ class CAPO(Advantage):
     process: float = 1.0
     vote: Literal["majority", "union", "intersection"] = "majority"
 
+    writes_tokens = True
+
     def check(self, run: Run) -> None:
+        super().check(run)
         check_credit(run, "capo")
 
     def wrong_steps(self, rollout: Rollout) -> set[int]:

@@ -40,6 +40,7 @@ class GAE(Advantage):
     lam: float = 1.0
     whiten: bool = True
     needs = ("value",)
+    writes_tokens = True
 
     def check(self, run: Run) -> None:
         check_credit(run, "gae")

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vlrl.methods.advantage.grpo import centred, std
+from vlrl.methods.advantage.grpo import GroupRelative, centred, std
 from vlrl.registry import register
-from vlrl.stages import Advantage
 from vlrl.types import Group
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @register("gdpo")
 @dataclass(frozen=True)
-class GDPO(Advantage):
+class GDPO(GroupRelative):
     """A_i = whiten_batch( sum_k w_k (r_ik - mean_G r_k) / (std_G r_k + eps) ).
 
     `weights` by slot; what is not named there takes the reward's own weight. `whiten` false leaves the last normalisation out.

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.methods.advantage.grpo import centred, std
+from vlrl.methods.advantage.grpo import GroupRelative, centred, std
 from vlrl.registry import register
-from vlrl.stages import Advantage
 from vlrl.types import Group
 
 
 @register("gpg")
 @dataclass(frozen=True)
-class GPG(Advantage):
+class GPG(GroupRelative):
     """A_i = alpha * (r_i - mean_G r) / F,  alpha = groups / groups whose rewards differ,  F = 1 or std_G.
 
     alpha makes up for groups without gradient, so that the step does not shrink with their share.

@@ -36,9 +36,21 @@ def centred(values: Sequence[float], divisor: float) -> list[float]:
     return [(v - centre) / divisor if v != centre else 0.0 for v in values]
 
 
+@dataclass(frozen=True)
+class GroupRelative(Advantage):
+    """What the advantages share that compare the rollouts of a prompt."""
+
+    def check(self, run: Run) -> None:
+        if run.strategy.samples and run.group_size < 2:
+            raise ConfigError(
+                f"group_size: {run.group_size} with advantage {self.name!r} gives no signal, for it compares the rollouts of a prompt; "
+                "use 2 or more, or an advantage without a group baseline (reinforce)"
+            )
+
+
 @register("grpo")
 @dataclass(frozen=True)
-class GRPO(Advantage):
+class GRPO(GroupRelative):
     """A_i = (r_i - mean_G r) / (std r + eps).
 
     `scale`: "group" divides by the group's std, "batch" by the std of all rewards of the step (Lite PPO, arXiv:2508.08221), "none" not at all
@@ -50,13 +62,6 @@ class GRPO(Advantage):
     eps: float = 1e-6
     unbiased: bool = True
     scale: Literal["group", "batch", "none"] = "group"
-
-    def check(self, run: Run) -> None:
-        if run.strategy.samples and run.group_size < 2:
-            raise ConfigError(
-                f"group_size: {run.group_size} with advantage {self.name!r} gives no signal, for it compares the rollouts of a prompt; "
-                "use 2 or more, or an advantage without a group baseline (reinforce)"
-            )
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         pooled = std([r for group in groups for r in group.rewards], self.unbiased)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vlrl.methods.advantage.grpo import mean
+from vlrl.methods.advantage.grpo import GroupRelative, mean
 from vlrl.registry import ConfigError, register
-from vlrl.stages import Advantage
 from vlrl.types import Group
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 @register("maxrl")
 @dataclass(frozen=True)
-class MaxRL(Advantage):
+class MaxRL(GroupRelative):
     """A_i = (r_i - mean r) / mean r: the gradient of log p(correct), up to order G, where RL's is that of p(correct).
 
     Paper: Tajwar et al. 2026, arXiv:2602.02710, estimator of sec. 4 (1 / successes sum over successes of grad log pi, with the mean as control).
@@ -27,6 +26,7 @@ class MaxRL(Advantage):
     eps: float = 0.0
 
     def check(self, run: Run) -> None:
+        super().check(run)
         if run.shape or any(reward.weight < 0 for reward in run.rewards.values()):
             raise ConfigError(
                 "advantage maxrl divides by the mean reward, and shapes or negative weights may make that negative; drop them, or use advantage grpo"

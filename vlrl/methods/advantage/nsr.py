@@ -24,5 +24,9 @@ class SignedReinforce(Advantage):
     negative: float = 1.0
     threshold: float = 0.5
 
+    def __post_init__(self) -> None:
+        if not self.positive and not self.negative:
+            raise ValueError("positive and negative are both 0: no rollout would have a signal")
+
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         return [[self.positive if r > self.threshold else -self.negative for r in group.rewards] for group in groups]

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vlrl.methods.advantage.grpo import GroupRelative
 from vlrl.registry import register
-from vlrl.stages import Advantage
 from vlrl.types import Group
 
 
 @register("opo")
 @dataclass(frozen=True)
-class OPO(Advantage):
+class OPO(GroupRelative):
     """A_i = r_i - sum_j n_j r_j / sum_j n_j, n the length in tokens.
 
     Paper: Hao et al. 2025 (On-Policy RL with Optimal reward baseline), arXiv:2505.23585, eq. 7.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vlrl.methods.advantage.grpo import GroupRelative
 from vlrl.methods.advantage.rloo import RLOO
 from vlrl.registry import register
-from vlrl.stages import Advantage
 from vlrl.types import Group
 
 
 @register("oreal")
 @dataclass(frozen=True)
-class OREAL(Advantage):
+class OREAL(GroupRelative):
     """A_i = `positive` RLOO_i N / N+ for right rollouts, `negative` RLOO_i N / N- for wrong ones; N, N+, N- count the trained tokens of the step.
 
     With surrogate `reinforce` and reduction `token_mean` the first is behaviour cloning, the second policy gradient on failures, each a mean over its

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vlrl.methods._tokens import check_credit, hand_over, whiten
+from vlrl.methods.advantage.grpo import GroupRelative
 from vlrl.methods.advantage.rloo import RLOO
 from vlrl.registry import register
-from vlrl.stages import Advantage
 from vlrl.types import Group
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def softmin_rewards(rewards: Sequence[float], temperature: float) -> list[float]
 
 @register("pure")
 @dataclass(frozen=True)
-class MinForm(Advantage):
+class MinForm(GroupRelative):
     """A_{i,t} = outcome * RLOO_i + sum over the steps k from t's on of (r'_k - b_k), then mean 0 and variance 1 over all tokens of the batch.
 
     r' = softmin(r / T) r of the step scores r in `rollout.info["steps"]`, (end, score) pairs as a process reward model gives them; the return of r'
@@ -41,7 +41,10 @@ class MinForm(Advantage):
     outcome: float = 0.1
     baseline: Literal["token", "step"] = "token"
 
+    writes_tokens = True
+
     def check(self, run: Run) -> None:
+        super().check(run)
         check_credit(run, "pure")
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vlrl.methods.advantage.grpo import mean
+from vlrl.methods.advantage.grpo import GroupRelative, mean
 from vlrl.registry import register
-from vlrl.stages import Advantage
 from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 @register("reinforce_pp")
 @dataclass(frozen=True)
-class ReinforcePP(Advantage):
+class ReinforcePP(GroupRelative):
     """A_i = (s_i - mean s) / sqrt(var s + eps) over all TOKENS of the step, with s_i = r_i, or r_i - mean_G r with `baseline`.
 
     Paper: Hu 2025 (REINFORCE++), arXiv:2501.03262, eq. 4-5 (baseline: sec. 3.2). A rollout's value counts once per token, with the unbiased
@@ -24,6 +27,10 @@ class ReinforcePP(Advantage):
 
     baseline: bool = False
     eps: float = 1e-8
+
+    def check(self, run: Run) -> None:
+        if self.baseline:
+            super().check(run)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         scores = [[r - (mean(group.rewards) if self.baseline else 0.0) for r in group.rewards] for group in groups]

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vlrl.methods.advantage.grpo import GroupRelative
 from vlrl.registry import register
-from vlrl.stages import Advantage
 from vlrl.types import Group
 
 
 @register("rloo")
 @dataclass(frozen=True)
-class RLOO(Advantage):
+class RLOO(GroupRelative):
     """A_i = r_i - mean of the other rewards = G / (G - 1) * (r_i - mean r).
 
     Paper: Ahmadian et al. 2024, arXiv:2402.14740, eq. 8 (Kool et al. 2019).

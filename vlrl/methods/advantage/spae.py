@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vlrl.methods._tokens import check_credit, hand_over, whiten
-from vlrl.methods.advantage.grpo import centred, mean
+from vlrl.methods.advantage.grpo import GroupRelative, centred, mean
 from vlrl.registry import ConfigError, register
-from vlrl.stages import Advantage
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def gains(rollout: Rollout) -> list[float]:
 
 @register("spae")
 @dataclass(frozen=True)
-class SPAE(Advantage):
+class SPAE(GroupRelative):
     """A_{i,t} = (r_i - mean_G r) f + xi g for token t in step k, then mean 0 and variance 1 over all tokens of the batch.
 
     f = 1 - alpha (1 - exp(-n)), n the earlier steps whose potential Phi is above `saturated`; g = exp(d) - mean exp(d), d the rise Phi_k - Phi_{k-1}
@@ -39,7 +38,10 @@ class SPAE(Advantage):
     alpha: float = 0.5
     saturated: float = 0.9
 
+    writes_tokens = True
+
     def check(self, run: Run) -> None:
+        super().check(run)
         check_credit(run, "spae")
         if run.strategy.name != "spae":
             raise ConfigError(

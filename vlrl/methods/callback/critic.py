@@ -53,6 +53,13 @@ class Critic(Callback):
         if not {"value", "token_score"} & set(run.fields):
             raise ConfigError("callbacks: critic trains a head that nothing reads; use it with advantage gae or weight oreal")
 
+        wanted = "value" if self.objective == "value" else "token_score"
+        if wanted not in run.fields:
+            raise ConfigError(
+                f"callbacks: critic with objective {self.objective!r} trains what field {wanted} reads, and nothing needs it; use objective: value "
+                "with advantage gae, outcome with weight oreal"
+            )
+
     def setup(self, run: Run) -> None:
         self.state.update(run=run, optimizer=torch.optim.Adam(critic_of(run, self.width).parameters(), lr=self.lr))
 

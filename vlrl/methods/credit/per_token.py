@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Credit
 from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 @register("per_token")
@@ -17,6 +21,10 @@ class PerTokenCredit(Credit):
 
     Paper: vlrl original (the other half of arXiv:1506.02438 here).
     """
+
+    def check(self, run: Run) -> None:
+        if not run.advantage.writes_tokens:
+            raise ConfigError(f"credit per_token hands out advantages per token, which advantage {run.advantage.name!r} does not write; use uniform")
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
         return [list(r.info.get("token_advantages", [a] * len(r))) for a, r in zip(advantages, group, strict=True)]

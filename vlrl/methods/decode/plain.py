@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Decode
 from vlrl.types import Prompt, Sampling
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 @register("plain")
@@ -49,6 +52,13 @@ class Plain(Decode):
         for name, (fine, allowed) in rules.items():
             if not fine:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
+
+    def check(self, run: Run) -> None:
+        if self.temperature == 0 and run.strategy.samples and run.group_size > 1:
+            raise ConfigError(
+                f"decode.temperature: 0 makes all {run.group_size} rollouts of a prompt the same, so there is nothing to compare; use a temperature "
+                "above 0, or group_size: 1"
+            )
 
     def __call__(self, prompt: Prompt, attempt: int) -> Sampling:
         return Sampling(

@@ -27,6 +27,10 @@ class AccuracyRange(Gate):
     slot: str = ""
     seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError(f"low={self.low} is above high={self.high}: no group would be kept")
+
     def setup(self, run: Run) -> None:
         self.seen["slot"] = self.slot or next(slot for slot, reward in run.rewards.items() if reward.weight > 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vlrl.methods.shape._length import check_alone
 from vlrl.registry import register
 from vlrl.stages import Shape
 from vlrl.types import Group
@@ -25,7 +26,11 @@ class KimiLength(Shape):
     factor: float = 1.0
     warmup: int = 0
     threshold: float = 0.5
+    punishes_length = True
     run: Any = field(init=False, default=None, repr=False, compare=False)
+
+    def check(self, run: Run) -> None:
+        check_alone(run)
 
     def setup(self, run: Run) -> None:
         object.__setattr__(self, "run", run)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vlrl.methods._limits import completion_limit
+from vlrl.methods.shape._length import check_alone
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Shape
 from vlrl.types import Group
@@ -26,9 +27,11 @@ class SoftOverlong(Shape):
     buffer: float = 0.2
     limit: int = 0
     factor: float = 1.0
+    punishes_length = True
     resolved: int = field(init=False, default=0, repr=False, compare=False)
 
     def check(self, run: Run) -> None:
+        check_alone(run)
         limit = completion_limit(run, self.limit, "shape.soft_overlong.limit")
         if not 0 < self.buffer <= limit:
             raise ConfigError(

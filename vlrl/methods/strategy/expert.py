@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from vlrl.registry import register
+from vlrl.methods.advantage.grpo import GroupRelative
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Strategy
 from vlrl.types import Group, Prompt, Rollout
 
@@ -26,6 +27,13 @@ class Expert(Strategy):
 
     samples: ClassVar[bool] = False
     max_tokens: int = 0
+
+    def check(self, run: Run) -> None:
+        if run.objective.surrogate.name != "none" and isinstance(run.advantage, GroupRelative):
+            raise ConfigError(
+                f"strategy {self.name} gives one demonstration per prompt, which advantage {run.advantage.name!r} has nothing to compare with; "
+                "use surrogate: {name: none} and terms: {nll: {name: nll}}"
+            )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
         return [Group(prompt=prompt, rollouts=[self.demonstrate(prompt, run)]) for prompt in prompts]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vlrl.methods.strategy.independent import Independent
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request
 
 if TYPE_CHECKING:
@@ -21,6 +21,13 @@ class WithGreedy(Independent):
 
     Paper: Li et al. 2023 (ReMax), arXiv:2310.10505, algorithm 1.  Edge: a prompt with count 0 gets no greedy completion either.
     """
+
+    def check(self, run: Run) -> None:
+        if run.advantage.name != "remax":
+            raise ConfigError(
+                f"strategy remax samples a greedy baseline that advantage {run.advantage.name!r} does not read; use advantage: {{name: remax}}, "
+                "or strategy independent"
+            )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
         groups = super().__call__(prompts, counts, run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vlrl.methods.strategy.independent import Independent
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.types import Clip, Group, Media, Prompt, Request
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ class Temporal(Independent):
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ValueError(f"share={self.share} must be in (0, 1]: shuffled rollouts per ordered one")
+
+    def check(self, run: Run) -> None:
+        if not any(shape.name == "t_grpo" for shape in run.shape.values()):
+            raise ConfigError("strategy t_grpo samples on shuffled frames for a comparison that nothing makes; add shape: {t_grpo: {name: t_grpo}}")
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
         groups = super().__call__(prompts, counts, run)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
+from vlrl.methods.surrogate._whole import WholeRollout
 from vlrl.registry import register
-from vlrl.stages import Surrogate
 from vlrl.types import LossInputs, PerToken
 
 
 @register("gmpo")
 @dataclass(frozen=True)
-class GMPO(Surrogate):
+class GMPO(WholeRollout):
     """L = -A * exp(mean_t min_A(log r_t, clip(log r_t, -low, high))): the geometric mean of token ratios, each clipped on its own.
 
     min_A is the pessimistic choice of the sign of A: the smaller log-ratio for A > 0, the larger for A < 0.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
+from vlrl.methods.surrogate._whole import WholeRollout
 from vlrl.methods.surrogate.ppo_clip import clipped
 from vlrl.registry import register
-from vlrl.stages import Surrogate
 from vlrl.types import LossInputs, PerToken
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 def sequence_log_ratio(x: LossInputs) -> torch.Tensor:
@@ -19,7 +23,7 @@ def sequence_log_ratio(x: LossInputs) -> torch.Tensor:
 
 @register("gspo")
 @dataclass(frozen=True)
-class GSPO(Surrogate):
+class GSPO(WholeRollout):
     """L = -min(s A, clip(s, 1 - low, 1 + high) A) with s = (pi(y) / pi_old(y))^(1 / |y|), the same for every token of a rollout.
 
     `token_level` (GSPO-token) gives each token the value s and the gradient of its own log-prob: s_t = sg(s) pi_t / sg(pi_t); with equal
@@ -31,6 +35,10 @@ class GSPO(Surrogate):
     low: float = 3e-4
     high: float = 4e-4
     token_level: bool = False
+
+    def check(self, run: Run) -> None:
+        if not self.token_level:
+            super().check(run)
 
     def __call__(self, x: LossInputs) -> PerToken:
         log_s_B1 = sequence_log_ratio(x)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vlrl.methods.surrogate._whole import WholeRollout
 from vlrl.registry import register
-from vlrl.stages import Surrogate
 from vlrl.types import LossInputs, PerToken
 
 
 @register("kimi_k1_5")
 @dataclass(frozen=True)
-class MirrorDescent(Surrogate):
+class MirrorDescent(WholeRollout):
     """L_i = -A_i log pi(y_i) + tau / 2 * (log pi(y_i) - log pi_old(y_i))^2, log-probs summed over the rollout, A_i = r_i - mean r.
 
     Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, eq. 3: its gradient.  The reference is the policy at the start of the step. Use advantage grpo

@@ -8,14 +8,14 @@ from typing import Literal
 import torch
 
 from vlrl.methods._groups import group_mean
+from vlrl.methods.surrogate._whole import WholeRollout
 from vlrl.registry import register
-from vlrl.stages import Surrogate
 from vlrl.types import LossInputs, PerToken
 
 
 @register("nft")
 @dataclass(frozen=True)
-class NFT(Surrogate):
+class NFT(WholeRollout):
     """Right: -log R.  Wrong: -`negative` log max(eps, (1 - q R) / (1 - q)).  R = pi / pi_old per token, q the prompt's accuracy in its group.
 
     The max keeps the gradient of what it bounds (straight through). A prompt weighs 1 - q, or sqrt((1 - q) / q); q is held in [0.02, 0.98]; groups

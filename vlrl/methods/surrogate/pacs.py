@@ -9,14 +9,14 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from vlrl.methods._groups import group_mean, group_sum
+from vlrl.methods.surrogate._whole import WholeRollout
 from vlrl.registry import register
-from vlrl.stages import Surrogate
 from vlrl.types import LossInputs, PerToken
 
 
 @register("pacs")
 @dataclass(frozen=True)
-class PACS(Surrogate):
+class PACS(WholeRollout):
     """L_i = BCE(sigmoid(psi_i), [r_i > threshold]),  psi_i = p_i - mean of the group's other p,  p_i = beta * sum_t log(pi / pi_old).
 
     `score` "grpo" takes psi_i = (p_i - mean p) / (std p + eps) instead; `length_normalised` the mean over tokens instead of the sum;

@@ -8,14 +8,14 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from vlrl.methods._groups import members
+from vlrl.methods.surrogate._whole import WholeRollout
 from vlrl.registry import register
-from vlrl.stages import Surrogate
 from vlrl.types import LossInputs, PerToken
 
 
 @register("trpa")
 @dataclass(frozen=True)
-class TRPA(Surrogate):
+class TRPA(WholeRollout):
     """For every pair of a group with r_w > r_l: -log sigmoid(beta (s_w - s_l)), s = mean over tokens of log pi - log pi_ref; mean over pairs.
 
     Levels are the distinct rewards (right / well-formed but wrong / unparseable / badly formed), only their order counts; pairs whose better side

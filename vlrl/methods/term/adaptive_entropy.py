@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vlrl.methods.term.siren import mean_over_ranks
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Term
 from vlrl.types import LossInputs, PerToken
 
@@ -34,6 +34,10 @@ class AdaptiveEntropy(Term):
 
     def __post_init__(self) -> None:
         self.state.update(c=self.start, alpha=self.start, total=0.0, count=0.0)
+
+    def check(self, run: Run) -> None:
+        if any(term.name == "entropy" and term.coef for term in run.objective.terms.values()):
+            raise ConfigError("terms: adaptive_entropy steers the entropy to its target, and a fixed entropy term pulls against it; drop one")
 
     def setup(self, run: Run) -> None:
         object.__setattr__(self, "run", run)

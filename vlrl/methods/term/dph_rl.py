@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Term
 from vlrl.types import LossInputs, PerToken
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 @register("f_divergence")
@@ -31,6 +34,10 @@ class FDivergence(Term):
     def __post_init__(self) -> None:
         if self.kind == "alpha" and self.alpha in (0.0, 1.0):
             raise ValueError(f"alpha={self.alpha}: the divergence is defined there only as a limit; use kind forward_kl")
+
+    def check(self, run: Run) -> None:
+        if self.source == "base" and getattr(run.replay, "name", "") != "dph_rl":
+            raise ConfigError('terms: f_divergence learns from rollouts of source "base", which nothing makes here; add replay: {name: dph_rl}')
 
     def f(self, log_u: torch.Tensor) -> torch.Tensor:
         """The generator at u = exp(log_u)."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Term
 from vlrl.types import LossInputs, PerToken
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 ESTIMATORS = {
     "k1": lambda log_r: -log_r,
@@ -45,6 +48,15 @@ class KL(Term):
     @property
     def needs(self) -> tuple[str, ...]:
         return (self.ref,)
+
+    def check(self, run: Run) -> None:
+        if self.coef and self.kind == "k1" and self.gradient == "direct":
+            raise ConfigError(
+                "terms: kl with kind k1 and gradient direct has a gradient of mean zero, so it only adds noise; use kind k3 or k2, gradient k2 or "
+                "importance, or the KL in the reward (shape kl_in_reward)"
+            )
+        if self.coef and any(shape.name == "kl_in_reward" for shape in run.shape.values()):
+            raise ConfigError("terms: kl and shape kl_in_reward charge for the same divergence twice; drop one of them")
 
     def estimate(self, x: LossInputs, kind: str) -> torch.Tensor:
         """(B, T), zero outside the mask."""
