@@ -27,9 +27,10 @@ def prior_of(name: str, m: int) -> list[float]:
 class BudgetRelative(Advantage):
     """A thought's tokens between budgets t-1 and t:  A_t = R_t - V_t,  R_t = sum_{j >= t} P_j r_j, r_j the mean reward of its answers at budget j.
 
-    V_t = (t - 1) / m W_t V1 + (m - t + 1) / m mean_group R_t:  V1 the mean of r_1 .. r_{t-1}, weighed by lam^(t - j), W_t = sum_{j >= t} P_j: what
-    the thought was worth before, and what thoughts about this question are worth. Answers: reward less the mean of the same thought and cut; the tokens
-    behind a thought: the rollout's reward less the group's mean. For strategy `anytime`, with credit `per_token`. `prior`: uniform, linear, base.
+    V_t = (t - 1) / m W_t V1 + (m - t + 1) / m mean_group R_t: V1 the mean of r_1 .. r_{t-1}, weighed by lam^(t - j), W_t = sum_{j >= t} P_j: what
+    the thought was worth before, and what thoughts about this question are worth. Answers: reward less the mean of the same thought and cut; the
+    tokens behind a thought: the rollout's reward less the group's mean. For strategy `anytime`, with credit `per_token`. `prior`: uniform,
+    linear, base.
     Paper: Qi et al. 2025 (AnytimeReasoner, BRPO), arXiv:2505.13438 (budget priors; baseline from earlier budgets and from the group). Deviates: how V
     joins the two, and lam, are ours: neither the paper's text nor its trainer was found. Edge: one budget: V is the group's mean.
     """

@@ -32,8 +32,9 @@ class Anytime(Independent):
     """After budgets of 1/m, 2/m .. of the longest thought, m = `budgets`, a rollout's thinking is cut, closed by `closing`, and answered.
 
     `summaries` answers for each cut. The longest thought is `longest` tokens (0: three quarters of the decoding's `max_tokens`). A thought that
-    ends before a budget is answered once for all budgets beyond. The answers are rollouts of source "summary", trained on their own tokens; `info["anytime"]` is (place of the thought in
-    the group, cut in tokens), and the thought's `info["cuts"]` the cut of every budget, `info["thought"]` its length.
+    ends before a budget is answered once for all budgets beyond. The answers are rollouts of source "summary", trained on their own tokens;
+    `info["anytime"]` is (place of the thought in the group, cut in tokens), and the thought's `info["cuts"]` the cut of every budget,
+    `info["thought"]` its length.
     Paper: Qi et al. 2025 (AnytimeReasoner), arXiv:2505.13438; released script: 4 budgets, 4 summaries. Edge: an empty thought is answered too.
     """
 
