@@ -18,13 +18,13 @@ _REFUSAL = re.compile(
 _HEDGE = re.compile(
     r"\b(?:either|or\s+(?:maybe|perhaps|possibly|it\s+(?:could|might))|could\s+(?:also\s+)?be|might\s+(?:also\s+)?be|may\s+(?:also\s+)?be|maybe|perhaps|possibly|"
     r"one\s+of|any\s+of|all\s+of\s+(?:them|the\s+above|these)|both|not\s+sure|unsure|unclear|hard\s+to\s+say|depends|not|never|neither|nor|cannot|isn't|ain't|between|"
-    r"anything|whatever|doesn't\s+matter)\b|\?\s*$|\((?:or|just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
+    r"anything|whatever|doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
     r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|but\s+(?:it\s+)?(?:could|might|may|maybe|possibly|perhaps)|maybe\b|possibly\b|perhaps\b|unless\b|"
     r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|(?:just\s+)?kidding\b|(?:al)?though\b.{1,40}\bequally\b|"
-    r"(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|is\s+(?:an?\s+|the\s+)?(?:wrong|incorrect|false|not)\b|\(?(?:wrong|incorrect)\b|on\s+second\s+thought|scratch\s+that|i\s+mean\b|make\s+that\b)",
+    r"(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:wrong|incorrect|false|not)\b|\(?(?:wrong|incorrect)\b|on\s+second\s+thought|scratch\s+that|i\s+mean\b|make\s+that\b)",
     re.IGNORECASE,
 )
 

@@ -46,7 +46,7 @@ _PHRASE = re.compile(
 )
 _VALUE = r"\**[$(]?(?:\\?\()?[-+−]?\.?(?:\d|[A-H]\b|(?:yes|no|true|false|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b)"
 _AMENDS = re.compile(  # "No wait, it's 24": said after an answer, it is the answer
-    r"\b(?:no|wait|sorry|oops|correction|actually|apologies|hold\s+on|scratch\s+that|on\s+second\s+thought|i\s+mean)\b[\s,.:!-]{0,6}"
+    r"\b(?:no|wait|sorry|oops|correction|actually|apologies|(?:just\s+)?kidding|hold\s+on|scratch\s+that|on\s+second\s+thought|i\s+mean)\b[\s,.:!-]{0,6}"
     r"(?:(?:no|wait|sorry|actually|oops)\b[\s,.:!-]{0,6}){0,2}(?:(?:it|that|this)(?:['’]s|\s+is|\s+was|\s+should\s+(?:be|have\s+been)|\s+must\s+be)"
     rf"|i\s+meant?|make\s+(?:it|that)|should\s+(?:be|have\s+been))\s+(?P<rest>(?={_VALUE})[^\n]{{1,60}})",
     re.IGNORECASE,
