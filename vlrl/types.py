@@ -8,10 +8,11 @@ Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from vlrl.media import Clip, Media, MediaError, Space
 from vlrl.sampling import Sampling
@@ -33,6 +34,7 @@ __all__ = [
     "Rollout",
     "Row",
     "RowError",
+    "RowView",
     "Sampling",
     "Space",
     "TokenBatch",
@@ -72,6 +74,24 @@ class Row:
     @property
     def media(self) -> tuple[Media, ...]:
         return self.images + self.videos
+
+
+class RowView(Sequence[Row]):
+    """Rows that are made when they are asked for: a subclass says how many (`__len__`) and which (`at`, from 0)."""
+
+    @abstractmethod
+    def at(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return [self.at(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        return self.at(index % len(self))
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 
-from vlrl.types import Media, MediaError, Row, RowError
+from vlrl.types import Media, MediaError, Row, RowError, RowView
 from vlrl_data.quarantine import Quarantine
 from vlrl_data.records import BadRecord, Records
 from vlrl_data.rowmaker import RowMaker
@@ -41,7 +40,7 @@ class Part:
             raise RowError(str(error)) from None
 
 
-class Dataset(Sequence[Row]):
+class Dataset(RowView):
     """The usable rows of some parts, in order. Rows are made when they are asked for; RowError is raised only for rows that were not looked at.
 
     `good` are the numbers of the usable records among the first `looked`; all of the rest, up to `total`, follow.
@@ -54,16 +53,7 @@ class Dataset(Sequence[Row]):
     def __len__(self) -> int:
         return len(self.good) + self.total - self.looked
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        index %= len(self)
+    def at(self, index: int) -> Row:
         number = int(self.good[index]) if index < len(self.good) else self.looked + index - len(self.good)
         part, place = locate(self.parts, self.ends, number)
         try:

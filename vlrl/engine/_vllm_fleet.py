@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +23,28 @@ from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.process import Server, free_port
 
 
+@dataclass(frozen=True)
 class Fleet:
-    """Mixed into the engine, whose fields and `state` it uses."""
+    """Mixed into the engine, which it gives its fields."""
 
-    replicas: int
-    parallel: int
-    memory: float
-    cpu_kv_gb: int
-    dtype: str
-    max_model_len: int | None
-    tensor_parallel: int
-    eager: bool
-    host: str
-    restarts: int
-    start_timeout: float
-    folder: str
-    arguments: tuple[str, ...]
-    env: Mapping[str, str]
-    transfer: str
-    devices: tuple[str, ...]
-    counters: Counter
-    state: dict[str, Any]
+    replicas: int = 1
+    parallel: int = 64
+    memory: float = 0.85
+    cpu_kv_gb: int = 1
+    dtype: str = ""
+    max_model_len: int | None = None
+    tensor_parallel: int = 1
+    eager: bool = True
+    host: str = "127.0.0.1"
+    restarts: int = 3
+    start_timeout: float = 600.0
+    folder: str = ""
+    arguments: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    transfer: str = "folder"
+    devices: tuple[str, ...] = ()
+    counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
+    state: dict[str, Any] = field(init=False, default_factory=lambda: {"version": 0, "read": Counter()}, repr=False, compare=False)
 
     def attach(self, policy: Any) -> Any:
         """Save the policy, launch the replicas with it and wait until all are ready."""

@@ -6,8 +6,10 @@ import copy
 import logging
 import os
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,20 +21,26 @@ from vlrl.engine.vllm_prompts import FORBIDDEN
 from vlrl.registry import ConfigError
 
 
+@dataclass(frozen=True)
 class Holder:
-    """Mixed into the engine, whose fields and `state` it uses."""
+    """Mixed into the engine, which it gives its fields."""
 
-    memory: float
-    cpu_kv_gb: int
-    dtype: str
-    max_model_len: int | None
-    tensor_parallel: int
-    eager: bool
-    sleep: bool
-    lora: bool
-    options: Mapping[str, Any]
-    counters: Counter
-    state: dict[str, Any]
+    memory: float = 0.4
+    cpu_kv_gb: int = 1
+    dtype: str = ""
+    max_model_len: int | None = None
+    tensor_parallel: int = 1
+    eager: bool = True
+    sleep: bool = False
+    lora: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
+    state: dict[str, Any] = field(
+        init=False,
+        default_factory=lambda: {"version": 0, "asleep": False, "read": Counter(), "lock": threading.Lock(), "done": {}},
+        repr=False,
+        compare=False,
+    )
 
     @property
     def core(self) -> Any:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,23 +31,6 @@ class VLLM(Holder, Engine):
     log-prob is at temperature 1, those of a given prefix too. Sample i of a request draws from vLLM's stream seed + i: other numbers than engine
     'hf', equally independent of the batch. All `n` of a request come together.
     """
-
-    memory: float = 0.4
-    cpu_kv_gb: int = 1
-    dtype: str = ""
-    max_model_len: int | None = None
-    tensor_parallel: int = 1
-    eager: bool = True
-    sleep: bool = False
-    lora: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
-    counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
-    state: dict[str, Any] = field(
-        init=False,
-        default_factory=lambda: {"version": 0, "asleep": False, "read": Counter(), "lock": threading.Lock(), "done": {}},
-        repr=False,
-        compare=False,
-    )
 
     def check(self, run: Any) -> None:
         check_installed()

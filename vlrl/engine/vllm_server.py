@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -40,24 +40,6 @@ class VLLMServer(Fleet, Engine):
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
-    replicas: int = 1
-    parallel: int = 64
-    memory: float = 0.85
-    cpu_kv_gb: int = 1
-    dtype: str = ""
-    max_model_len: int | None = None
-    tensor_parallel: int = 1
-    eager: bool = True
-    host: str = "127.0.0.1"
-    restarts: int = 3
-    start_timeout: float = 600.0
-    folder: str = ""
-    arguments: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    transfer: str = "folder"
-    devices: tuple[str, ...] = ()
-    counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
-    state: dict[str, Any] = field(init=False, default_factory=lambda: {"version": 0, "read": Counter()}, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("replicas", "parallel"):

@@ -6,15 +6,14 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import overload
 
 from vlrl.registry import ConfigError
 from vlrl.stages import Source
-from vlrl.types import Row
+from vlrl.types import Row, RowView
 from vlrl_data.lab.real import check_split
 
 
-class Rows(Sequence[Row]):
+class Rows(RowView):
     """`size` rows, made by `make(index)` when they are asked for."""
 
     def __init__(self, size: int, make: Callable[[int], Row]) -> None:
@@ -24,16 +23,8 @@ class Rows(Sequence[Row]):
     def __len__(self) -> int:
         return self.size
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
-        if isinstance(index, slice):
-            return [self.make(i) for i in range(*index.indices(self.size))]
-        if not -self.size <= index < self.size:
-            raise IndexError(f"row {index} of {self.size}")
-        return self.make(index % self.size)
+    def at(self, index: int) -> Row:
+        return self.make(index)
 
 
 @dataclass(frozen=True, kw_only=True)

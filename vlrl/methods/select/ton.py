@@ -7,17 +7,16 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Select
-from vlrl.types import Row
+from vlrl.types import Row, RowView
 
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 EMPTY = "<think>\n\n</think>"
 
 
-class Dropped(Sequence[Row]):
+class Dropped(RowView):
     """Rows read on demand, the thoughts of some of their demonstrations emptied."""
 
     def __init__(self, rows: Sequence[Row], share: float, seed: int) -> None:
@@ -26,13 +25,7 @@ class Dropped(Sequence[Row]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def at(self, index: int) -> Row:
         row = self.rows[index]
         # By the row's own name, so that order, sharding and restarts change nothing.
         if random.Random(f"{self.seed}/{row.id}").random() >= self.share:
