@@ -40,15 +40,15 @@ def test_without_a_demonstration_there_is_no_hint():
 
 def keeper(steps=4, step=3, groups=(), **fields):
     """The callback after `step` of `steps`, and the run that it sees."""
-    parts = run(groups=list(groups), phase_step=step, settings=SimpleNamespace(steps=steps))
+    parts = run(phase_step=step, settings=SimpleNamespace(steps=steps))
     made = KeepRight(go_back=False, **fields)
-    return made(parts, []), parts.history
+    return made(parts, list(groups)), parts.history
 
 
 def test_the_first_right_rollout_of_late_steps_is_kept():
     groups = [group(0, 1, 1, name="a", texts=["x", "first", "second"]), group(0, 0, name="b"), group(1, name="c", source=["expert"])]
     said, history = keeper(groups=groups, last=2)
-    assert said == {"kept": (1.0, 0.0)} and history == {"a": {KEY: {"ids": [10, 11, 12], "text": "first"}}}
+    assert said == {"kept": 1.0} and history == {"a": {KEY: {"ids": [10, 11, 12], "text": "first"}}}
     assert json.loads(json.dumps(history)) == history
     assert keeper(step=1, groups=groups, last=2)[1] == {}  # too early
     assert len(keeper(groups=[group(1, name=n) for n in "abc"], most=2)[1]) == 2

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from make import gradient, group, inputs
-from tiny import steps, text_run
+from tiny import steps, text_run, vision_run
 
 from vlrl.methods.shape.visurf import LabelControl
 from vlrl.methods.strategy.luffy import WithDemonstrations, demonstrations
@@ -121,3 +121,9 @@ def test_a_label_earns_no_form_and_steps_back_once_it_is_reached():
 def test_presets_train(method):
     metrics = steps(text_run([f"methods/{method}"]))
     assert all(m["grad_norm"] > 0 for m in metrics)
+
+
+def test_labels_of_pictures_join_their_groups():
+    run = vision_run(["methods/visurf"])
+    metrics = steps(run, 1)
+    assert metrics[0]["grad_norm"] > 0 and all([r.source for r in g].count("expert") == 1 and len(g) == 7 for g in run.groups)

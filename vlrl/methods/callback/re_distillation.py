@@ -21,13 +21,13 @@ KEY = "re_distillation"
 @register("keep_right")
 @dataclass(frozen=True)
 class KeepRight(Callback):
-    """The first right rollout of each prompt of the phase's last `last` steps goes into the run's history; `most` at most, 0 for all, per rank.
+    """The first right rollout of each prompt of the phase's last `last` steps goes into the run's history; `most` at most, 0 for all.
 
     `go_back`: after the phase's last step the policy has the weights that the phase began with. Strategy `kept` trains on what was kept.
     Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988; checked against KK_re_distillation.py of the release: the last 11 steps' rollouts,
     the first right one per question, 1000 of them, then supervised training of the base model. Deviates: the first `most` instead of a random choice.
-    Right means a reward above `threshold`. With `go_back` the weights at the beginning are held in memory. Raises ConfigError for adapters and for
-    weights that are spread over ranks, which have no such copy.
+    Right means a reward above `threshold`. Every rank keeps what all ranks found. With `go_back` the weights at the beginning are held
+    in memory. Raises ConfigError for adapters and for weights that are spread over ranks, which have no such copy.
     """
 
     last: int = 11
@@ -53,11 +53,11 @@ class KeepRight(Callback):
         if self.held:
             self.held["policy"].load_reference(state)
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, tuple[float, float]]:  # type: ignore[override]
+    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
         left = run.settings.steps - run.phase_step  # this step included
         kept = sum(KEY in memory for memory in run.history.values())
         if left <= self.last:
-            for group in run.groups:
+            for group in groups:
                 right = next((rollout for rollout in group if rollout.source == "policy" and rollout.reward > self.threshold), None)
                 if right is not None and KEY not in run.history.get(group.row.id, {}) and (kept < self.most or not self.most):
                     run.history.setdefault(group.row.id, {})[KEY] = {"ids": list(right.ids), "text": right.text}
@@ -66,4 +66,4 @@ class KeepRight(Callback):
             with torch.no_grad():
                 run.policy.model.load_state_dict(run.policy.reference_state()["weights"])
             run.engine.sync(run.policy)
-        return {"kept": (float(kept), 0.0)}
+        return {"kept": float(kept)}
