@@ -242,6 +242,11 @@ def test_knights_by_hand():
         {"name": "lab_digits", "split": "test"},
         {"name": "lab_counting", "count": 0},
         {"name": "lab_counting", "digit": 200},
+        {"name": "lab_counting", "told": 1.5},
+        {"name": "lab_counting", "told": 0.5, "low": 2, "high": 2},
+        {"name": "lab_detection", "absent": 2},
+        {"name": "lab_detection", "low": 0},
+        {"name": "lab_detection", "labels": [3]},
         {"name": "lab_jigsaw", "rows": 1, "cols": 1},
         {"name": "lab_video", "ask": "why"},
         {"name": "lab_video", "frames": 7},
@@ -274,15 +279,34 @@ def test_importing_brings_no_torch():
 
 
 def test_detection_names_every_place_or_none():
-    counts = set()
-    for row in make("lab_detection", count=30, size=84):
-        wanted = int(row.question[-2])
-        there = {(p[1], p[2]) for p in row.images[0].args[4] if real.label_of(p[0]) == wanted}
+    counts = []
+    for row in make("lab_detection", count=200, size=84, labels=[0, 1, 2, 3]):
+        wanted, placed = int(row.question[-2]), row.images[0].args[4]
+        there = {(p[1], p[2]) for p in placed if real.label_of(p[0]) == wanted}
         assert [tuple(box[:2]) for box in row.answer] == sorted(there, key=lambda place: place[::-1])
-        assert all((x2 - x1, y2 - y1) == (28, 28) for x1, y1, x2, y2 in row.answer) and len(row.images[0].args[4]) > len(there)
+        assert all((x2 - x1, y2 - y1) == (28, 28) for x1, y1, x2, y2 in row.answer) and len(placed) > len(there)
         assert row.target == f"<answer>{row.answer or None}</answer>"
-        counts.add(len(there))
-    assert counts == {0, 1, 2}
+        assert {wanted, *(real.label_of(p[0]) for p in placed)} <= {0, 1, 2, 3}
+        counts.append(len(there))
+    assert set(counts) == {0, 1, 2} and 25 < counts.count(0) < 55  # a share of 0.2, four standard deviations either way
+
+
+@pytest.mark.parametrize(("absent", "found"), [(0.0, {1, 2}), (1.0, {0})])
+def test_detection_present_and_absent_rows_apart(absent, found):
+    rows = make("lab_detection", count=20, size=84, absent=absent, task="detection_part")
+    assert {len(row.answer) for row in rows} == found and {row.task for row in rows} == {"detection_part"}
+    assert {row.task for row in make("lab_digits", count=3, task="other")} == {"other"}
+
+
+@pytest.mark.parametrize(("told", "least", "most"), [(0.0, 0, 0), (0.75, 125, 175), (1.0, 200, 200)])
+def test_counting_where_the_question_tells_a_count(told, least, most):
+    """The count that is told is right in a share `told` of 200 rows (four standard deviations either way), and else one of the others."""
+    rows, right = make("lab_counting", count=200, told=told), 0
+    for row in rows:
+        said = int(re.fullmatch(r"I say (\d)\. How many digits\?", row.question)[1])
+        assert 1 <= said <= 4 and row.answer == len(row.images[0].args[4])
+        right += said == row.answer
+    assert least <= right <= most
 
 
 @pytest.mark.parametrize("ask", ["direction", "order"])

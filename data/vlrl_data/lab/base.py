@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vlrl.registry import ConfigError
 from vlrl.stages import Source
@@ -29,11 +29,12 @@ class Rows(RowView):
 
 @dataclass(frozen=True, kw_only=True)
 class Lab(Source):
-    """A task with unlimited rows: `count` of them, of the real pictures of `split`."""
+    """A task with unlimited rows: `count` of them, of the real pictures of `split`. `task` calls them by another name, for figures of their own."""
 
     split: str = "train"
     seed: int = 0
     count: int = 1000
+    task: str = ""
 
     def __post_init__(self) -> None:
         check_split(self.split)
@@ -41,7 +42,12 @@ class Lab(Source):
             raise ConfigError(f"count: {self.count} rows asked for; give at least 1")
 
     def __call__(self) -> Sequence[Row]:
-        return Rows(self.count, self.row)
+        return Rows(self.count, self.as_task)
+
+    def as_task(self, index: int) -> Row:
+        """Row `index` under this source's `task`, if it has one."""
+        row = self.row(index)
+        return replace(row, task=self.task) if self.task else row
 
     def rng(self, index: int) -> random.Random:
         """Randomness of row `index`: the same in every process, on every machine."""

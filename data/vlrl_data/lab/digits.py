@@ -73,7 +73,7 @@ class LabDigits(Lab):
         real.check_split(self.split)
 
     def __call__(self) -> Sequence[Row]:
-        return Rows(self.count or len(real.digit_ids(self.split)), self.row)
+        return Rows(self.count or len(real.digit_ids(self.split)), self.as_task)
 
     def row(self, index: int) -> Row:
         ids = real.digit_ids(self.split)
@@ -118,13 +118,20 @@ class Scene(Lab):
 class LabCounting(Scene):
     """How many digits lie on a photograph; the answer is an int between `low` and `high`.
 
-    With `named`, only one digit is asked about, among `others` different ones.
+    With `named`, only one digit is asked about, among `others` different ones. With `told`, the question names a count as well, which is right in
+    that share of the rows and any other one in the rest: a shortcut past the picture.
     """
 
     low: int = 1
     high: int = 4
     named: bool = False
     others: int = 2
+    told: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.told is not None and not (0 <= self.told <= 1 and self.low < self.high):
+            raise ConfigError(f"told={self.told} must lie in [0, 1], and needs more than one count: low={self.low}, high={self.high}")
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -134,6 +141,9 @@ class LabCounting(Scene):
         labels = [wanted] * count + rng.choices(rest, k=self.others) if self.named else rng.choices(range(10), k=count)
         image, _ = self.scene(rng, labels)
         question = f"How many {wanted}s?" if self.named else "How many digits?"
+        if self.told is not None:
+            wrong = [other for other in range(self.low, self.high + 1) if other != count]
+            question = f"I say {count if rng.random() < self.told else rng.choice(wrong)}. {question}"
         return Row(self.id(index), question, count, images=(image,), task="counting", target=demonstrate(str(count)))
 
 
@@ -164,18 +174,29 @@ class LabGrounding(Scene):
 class LabDetection(Scene):
     """Every place of a named digit: `low` to `high` boxes [x1, y1, x2, y2] in pixels, from the top left on; none is answered by "None".
 
-    `others` digits with other names lie about, at least one where the named one is missing. `target` as in lab_grounding.
+    In a share `absent` of the rows the digit is missing, as names are in open-vocabulary data with negatives. `others` digits of other names lie
+    about, at least one where the named one is missing. `labels`: the digits that occur. `target` as in lab_grounding.
     """
 
     grid: int = 28
-    low: int = 0
+    low: int = 1
     high: int = 2
     others: int = 1
+    absent: float = 0.2
+    labels: tuple[int, ...] = tuple(range(10))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.absent <= 1 or not 1 <= self.low <= self.high:
+            raise ConfigError(f"absent={self.absent} must lie in [0, 1], and low={self.low} from 1 to high={self.high}")
+        if len(self.labels) < 2 or not set(self.labels) <= set(range(10)):
+            raise ConfigError(f"labels: {list(self.labels)} must name at least two of the digits 0 to 9")
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
-        wanted, count = rng.randrange(10), rng.randint(self.low, self.high)
-        rest = rng.choices([digit for digit in range(10) if digit != wanted], k=max(self.others, 0 if count else 1))
+        wanted = rng.choice(self.labels)
+        count = 0 if rng.random() < self.absent else rng.randint(self.low, self.high)
+        rest = rng.choices([digit for digit in self.labels if digit != wanted], k=max(self.others, 0 if count else 1))
         image, placed = self.scene(rng, [wanted] * count + rest)
         boxes = sorted(([left, top, left + side, top + side] for _, left, top, side in placed[:count]), key=lambda box: (box[1], box[0]))
         target = demonstrate(str(boxes) if boxes else "None")
