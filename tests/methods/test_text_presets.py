@@ -7,7 +7,7 @@ import json
 import pytest
 from tiny import steps, text_run
 
-SHAPED = ["laser_2", "grpo_lambda", "efficiencysteering_ser_rl", "campo", "par", "noisy_verifier_corrections", "cde", "diver"]
+SHAPED = ["laser_2", "grpo_lambda", "efficiencysteering_ser_rl", "campo", "par", "noisy_verifier_corrections", "cde", "diver", "memory_r"]
 REWARDED = ["format_length_surrogate", "rpr", "simplerl_zoo"]
 
 

@@ -1,0 +1,63 @@
+"""Memory-R+: what is remembered and what it is worth. Numbers by hand."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from make import group, run
+
+from vlrl.methods.shape.memory_r import SIZE, EpisodicMemory, embedded, nearest
+
+
+def on(**fields):
+    shape = EpisodicMemory(**fields)
+    shape.setup(run(rewards={"a": SimpleNamespace(weight=1.0)}))
+    return shape
+
+
+def said(*pairs):
+    """A group of (reward, text)."""
+    return group(*[r for r, _ in pairs], raw={"a": [r for r, _ in pairs]}, texts=[text for _, text in pairs])
+
+
+def test_embeddings():
+    one, same, other = embedded("The cat sat."), embedded(" the CAT  sat. "), embedded("12+30=42")
+    assert one == same and len(one) == SIZE and sum(v * v for v in one) == pytest.approx(1.0, abs=1e-3)
+    assert sum(a * b for a, b in zip(one, other)) < 0.3 and embedded("") == embedded("   ") == [0.0] * SIZE
+
+
+def test_nearest_answer_of_similar_questions():
+    kept = [([1.0, 0.0], [1.0, 0.0]), ([1.0, 0.0], [0.6, 0.8]), ([0.0, 1.0], [0.0, 1.0])]
+    assert nearest([1.0, 0.0], [0.0, 1.0], kept, k=2) == pytest.approx(0.8)  # the third is about another question
+    assert nearest([1.0, 0.0], [0.0, 1.0], kept, k=3) == 1.0 and nearest([1.0, 0.0], [1.0, 0.0], [], k=1) is None
+
+
+def test_near_the_right_ones():
+    """Values of s_right - s_wrong: +d for the remembered right text, then -d for the wrong one: the largest and the least there are."""
+    shape = on(exploit=0.5, explore=0.0)
+    assert shape(said((1.0, "four apples"), (0.0, "no idea"))) == [1.0, 0.0]  # nothing is remembered yet
+    assert shape(said((0.0, "no idea"))) == [0.0]  # the first value: nothing to scale it by
+    again = on(exploit=0.5, explore=0.0)
+    again.load_state_dict(json.loads(json.dumps(shape.state_dict())))
+    assert again(said((1.0, "four apples"), (0.0, "no idea"))) == [1.5, 0.0]
+    (between,) = again(said((0.0, "four pears")))
+    assert 0.0 < between < 0.5
+
+
+def test_novelty_is_scaled_by_its_history():
+    shape = on(exploit=0.0, explore=1.0)
+    shape(said((1.0, "abc abc")))
+    assert shape(said((0.0, "abc abc"))) == [0.0]  # known: 1 - 1, the only value so far
+    assert shape(said((0.0, "xyz xyz"))) == [1.0]  # as unlike as any
+    assert shape(said((0.0, "abc abc"))) == [0.0]
+
+
+def test_memory_is_bounded():
+    shape = on(most=3, window=2)
+    for i in range(9):
+        shape(said((i % 2, f"answer {i}")))
+    assert [len(shape.state[name]) for name in ("right", "wrong", "exploit", "explore")] == [3, 3, 2, 2]
+    with pytest.raises(ValueError, match="at least 1"):
+        EpisodicMemory(k=0)
