@@ -24,8 +24,11 @@ PRESETS = {
     "ampo": HASH,
     "recap": HASH,
     "multiple_tickets": HASH,
+    "open_reasoner_zero": HASH,
 }  # a coarse one for gates
+MORE = {"open_reasoner_zero": ["callbacks.critic.updates=1"]}  # more would be of other groups on two ranks
 KEPT = (
+    "critic/loss",
     "seen",
     "seen/mean",
     "seen/constant",
@@ -46,7 +49,7 @@ def two_steps(preset: str, output: Path) -> None:
     assert hash_reward.HashOfTokens.name == "hash_of_tokens"
     more = ["group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3", "minibatches=1"]
     more += ["rewards.second.name=test_loop_has"] if PRESETS[preset] == HASH else []
-    more += ["gate.seen.name=seen_here"]
+    more += ["gate.seen.name=seen_here", *MORE.get(preset, [])]
     run = kit.open_run(output.parent, *more, reward=PRESETS[preset], configs=("base/rl", f"methods/{preset}"))
     lines = [train_step(run) for _ in range(2)]
     if run.accelerator.is_main_process:

@@ -15,6 +15,7 @@ from tiny import steps, text_run, vision_run
 from vlrl.batch import make_batch
 from vlrl.loop import sample
 from vlrl.methods.callback.critic import Critic
+from vlrl.methods.callback.critic_model import TrainCriticModel
 from vlrl.methods.callback.optimizer_reset import OptimizerReset
 from vlrl.methods.callback.pppo import PrefixGrowth
 from vlrl.methods.callback.prorl import ReferenceReset
@@ -26,7 +27,7 @@ from vlrl.methods.shape.pppo import ContinuationReward
 from vlrl.methods.strategy.pppo import PrefixRollouts
 from vlrl.methods.strategy.spae import confidence, potential, step_ends
 from vlrl.registry import ConfigError
-from vlrl.types import Clip, Media
+from vlrl.types import Clip, Group, Media
 
 SMALL = ["policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}"]
 
@@ -229,18 +230,43 @@ def test_optimizer_reset():
 
 
 def test_the_critic_learns_the_return():
-    made = text_run(["methods/open_reasoner_zero"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40"])
+    made = text_run(["methods/ppo"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40", "minibatches=1"])
     (metrics,) = steps(made, 1)
     targets = [t for g in made.groups for r in g for t in r.info["targets"]]
     at_zero = 0.5 * sum(t * t for t in targets) / len(targets)  # the head starts at 0 everywhere
     assert metrics["critic/loss"] < 0.9 * at_zero and all(len(r.info["targets"]) == len(r) for g in made.groups for r in g)
 
 
+@pytest.mark.parametrize(("preset", "least"), [("open_reasoner_zero", 0.0), ("oreal", log(2))])
+def test_a_critic_model_learns_and_its_state_survives(preset, least):
+    made, other = (text_run([f"methods/{preset}"], ["callbacks.critic.updates=1", "gate=null"]) for _ in range(2))
+    (metrics,) = steps(made, 1)
+    critic, callback = made.extras["critic_model"], made.callbacks["critic"]
+    kept = [Group(g.prompt, [r for r in g if r.loss_mask is None]) for g in made.groups]
+    before = metrics["critic/loss"]
+    assert least == 0.0 or before == pytest.approx(least)  # logits of 0
+    made.learning_rate = 1e-3
+    made.groups = kept
+    for _ in range(12):
+        after = callback(made, [])["loss"]
+    total, items = callback.loss(critic, made.policy, kept)
+    assert after[0] / after[1] < 0.9 * before and float(total.detach()) / items < 0.9 * before
+    assert any((a != b).any() for a, b in zip(critic.model.parameters(), made.policy.model.parameters()))  # the copy moved, apart from the policy
+    other.callbacks["critic"].load_state_dict(callback.state_dict())
+    for a, b in zip(critic.parameters(), other.extras["critic_model"].parameters()):
+        assert torch.equal(a, b)
+
+
+def test_a_critic_model_without_reader_is_refused():
+    with pytest.raises(ConfigError, match="nothing reads"):
+        TrainCriticModel().check(run(fields={}))
+
+
 def test_critic_state_survives():
-    made = text_run(["methods/open_reasoner_zero"])
+    made = text_run(["methods/ppo"])
     steps(made, 1)
     state = made.callbacks["critic"].state_dict()
-    other = text_run(["methods/open_reasoner_zero"])
+    other = text_run(["methods/ppo"])
     other.callbacks["critic"].load_state_dict(state)
     for a, b in zip(made.extras["critic"].parameters(), other.extras["critic"].parameters()):
         assert torch.equal(a, b)

@@ -21,7 +21,7 @@ class Value(Field):
     """V(s_t) of the head in `run.extras["critic"]`, in units of reward (a logit where the head learns outcomes).
 
     Paper: PPO's critic (arXiv:1707.06347); OREAL's token reward model (arXiv:2502.06781).  Deviates: a head on the policy's own states instead of
-    a second model.
+    a second model (that is field `model_value`).
     Shapes: (N, H) to (N,).  Callback `critic` trains it.
     """
 
