@@ -55,6 +55,8 @@ class Temporal(Independent):
             raise ValueError(f"share={self.share} must be in (0, 1]: shuffled rollouts per ordered one")
 
     def check(self, run: Run) -> None:
+        if not run.family.sees:
+            raise ConfigError(f"strategy t_grpo shuffles the frames of videos, which policy {run.family.name!r} does not see; use a vision family")
         if not any(shape.name == "t_grpo" for shape in run.shape.values()):
             raise ConfigError("strategy t_grpo samples on shuffled frames for a comparison that nothing makes; add shape: {t_grpo: {name: t_grpo}}")
 

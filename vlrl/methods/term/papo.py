@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from vlrl.methods._groups import top_share
 from vlrl.methods.term.kl import ESTIMATORS, clamp
-from vlrl.registry import register
+from vlrl.registry import ConfigError, register
 from vlrl.stages import Term
 from vlrl.types import LossInputs, PerToken
+
+if TYPE_CHECKING:
+    from vlrl.run import Run
 
 
 @register("perception")
@@ -29,6 +33,12 @@ class Perception(Term):
     limit: float = 0.0
     share: float = 1.0
     needs = ("blind_logp",)
+
+    def check(self, run: Run) -> None:
+        if not run.family.sees:
+            raise ConfigError(
+                f"terms: perception compares with blackened pictures, which policy {run.family.name!r} does not see; use a vision family"
+            )
 
     def __call__(self, x: LossInputs) -> PerToken:
         log_r_BT = clamp((x["blind_logp"] - x.logp_BT) * x.mask_BT, 20.0)
