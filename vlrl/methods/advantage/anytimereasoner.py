@@ -31,8 +31,8 @@ class BudgetRelative(Advantage):
     the thought was worth before, and what thoughts about this question are worth. Answers: reward less the mean of the same thought and cut; the
     tokens behind a thought: the rollout's reward less the group's mean. For strategy `anytime`, with credit `per_token`. `prior`: uniform,
     linear, base.
-    Paper: Qi et al. 2025 (AnytimeReasoner, BRPO), arXiv:2505.13438 (budget priors; baseline from earlier budgets and from the group). Deviates: how V
-    joins the two, and lam, are ours: neither the paper's text nor its trainer was found. Edge: one budget: V is the group's mean.
+    Paper: Qi et al. 2025 (AnytimeReasoner, BRPO), arXiv:2505.13438, eq. 6 to 10; answers as in Dr.GRPO. Deviates: the paper's thoughts have no tokens
+    behind them. Edge: one budget: V is the group's mean.
     """
 
     writes_tokens = True

@@ -40,7 +40,8 @@ class LoopPenalty(Shape):
 
     s is the earliest such place; a phrase counts from `least` times on. Before the group is normalised.
     Paper: MiroMind-M1 (CAMPO), arXiv:2507.14683, eq. 5 and 6: f(o), the proportion of the token sequence that lies inside the loop, is subtracted;
-    released code: truncated rollouts only, and 0.1 where the penalty is constant. Edge: a finished rollout is left alone, whatever it repeats; two equal tokens at the end are a loop. Units: reward; linear time in n.
+    released code: truncated rollouts only, and 0.1 where the penalty is constant. Edge: a finished rollout is left alone, whatever it repeats; two
+    equal tokens at the end are a loop. Units: reward; linear time in n.
     """
 
     penalty: float = 1.0
