@@ -66,7 +66,8 @@ def test_teachers_come_only_where_all_fail_and_the_best_understood_first():
     (mixed,) = replay([failed])
     assert sorted(r.source for r in mixed) == ["expert", "policy", "policy"] and [r.text for r in mixed if r.source == "expert"] == ["b<answer>7"]
     assert [(bytes(ids).decode(), len(ids)) for _, ids in asked] == [("a<answer>7", 10), ("b<answer>7", 10)]  # the gold answer after the reasoning
-    assert [r.text for r in mixed.untrained] == ["a<answer>7"] and replay.metrics() == {"guidance/share": (1.0, 2.0)}
+    assert [r.source for r in failed] == ["policy"] * 3 and [r.text for r in mixed.untrained] == ["a<answer>7"]
+    assert replay.metrics() == {"guidance/share": (1.0, 2.0)}
 
 
 @pytest.mark.parametrize(

@@ -48,23 +48,25 @@ class GuidanceOnDemand(Replay):
         object.__setattr__(self, "run", run)
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
+        out = []
         for group in groups:
-            self.state["groups"] += 1
             right = [rollout for rollout in group.untrained if rollout.source == "expert" and rollout.reward > self.threshold]
-            if right and len(group) and max(group.rewards) <= self.threshold:
-                self.state["guided"] += 1
-                self.guide(group, self.ranked(right) if len(right) > self.k else right)
-        return list(groups)
+            failed = bool(right) and len(group) > 0 and max(group.rewards) <= self.threshold
+            self.state["groups"] += 1
+            self.state["guided"] += failed
+            out.append(self.guided(group, self.ranked(right) if len(right) > self.k else right) if failed else group)
+        return out
 
-    def guide(self, group: Group, teachers: Sequence[Rollout]) -> None:
-        """Put the first k teachers in the place of own rollouts."""
-        run = self.run
+    def guided(self, group: Group, teachers: Sequence[Rollout]) -> Group:
+        """The group with the first k teachers in the place of own rollouts; what was sampled is still counted as it was."""
+        run, rollouts = self.run, list(group.rollouts)
         rng = random.Random(f"{run.seed if run else 0}/guidance/{run.step if run else 0}/{group.row.id}")
         count = min(self.k, len(teachers), len(group))
         for place, teacher in zip(rng.sample(range(len(group)), count), teachers):
-            group.rollouts[place] = teacher
+            rollouts[place] = teacher
             teacher.trained = True
-        group.untrained = [rollout for rollout in group.untrained if not rollout.trained]
+        untrained = [rollout for rollout in group.untrained if not rollout.trained]
+        return Group(group.prompt, rollouts, group.id, dict(group.info), untrained)
 
     def ranked(self, teachers: Sequence[Rollout]) -> list[Rollout]:
         """By r_p, the highest first."""

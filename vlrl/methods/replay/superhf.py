@@ -31,9 +31,8 @@ class KeepBest(Replay):
         for group in groups:
             order = sorted(group, key=lambda rollout: -rollout.reward)
             chosen = {id(rollout) for rollout in order[: self.keep] if rollout.reward > self.least}
-            for rollout in group:
-                rollout.trained = id(rollout) in chosen
-            group.set_untrained_aside()
-            if len(group):
-                out.append(group)
+            best = [rollout for rollout in group if id(rollout) in chosen]
+            rest = [rollout for rollout in group if id(rollout) not in chosen]
+            if best:  # a group of its own: what was sampled is still counted as it was
+                out.append(Group(group.prompt, best, group.id, dict(group.info), [*group.untrained, *rest]))
         return out
