@@ -8,7 +8,7 @@ from tiny import opened, steps
 from vlrl.config import load
 from vlrl.run import Run
 
-LAB = ["visual_rft", "vlm_r1", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "no_thinking_cls_rl", "papo", "mm_eureka"]
+LAB = ["visual_rft", "vlm_r1", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "no_thinking_cls_rl", "papo", "papo_shortcut", "mm_eureka"]
 REAL = ["visual_rft", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "papo", "mm_eureka"]
 TINY = [
     "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, vision_layers: 1}",
@@ -36,7 +36,9 @@ def test_shuffled_rollouts_leave_no_gradient():
     """T-GRPO without a bonus learns exactly what GRPO does from the same seeds: the shuffled rollouts count for nothing."""
     words = [*TINY, "output=unused", "phases.rl.shape.temporal.alpha=0"]
     ours = Run(load(["experiments/video_r1_lab"], words))
-    plain = Run(load(["experiments/video_r1_lab"], [*TINY, "output=unused", "phases.rl.strategy={name: independent}", "phases.rl.shape=null"]))
+    plain = Run(
+        load(["experiments/video_r1_lab"], [*TINY, "output=unused", "phases.rl.strategy={name: independent}", "phases.rl.shape=null", "probes=null"])
+    )
     results = []
     for run in (ours, plain):
         run.phases = run.phases[1:]

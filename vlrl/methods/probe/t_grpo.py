@@ -24,7 +24,7 @@ class Contrast(Probe):
     """
 
     def check(self, run: Run) -> None:
-        if not any(shape.name == "t_grpo" for shape in run.shape.values()):
+        if not any(shape.name == "t_grpo" for phase in run.phases for shape in phase.maps["shape"].values()):
             raise ConfigError("probes: t_grpo reads what shape t_grpo leaves, and there is none; add shape: {t_grpo: {name: t_grpo}}, or drop it")
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
