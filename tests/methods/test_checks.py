@@ -21,8 +21,6 @@ REFUSED = [
     (["advantage={name: gae}", "callbacks={c: {name: critic}}"], "overwrite"),
     (["credit={name: per_token}"], "does not write"),
     (["surrogate={name: none}"], "nothing to learn from"),
-    (["surrogate={name: reinforce}", "minibatches=4"], "minibatches x iterations = 4.*off-policy"),
-    (["surrogate={name: reinforce}", "iterations=2"], "iterations = 2"),
     (["shape={a: {name: soft_overlong}, b: {name: kimi_length}}"], "a and b both punish length"),
     (["shape={k: {name: kl_in_reward}}", "terms={k: {name: kl}}"], "twice"),
     (["terms={k: {name: kl, kind: k1}}"], "mean zero"),
