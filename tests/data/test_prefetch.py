@@ -1,5 +1,10 @@
 """Media decoded ahead, in worker processes."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -52,3 +57,39 @@ def test_workers_decode_and_order_stays(tmp_path):
     last = next(row for row in foreseen if row.id != "5")
     assert last.images[0].load().size == (4, 4) and DECODED["count"] == before + 1
     ahead._state["prefetch"].close()
+
+
+OWNER = """
+import multiprocessing, os, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from {module} import {name} as initializer
+
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=initializer)
+    sys.stdout.write(f"{{pool.submit(os.getpid).result()}}\\n")
+    sys.stdout.flush()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("module", "name"), [("vlrl.methods.sampler._prefetch", "_watch_parent"), ("vlrl.compare.run", "_start")])
+def test_workers_end_with_a_parent_that_is_killed(tmp_path, module, name):
+    (tmp_path / "owner.py").write_text(OWNER.format(module=module, name=name))
+    owner = subprocess.Popen([sys.executable, str(tmp_path / "owner.py")], stdout=subprocess.PIPE, text=True)
+    worker = int(owner.stdout.readline())
+    os.kill(worker, 0)  # it lives
+    owner.kill()
+    owner.wait()
+    limit = time.monotonic() + 20
+    while _lives(worker) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not _lives(worker)
+
+
+def _lives(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")  # ended, though nobody has asked for its exit code: Z
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
