@@ -22,6 +22,7 @@ from vlrl.methods.shape.rlpr import ReferenceProbability, reasoning, reflection
 from vlrl.methods.shape.sar import SelfAligned
 from vlrl.methods.term.laser import SelfReward
 from vlrl.registry import ConfigError
+from vlrl.tensors import loss_inputs
 
 
 class Letters:
@@ -184,7 +185,7 @@ def test_the_policys_own_probability(real):
     assert shape(g)[0] == pytest.approx(sum(map(math.exp, logs)) / len(gold), rel=1e-4)
 
 
-def test_one_more_token_outside_the_loss():
+def test_one_more_token_behind_the_answer():
     g = group(1.0, 0.0, 0.0, lengths=[2, 3, 2], finish=["stop", "stop", "length"])
     g.rollouts[1].temperature, g.rollouts[1].logp = 0.5, [-1.0] * 3
     shape = LastToken(token="!")
@@ -192,7 +193,7 @@ def test_one_more_token_outside_the_loss():
     assert shape(g) == [1.0, 0.0, 0.0] == shape(g)  # once
     z = Letters.pieces.index("!")
     assert [r.ids[-1] == z for r in g] == [True, True, False] and [len(r) for r in g] == [3, 4, 2]
-    assert g.rollouts[0].loss_mask == [True, True, False] and g.rollouts[1].temperature == [0.5] * 3 + [1.0] and len(g.rollouts[1].logp) == 4
+    assert g.rollouts[0].loss_mask == [True, True, True] and g.rollouts[1].temperature == [0.5] * 3 + [1.0] and len(g.rollouts[1].logp) == 4
     assert [r.info.get("self_reward_at") for r in g] == [2, 3, None]
 
 
@@ -227,15 +228,18 @@ def test_self_reward_loss():
 def test_the_policys_opinion_joins_the_advantage():
     g = group(1.0, 0.0, lengths=[2, 2])
     for rollout, logp in zip(g, (-18.0, -13.0)):
-        rollout.info["self_reward_at"] = 1
+        rollout.info["self_reward_at"], rollout.logp = 1, [-1.0, 0.0]
         rollout.signals["old_logp"] = [-1.0, logp]
+    SelfRewarded().prepare([g])
+    assert [rollout.logp for rollout in g] == [[-1.0, -18.0], [-1.0, -13.0]]
     plain = SelfRewarded(scale="none", start=5)
     plain.setup(run(phase_step=4))
-    assert plain([g]) == [[0.5, -0.5]]
+    assert plain([g]) == [[0.5, -0.5]] and [rollout.info["token_advantages"] for rollout in g] == [[0.5, 0.0], [-0.5, 0.0]]
     # r_s 0.5 and 1: A_self -+ 0.25
     assert SelfRewarded(scale="none")([g])[0] == pytest.approx([0.9 * 0.5 - 0.025, -0.9 * 0.5 + 0.025])
     assert SelfRewarded(scale="none", least=0.5)([g]) == [[0.5, -0.5]]
     g.rollouts[1].info.clear()
+    SelfRewarded().prepare([g])
     assert SelfRewarded(scale="none", tau=1.0)([g])[0] == pytest.approx([0.25, -0.25])
 
 
@@ -256,6 +260,20 @@ def test_the_token_behind_the_answer_is_learned():
     """A random policy gives each of 512 tokens about 1/512: 0.1 (log(1 / 512) + 23) is far from 0 and 1, and comes nearer."""
     first, *_, last = steps(text_run(["methods/laser"], ["terms.self_reward.start=0", "advantage.start=0", "terms.self_reward.coef=1.0"]), 6)
     assert 0.3 < first["loss/self_reward"] < 4.0 and last["loss/self_reward"] < first["loss/self_reward"]
+
+
+def test_the_token_behind_the_answer_has_a_gradient():
+    made = text_run(["methods/laser"], ["terms.self_reward.start=0"])
+    (g,) = sample(made, made.sampler(1))
+    for rollout in g:
+        rollout.finish = "stop"
+    made.shape["token"](g)
+    x = loss_inputs(made, [g])
+    places = [rollout.info["self_reward_at"] for rollout in g]
+    (grad,) = torch.autograd.grad(made.objective.terms["self_reward"](x).loss.sum(), x.logp_BT)
+    for b, at in enumerate(places):
+        assert x.logp_BT[b, at] < -1 and grad[b, at] != 0 and grad[b, :at].eq(0).all()
+    made.close()
 
 
 def test_paraphrases_are_asked_for():

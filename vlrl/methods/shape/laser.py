@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @register("last_token")
 @dataclass(frozen=True)
 class LastToken(Shape):
-    """Rewards stay. Every finished rollout y gets the token z behind it, outside the loss: term and advantage `laser` read log pi(z | x, y) there.
+    """Rewards stay. Every finished rollout y gets the token z behind it: term and advantage `laser` read log pi(z | x, y) there.
 
-    `rollout.info["self_reward_at"]` is its place; it is taken at temperature 1. `token`: one that the tokenizer knows as a single, special one and
-    that no answer uses.
+    `rollout.info["self_reward_at"]` is its place; it is taken at temperature 1, and its advantage is 0 (advantage `laser`). `token`: one that the
+    tokenizer knows as a single, special one and that no answer uses.
     Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943 (last-token self-rewarding); released script: <|vision_start|> of Qwen's. Edge: truncated
-    rollouts get none. Put it last: lengths grow by one.
+    rollouts get none. Put it last: lengths, and the tokens that a loss is a mean of, grow by one.
     """
 
     token: str = "<|vision_start|>"
@@ -51,7 +51,7 @@ class LastToken(Shape):
         n = len(rollout)
         temperature = rollout.temperature if isinstance(rollout.temperature, list) else [float(rollout.temperature)] * n
         rollout.info["self_reward_at"] = n
-        rollout.loss_mask = [*(rollout.loss_mask or [True] * n), False]
+        rollout.loss_mask = [*(rollout.loss_mask or [True] * n), True]
         rollout.ids, rollout.temperature = [*rollout.ids, token], [*temperature, 1.0]
         rollout.logp = [*rollout.logp, 0.0] if rollout.logp else []
         rollout.signals.clear()
