@@ -89,19 +89,6 @@ class Family(Stage):
         if self.attn == "flex":
             model.config.get_text_config()._attn_implementation = "flex_attention"
 
-    def quantization(self) -> dict[str, Any]:
-        """The loader's options for quantised weights. Raises ConfigError without bitsandbytes."""
-        if not self.quantize:
-            return {}
-        from importlib.util import find_spec
-
-        from transformers import BitsAndBytesConfig
-
-        if find_spec("bitsandbytes") is None:
-            raise ConfigError(f"policy.quantize: {self.quantize!r} needs bitsandbytes; `pip install bitsandbytes`, or leave it out")
-        four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": DTYPES[self.dtype]}
-        return {"quantization_config": BitsAndBytesConfig(**(four if self.quantize == "nf4" else {"load_in_8bit": True}))}
-
     def bound(self, processor: Any) -> None:
         """Put pixel bounds into a processor."""
 
@@ -204,3 +191,17 @@ def base(model: nn.Module) -> Any:
             model = model.module
         else:
             return model
+
+
+def quantization(family: Family) -> dict[str, Any]:
+    """The loader's options for a family's quantised weights. Raises ConfigError without bitsandbytes."""
+    if not family.quantize:
+        return {}
+    from importlib.util import find_spec
+
+    from transformers import BitsAndBytesConfig
+
+    if find_spec("bitsandbytes") is None:
+        raise ConfigError(f"policy.quantize: {family.quantize!r} needs bitsandbytes; `pip install bitsandbytes`, or leave it out")
+    four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": DTYPES[family.dtype]}
+    return {"quantization_config": BitsAndBytesConfig(**(four if family.quantize == "nf4" else {"load_in_8bit": True}))}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import Features, Seen
-from vlrl.policy.family import Family, base
+from vlrl.policy.family import Family, base, quantization
 from vlrl.types import Media, Space
 
 
@@ -31,7 +31,7 @@ class VisionFamily(Family):
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         options = {"revision": self.revision}
-        kernel = {"dtype": self.stored, "attn_implementation": self.kernel, **self.quantization()}
+        kernel = {"dtype": self.stored, "attn_implementation": self.kernel, **quantization(self)}
         model = AutoModelForImageTextToText.from_pretrained(self.model, **kernel, **options)
         return model, AutoProcessor.from_pretrained(self.model, **options)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.policy.encoded import Features
-from vlrl.policy.family import Family
+from vlrl.policy.family import Family, quantization
 from vlrl.policy.tiny import Tiny, qwen_tokenizer
 from vlrl.registry import ConfigError, register
 from vlrl.types import Media
@@ -25,7 +25,7 @@ class Text(Family):
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         options = {"revision": self.revision}
-        kernel = {"dtype": self.stored, "attn_implementation": self.kernel, **self.quantization()}
+        kernel = {"dtype": self.stored, "attn_implementation": self.kernel, **quantization(self)}
         model = AutoModelForCausalLM.from_pretrained(self.model, **kernel, **options)
         return model, AutoTokenizer.from_pretrained(self.model, **options)
 
