@@ -60,11 +60,11 @@ def test_spae_without_steps_is_the_centred_reward():
 
 
 def test_spae_says_what_it_needs():
-    parts = {"credit": SimpleNamespace(name="per_token"), "strategy": SimpleNamespace(name="spae")}
+    parts = {"credit": SimpleNamespace(name="per_token"), "strategy": SimpleNamespace(name="spae", samples=True)}
     SPAE().check(run(**parts))
     for slot, other, word in (("credit", "uniform", "per_token"), ("strategy", "independent", "strategy")):
         with pytest.raises(ConfigError, match=word):
-            SPAE().check(run(**{**parts, slot: SimpleNamespace(name=other)}))
+            SPAE().check(run(**{**parts, slot: SimpleNamespace(name=other, samples=True)}))
 
 
 def test_softmin_weights():
@@ -92,7 +92,7 @@ def test_pure_without_step_scores_is_the_outcome():
     MinForm()(groups)
     assert tokens(groups) == [pytest.approx([1.0, 1.0]), pytest.approx([-1.0, -1.0])]
     with pytest.raises(ConfigError, match="per_token"):
-        MinForm().check(run(credit=SimpleNamespace(name="uniform")))
+        MinForm().check(run(credit=SimpleNamespace(name="uniform"), strategy=SimpleNamespace(samples=True)))
 
 
 @pytest.mark.parametrize(("vote", "wrong"), [("majority", {1}), ("union", {0, 1}), ("intersection", set())])
