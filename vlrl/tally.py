@@ -86,8 +86,9 @@ def over_ranks(accelerator: Accelerator, sums: Sums) -> Sums:
 
 
 def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, float]:
-    """Rewards and lengths of everything sampled in a step; how much of it was trained on."""
-    rollouts = [rollout for group in sampled for rollout in group]
+    """Rewards and lengths of what the policy sampled in a step (of all, where others wrote it all); how much was trained on."""
+    written = [rollout for group in sampled for rollout in group]
+    rollouts = [rollout for rollout in written if rollout.source == "policy"] or written
     out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(sum(len(r) for g in trained for r in g))}
     if not rollouts:
         return out
