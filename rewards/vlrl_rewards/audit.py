@@ -152,6 +152,7 @@ FORMS: dict[str, Form] = {
     "json_format": Form({"name": "json_format"}, '{"a": 7}', (*_SILENT, "empty list", "brackets", "quotes")),
     "language": Form({"name": "language"}, "This is the sum of the two.", ("blank", "white space", "dot", "colon", "question marks")),
     "repetition": Form({"name": "repetition"}, "Every word here stands once and no more than that.", ("blank", "white space", "dot", "colon")),
+    "search_format": Form({"name": "search_format"}, "<think>I know it.</think><answer>7</answer>"),
     "calibrated": Form({"name": "calibrated", "parts": _MATH}, "<answer>7</answer><confidence>1</confidence>"),
 }
 EXEMPT = {  # name -> why nothing can pass or be refused
@@ -160,6 +161,12 @@ EXEMPT = {  # name -> why nothing can pass or be refused
     "random": "a control: it pays whatever comes",
     "flipped": "a control: it pays wrong answers on purpose, for a share of the prompts",
     "inverted": "a control: it pays wrong answers on purpose",
+    "format_length": "it stands in for a gold answer: form and length are all that it pays, on purpose",
+    "reasoning_phrases": "it pays turns of phrase, whatever they lead to; give it `of`, and it is the consolation of a wrong answer",
+    "group_diversity": "it compares rollouts of a group; a single one earns nothing",
+    "cross_vote": "it pays what two groups agree on; a single rollout earns nothing",
+    "rerank": "it asks for a thought before the answer, which the attacks leave out; give it an example",
+    "table_evidence": "it reads the thinking on purpose, where the cells are pointed to",
 }
 
 

@@ -24,6 +24,7 @@ SHORT = [
     "phases.cold_start.steps=3",
     "phases.cold_start.prompts_per_step=8",
     "phases.rl.prompts_per_step=4",
+    "phases.rl.group_size=8",
 ]
 
 
