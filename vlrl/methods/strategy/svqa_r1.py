@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from vlrl.methods.strategy.independent import Independent
+from vlrl.methods.strategy._second_view import SecondView
 from vlrl.registry import register
-from vlrl.types import Group, Media, Prompt, Request, Row
-
-if TYPE_CHECKING:
-    from vlrl.run import Run
+from vlrl.types import Media, Row
 
 _PAIRS = (("left", "right"), ("leftmost", "rightmost"), ("leftward", "rightward"), ("leftwards", "rightwards"), ("clockwise", "counterclockwise"))
 _OTHER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
@@ -82,7 +78,7 @@ def mirrored(row: Row) -> Row:
 
 @register("svqa_r1")
 @dataclass(frozen=True)
-class TwoViews(Independent):
+class TwoViews(SecondView):
     """G rollouts of every prompt, and for a prompt with pictures G more about their mirror images, in the same group of 2 G.
 
     The mirrored rollouts carry `info["mirrored"]`; each is scored by its own row, in which left and right have changed places.
@@ -91,16 +87,7 @@ class TwoViews(Independent):
     are left out. Edge: rows without pictures, with videos, or with meta.mirror false get no second view; text in a picture is mirrored as well.
     """
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
-        groups = super().__call__(prompts, counts, run)
-        requests = []
-        for group, count in zip(groups, counts, strict=True):
-            row = group.row
-            if count and row.images and not row.videos and row.meta.get("mirror", True):
-                prompt = run.scaffold(mirrored(row))
-                requests.append(Request(prompt, run.decode(prompt, 0), count, self.seeds(run, prompt), tag=group))
-        for completion in run.engine.generate(requests):
-            rollout = run.make_rollout(completion)
-            rollout.info["mirrored"] = True
-            completion.request.tag.rollouts.append(rollout)
-        return groups
+    mark: ClassVar[str] = "mirrored"
+
+    def view(self, row: Row) -> Row | None:
+        return mirrored(row) if row.images and not row.videos and row.meta.get("mirror", True) else None
