@@ -72,7 +72,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("module", "name"), [("vlrl.methods.sampler._prefetch", "_watch_parent"), ("vlrl.compare.run", "_start")])
+@pytest.mark.parametrize(("module", "name"), [("vlrl.methods._workers", "end_with_parent"), ("vlrl.compare.run", "_start")])
 def test_workers_end_with_a_parent_that_is_killed(tmp_path, module, name):
     (tmp_path / "owner.py").write_text(OWNER.format(module=module, name=name))
     owner = subprocess.Popen([sys.executable, str(tmp_path / "owner.py")], stdout=subprocess.PIPE, text=True)

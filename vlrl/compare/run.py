@@ -5,11 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-import threading
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from vlrl.compare.plan import Plan
+from vlrl.methods._workers import end_with_parent
 from vlrl.run import Run
 
 
@@ -51,12 +51,4 @@ def _start() -> None:
     sys.stdout = sys.stderr  # what libraries print is no part of the numbers
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A worker outlives a parent that is killed, unless somebody looks."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()

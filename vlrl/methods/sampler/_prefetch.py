@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from vlrl.methods._workers import end_with_parent
 from vlrl.types import Media, Row
 
 
@@ -53,18 +52,11 @@ def hold(row: Row) -> Row:
     return replace(row, images=tuple(map(held, row.images)), videos=tuple(map(held, row.videos)))
 
 
-def _watch_parent() -> None:
-    """A worker outlives a parent that is killed, unless somebody looks."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-
-
 class Prefetcher:
     """Keeps up to `room` decoded media in flight. Rows that were not foreseen are given as they are."""
 
     def __init__(self, workers: int, room: int) -> None:
-        self.pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_watch_parent)
+        self.pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=end_with_parent)
         self.room = room
         self.coming: OrderedDict[int, Row] = OrderedDict()
 
