@@ -257,6 +257,17 @@ def test_a_critic_model_learns_and_its_state_survives(preset, least):
         assert torch.equal(a, b)
 
 
+def test_a_critic_model_takes_an_update_in_pieces():
+    weights = []
+    for micro_tokens in (1, 16384):
+        made = text_run(
+            ["methods/open_reasoner_zero"], ["callbacks.critic.updates=1", "gate=null", f"micro_tokens={micro_tokens}", "optimizer.lr=1e-2"]
+        )
+        steps(made, 2)
+        weights.append(torch.cat([p.detach().flatten() for p in made.extras["critic_model"].head.parameters()]))
+    assert weights[0].abs().max() > 1e-4 and torch.allclose(*weights, atol=1e-5)
+
+
 def test_a_critic_model_without_reader_is_refused():
     with pytest.raises(ConfigError, match="nothing reads"):
         TrainCriticModel().check(run(fields={}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -63,16 +64,18 @@ class TrainCriticModel(Callback):
         for group in optimizer.param_groups:
             group["lr"] = self.rate * run.learning_rate
         for index in range(count):
-            part = mine[index::count]
-            loss, items = self.loss(model, run.policy, part) if part else (sum(p.sum() for p in model.parameters()) * 0.0, 0)
-            everywhere = float(accelerator.reduce(torch.tensor(float(items), device=accelerator.device), "sum")) if ranks > 1 else items
             optimizer.zero_grad()
-            (loss / max(everywhere, 1)).backward()
-            if ranks > 1:
-                for p in model.parameters():
-                    p.grad = accelerator.reduce(torch.zeros_like(p) if p.grad is None else p.grad, "sum")
+            items = 0
+            for part in micros(run, mine[index::count]):
+                loss, number = self.loss(model, run.policy, part)
+                loss.backward()
+                total, items = total + float(loss.detach()), items + number
+            everywhere = float(accelerator.reduce(torch.tensor(float(items), device=accelerator.device), "sum")) if ranks > 1 else items
+            for p in model.parameters():
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # a rank without a picture, or without a rollout
+                p.grad = (accelerator.reduce(p.grad, "sum") if ranks > 1 else p.grad) / max(everywhere, 1)
             optimizer.step()
-            total, seen = total + float(loss.detach()), seen + items
+            seen += items
         return {"loss": (total, float(seen))}
 
     def loss(self, model: Any, policy: Any, groups: Sequence[Group]) -> tuple[Tensor, int]:
@@ -102,6 +105,12 @@ class TrainCriticModel(Callback):
         critic_model(self.state["run"]).load_state_dict(state["model"])
         optimizer = self.state["optimizer"]
         optimizer.load_state_dict({**optimizer.state_dict(), "state": {int(k): v for k, v in state["adam"].items()}})
+
+
+def micros(run: Run, groups: Sequence[Group]) -> list[list[Group]]:
+    """The groups in pieces of `micro_tokens`, as the policy takes them."""
+    cost = partial(importlib.import_module("vlrl.tensors").cost, run)
+    return importlib.import_module("vlrl.batch").split_micros(groups, run.settings.micro_tokens, cost)
 
 
 def trained(rollout: Rollout) -> bool:
