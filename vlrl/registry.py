@@ -47,13 +47,18 @@ def register(name: str) -> Callable[[type[T]], type[T]]:
     return add
 
 
+def home_of(stage: type, module: str = "") -> types.ModuleType:
+    """The package that is home to a stage's plug-ins, or a module of it: how what is found by name alone offers more than its plug-ins."""
+    return importlib.import_module(".".join(filter(None, (stage.home, module))))  # type: ignore[attr-defined]
+
+
 def discover(stage: type) -> None:
     """Import every module of the package that is home to a stage's plug-ins (once)."""
     home: str = stage.home  # type: ignore[attr-defined]
     if home in _LOADED:
         return
     _LOADED.add(home)
-    package = importlib.import_module(home)
+    package = home_of(stage)
     for info in pkgutil.walk_packages(package.__path__, home + "."):
         if not info.name.rpartition(".")[2].startswith("_"):
             importlib.import_module(info.name)

@@ -20,13 +20,14 @@ from vlrl.registry import ConfigError, build, load_plugin_file
 from vlrl.rows import read_rows
 from vlrl.settings import Settings
 from vlrl.tally import Tally
+from vlrl.toolbox import Toolbox
 from vlrl.types import Completion, Group, Rollout, Row
 
 log = logging.getLogger("vlrl")
 
 
-class Run:
-    """State and plug-ins of a training run. `open` loads the model; `enter` makes one phase's plug-ins the current ones.
+class Run(Toolbox):
+    """State and plug-ins of a training run. `open` loads the model; `enter` makes one phase's plug-ins the current ones. Tools: see `Toolbox`.
 
     `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row id that outlives restarts;
     values must be plain (JSON).

@@ -26,12 +26,14 @@ class RewardError(RuntimeError):
 def score(groups: Sequence[Group], run: Run) -> None:
     """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward raised on leave their group.
 
+    What a rollout has of a reward that looks at it alone stays (a strategy may have asked before); rewards that see siblings score anew.
     Raises RewardError once more than `error_limit` of all rollouts of the run so far (and at least 3) could not be scored.
     """
     failures: list[tuple[Rollout, str, BaseException]] = []
+    new = [not rollout.rewards for group in groups for rollout in group]
     asyncio.run(_score_all(groups, run.rewards, failures))
     failed = {id(rollout) for rollout, _, _ in failures}
-    run.tally.scored += sum(map(len, groups))
+    run.tally.scored += sum(new)
     run.tally.score_errors += len(failed)
     for group in groups:
         group.rollouts = [rollout for rollout in group if id(rollout) not in failed]
@@ -71,6 +73,8 @@ async def _score_slot(group: Group, slot: str, reward: Reward, failures: list) -
 
 
 async def _score_one(rollout: Rollout, slot: str, reward: Reward, failures: list) -> None:
+    if slot in rollout.rewards:
+        return
     try:
         value: Any = reward(rollout)
         rollout.rewards[slot] = _number(await value if inspect.isawaitable(value) else value)

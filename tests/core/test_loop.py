@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from kit import open_run, weights
@@ -81,6 +83,30 @@ def test_a_reward_that_raises_is_counted_and_its_rollouts_dropped(tmp_path):
     assert all(group.row.id != "r1" for group in run.groups)
     kind, data = run.recorder.events[0]
     assert kind == "warning" and "'mine' raised on row 'r1': RuntimeError: the judge is out" in data["message"]
+
+
+def test_a_strategy_may_ask_for_rewards_before_the_loop_does(tmp_path, monkeypatch):
+    run = open_run(tmp_path, "group_size=4", reward="test_loop_ids")
+    asked = []
+    call = type(run.rewards["mine"]).__call__
+    monkeypatch.setattr(type(run.rewards["mine"]), "__call__", lambda self, rollout: (asked.append(id(rollout)), call(self, rollout))[1])
+    groups = run.strategy([run.scaffold(row) for row in run.sampler(2)], [4, 4], run)
+    run.score(groups)
+    early = [list(group.rewards) for group in groups]
+    groups[0].rollouts.append(replace(groups[1].rollouts[0], rewards={}))
+    run.score(groups)
+    assert early == [groups[0].rewards[:4], groups[1].rewards] and len({*early[0], *early[1]}) > 1
+    assert len(asked) == len(set(asked)) == 9 == run.tally.scored
+
+
+def test_the_tools_of_a_run_split_and_batch_as_the_policy_does(tmp_path):
+    run = open_run(tmp_path, "group_size=4", "micro_tokens=1", reward="test_loop_ids")
+    groups = collect(run)
+    parts = run.micros(groups)
+    assert [len(part) for part in parts] == [1] * 4 and {part[0].id for part in parts} == {group.id for group in groups}
+    logp_BT = run.policy.forward(run.batch(parts[0]))["logp"]
+    assert logp_BT.shape[0] == 4 and logp_BT.requires_grad
+    assert (run.rank, run.ranks, run.gather([1, 2]), run.summed(torch.ones(2)).tolist()) == (0, 1, [1, 2], [1.0, 1.0])
 
 
 def test_a_broken_verifier_stops_the_run(tmp_path):

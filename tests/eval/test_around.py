@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from vlrl.engine.fake import Fake
 from vlrl.engine.openai import OpenAI
-from vlrl.eval import heldout
+from vlrl.eval import heldout, training
 from vlrl.eval.collect import Draw
 from vlrl.eval.contamination import check_rows, completion_probe, grams, near, picture_hash, rouge_l, training_data
 from vlrl.eval.grade import Sampled, grade
@@ -172,7 +172,7 @@ def fake_run(tmp_path, **more):
 
     engine = Fake(function=lambda request, index: str(request.prompt.row.answer))
     run = SimpleNamespace(engine=engine, policy=None, seed=0, step=4, phase="rl", output=tmp_path, recorder=None, accelerator=None,
-                          scaffold=Chat(), decode=Plain(max_tokens=8), warn=lambda message: None, **more)  # fmt: skip
+                          suites=training, scaffold=Chat(), decode=Plain(max_tokens=8), warn=lambda message: None, **more)  # fmt: skip
     run.make_rollout = lambda completion: SimpleNamespace(row=completion.request.prompt.row, rewards={}, text=completion.text)
     return run
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
+from vlrl.toolbox import Toolbox
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 
@@ -47,9 +48,13 @@ def inputs(logp, old=None, advantage=1.0, lengths=None, reward=0.0, group_of=Non
     return LossInputs(batch, logp_BT, old_BT, sampled_BT, advantage_BT, reward_B, mask_BT, group_B, {k: tensor(v) for k, v in fields.items()})
 
 
-def run(**parts) -> SimpleNamespace:
-    """What a plug-in's `check` and `setup` read of a run."""
-    return SimpleNamespace(**{"decode": SimpleNamespace(max_tokens=16), "history": {}, "step": 0, "group_size": 4, "shape": {}, **parts})
+class Parts(SimpleNamespace, Toolbox):
+    """A run of given parts, with the tools of a run."""
+
+
+def run(**parts) -> Parts:
+    """What a plug-in reads of a run."""
+    return Parts(**{"decode": SimpleNamespace(max_tokens=16), "history": {}, "step": 0, "group_size": 4, "shape": {}, **parts})
 
 
 def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:

@@ -190,11 +190,10 @@ def test_base_samples_replace_what_the_base_could_do():
         replay.check(run(objective=SimpleNamespace(terms={})))
 
 
-def test_base_samples_of_one_rank_are_there_for_all(monkeypatch):
-    clock = run(phase_step=0, accelerator=SimpleNamespace(num_processes=2))
+def test_base_samples_of_one_rank_are_there_for_all():
     here, there = BaseSamples(steps=1), BaseSamples(steps=1)
     found = there.solved(group(1, 1, name="theirs", logp=[[-0.2] * 3] * 2))
-    monkeypatch.setattr("vlrl.methods.replay.dph_rl.gather_object", lambda own: [*own, *found])
+    clock = run(phase_step=0, gather=lambda own: [*own, *found])
     here.setup(clock)
     assert here([group(1, 1, name="ours", logp=[[-0.1] * 3] * 2)]) == [] and set(here.state_dict()["store"]) == {"ours", "theirs"}
     clock.phase_step = 1
@@ -249,7 +248,7 @@ def test_a_critic_model_learns_and_its_state_survives(preset, least):
     made.groups = kept
     for _ in range(12):
         after = callback(made, [])["loss"]
-    total, items = callback.loss(critic, made.policy, kept)
+    total, items = callback.loss(critic, made.policy, made.batch(kept))
     assert after[0] / after[1] < 0.9 * before and float(total.detach()) / items < 0.9 * before
     assert any((a != b).any() for a, b in zip(critic.model.parameters(), made.policy.model.parameters()))  # the copy moved, apart from the policy
     other.callbacks["critic"].load_state_dict(callback.state_dict())

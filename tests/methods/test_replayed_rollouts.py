@@ -117,7 +117,7 @@ def test_hard_prompts_survive_a_restart():
     a, b = hard(0, 0, name="a"), hard(0, 0, name="b")
     replay([a])
     restored = HardBuffer(size=2)
-    restored.setup(parts(accelerator=SimpleNamespace(num_processes=1), rows={"main": [a.row, b.row]}))
+    restored.setup(parts(rows={"main": [a.row, b.row]}))
     restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     assert restored.state_dict() == {"waiting": ["a"]}
     mine, theirs = replay([b]), restored([b])

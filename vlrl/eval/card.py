@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 from collections.abc import Sequence
 from importlib import metadata
@@ -12,7 +11,7 @@ from typing import Any
 
 from vlrl.eval.rows import Rows
 from vlrl.eval.suite import suite_file
-from vlrl.registry import ConfigError
+from vlrl.registry import ConfigError, home_of
 from vlrl.stages import Reward
 
 PACKAGES = ("vlrl", "torch", "transformers", "vllm", "numpy", "pycocotools", "rapidfuzz", "math-verify", "datasets")
@@ -40,7 +39,7 @@ def digest(*parts: str | bytes) -> str:
 
 def verifier_hash() -> str:
     """A digest of the source files of the package that rewards come from: equal hashes mean that training and evaluation verify alike."""
-    home = Path(str(importlib.import_module(Reward.home).__file__)).parent
+    home = Path(str(home_of(Reward).__file__)).parent
     return digest(*(path.read_bytes() for path in sorted(home.rglob("*.py"))))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from vlrl.registry import ConfigError
@@ -19,6 +18,5 @@ def check_heldout(run: Run, slot: str) -> None:
 
 def accuracy(run: Run) -> float:
     """The mean over tasks of the held-out accuracy, 0..1. All ranks call it."""
-    # By name, when it is needed: plug-ins import no other part of the trainer.
-    scores = importlib.import_module("vlrl.eval.heldout").accuracy(run)
+    scores = run.accuracy()
     return sum(scores.values()) / len(scores)

@@ -2,6 +2,10 @@
 
 `needs` names the extra tensors a plug-in reads, `check` refuses impossible runs at start-up, `setup` is called once when the run is built,
 `state_dict` / `load_state_dict` carry what was learned over a restart. Learned state lives in fields made with `field(init=False)`.
+
+A plug-in imports no part of the trainer. What it needs of it, the run that it is handed does (`vlrl/toolbox.py`): `run.batch(groups)` and
+`run.micros(groups)` for forwards of its own, `run.score(groups)` for rewards before the loop asks for them, `run.gather(values)` and
+`run.summed(tensor)` for what all ranks must agree on, `run.accuracy()` for the held-out rows.
 """
 
 from __future__ import annotations

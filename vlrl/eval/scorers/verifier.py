@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,7 +9,7 @@ from typing import Any
 
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Fields, Mark, Scorer
-from vlrl.registry import ConfigError, register
+from vlrl.registry import ConfigError, home_of, register
 from vlrl.stages import Reward
 from vlrl.types import Space
 
@@ -18,7 +17,7 @@ from vlrl.types import Space
 @lru_cache(maxsize=1)
 def training_verifier() -> Any:
     """`verify` of the package that is home to the rewards."""
-    home = importlib.import_module(Reward.home)
+    home = home_of(Reward)
     if not hasattr(home, "verify"):
         raise ConfigError(f"profile vlrl: {Reward.home} has no `verify`; install the package of the rewards that vlrl trains with")
     return home.verify

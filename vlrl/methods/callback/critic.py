@@ -68,14 +68,12 @@ class Critic(Callback):
             r for group in run.groups for r in group if r.source == "policy" and "hidden" in r.signals and (r.loss_mask is None or any(r.loss_mask))
         ]
         head, optimizer, loss = run.extras["critic"], self.state["optimizer"], 0.0
-        ranks = run.accelerator.num_processes if run.accelerator is not None else 1
         for _ in range(self.epochs):
             total = self.loss(head, rollouts) if rollouts else sum(p.sum() for p in head.parameters()) * 0.0
             optimizer.zero_grad()
             total.backward()
-            if ranks > 1:
-                for p in head.parameters():
-                    p.grad.copy_(run.accelerator.reduce(p.grad, "mean"))
+            for p in head.parameters():
+                p.grad = run.summed(p.grad) / run.ranks
             optimizer.step()
             loss = float(total.detach())
         return {"loss": loss}

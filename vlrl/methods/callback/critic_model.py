@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -55,33 +53,28 @@ class TrainCriticModel(Callback):
 
     def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float | tuple[float, float]]:
         mine = [Group(g.prompt, kept, g.id) for g in run.groups if (kept := [r for r in g if r.source == "policy" and trained(r)])]
-        accelerator, model, optimizer = run.accelerator, critic_model(run), self.state["optimizer"]
-        ranks = accelerator.num_processes
-        count = min(self.updates, len(mine))
-        if ranks > 1:
-            count = int(accelerator.gather(torch.tensor([count], device=accelerator.device)).max())
+        model, optimizer = critic_model(run), self.state["optimizer"]
+        count = max(run.gather([min(self.updates, len(mine))]))
         total = seen = 0.0
         for group in optimizer.param_groups:
             group["lr"] = self.rate * run.learning_rate
         for index in range(count):
             optimizer.zero_grad()
             items = 0
-            for part in micros(run, mine[index::count]):
-                loss, number = self.loss(model, run.policy, part)
+            for part in run.micros(mine[index::count]):
+                loss, number = self.loss(model, run.policy, run.batch(part))
                 loss.backward()
                 total, items = total + float(loss.detach()), items + number
-            everywhere = float(accelerator.reduce(torch.tensor(float(items), device=accelerator.device), "sum")) if ranks > 1 else items
+            everywhere = max(sum(run.gather([items])), 1)
             for p in model.parameters():
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # a rank without a picture, or without a rollout
-                p.grad = (accelerator.reduce(p.grad, "sum") if ranks > 1 else p.grad) / max(everywhere, 1)
+                p.grad = run.summed(p.grad) / everywhere
             optimizer.step()
             seen += items
         return {"loss": (total, float(seen))}
 
-    def loss(self, model: Any, policy: Any, groups: Sequence[Group]) -> tuple[Tensor, int]:
+    def loss(self, model: Any, policy: Any, batch: TokenBatch) -> tuple[Tensor, int]:
         """The sum over tokens (value) or rollouts (outcome), and their number."""
-        # By name, when it is needed: plug-ins import no other part of the trainer.
-        batch: TokenBatch = importlib.import_module("vlrl.batch").make_batch(groups, policy.pad_id, policy.device)
         value_BT = model.values(policy, batch)
         mask_BT = (batch.loss_mask_BT & batch.mask_BT).to(value_BT.device)
         if self.objective == "outcome":
@@ -105,12 +98,6 @@ class TrainCriticModel(Callback):
         critic_model(self.state["run"]).load_state_dict(state["model"])
         optimizer = self.state["optimizer"]
         optimizer.load_state_dict({**optimizer.state_dict(), "state": {int(k): v for k, v in state["adam"].items()}})
-
-
-def micros(run: Run, groups: Sequence[Group]) -> list[list[Group]]:
-    """The groups in pieces of `micro_tokens`, as the policy takes them."""
-    cost = partial(importlib.import_module("vlrl.tensors").cost, run)
-    return importlib.import_module("vlrl.batch").split_micros(groups, run.settings.micro_tokens, cost)
 
 
 def trained(rollout: Rollout) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,14 +44,9 @@ class Eval(Callback):
             raise ConfigError(f"callbacks.eval.every: {self.every} must be at least 1")
 
     def check(self, run: Run) -> None:
-        self._module().check(self)  # unknown suites, profiles and unreadable data stop the run before it starts
+        run.suites.check(self)  # unknown suites, profiles and unreadable data stop the run before it starts
 
     def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
         if run.step % self.every:
             return {}
-        return self._module().evaluate(self, run)
-
-    @staticmethod
-    def _module():  # type: ignore[no-untyped-def]
-        # By name, when it is needed: plug-ins import no other part of the trainer.
-        return importlib.import_module("vlrl.eval.training")
+        return run.suites.evaluate(self, run)

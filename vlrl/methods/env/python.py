@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlrl.methods.env._calls import STOP, last_call
-from vlrl.registry import ConfigError, register
+from vlrl.registry import ConfigError, home_of, register
 from vlrl.stages import Env, Reward
 from vlrl.types import Message, Rollout
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 def sandbox() -> Any:
     """The sandbox of the rewards' package (the one that judges code): `run(code, tests, ...)`, `available()`."""
-    return importlib.import_module(f"{Reward.home}.sandbox")
+    return home_of(Reward, "sandbox")
 
 
 @register("python")

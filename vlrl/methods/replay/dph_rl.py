@@ -7,20 +7,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from accelerate.utils import gather_object
-
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Replay
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
     from vlrl.run import Run
-
-
-def over_ranks(run: Run | None, items: list[Any]) -> list[Any]:
-    """The items of all ranks, in rank order."""
-    accelerator = getattr(run, "accelerator", None)
-    return gather_object(items) if accelerator is not None and accelerator.num_processes > 1 else items
 
 
 @register("dph_rl")
@@ -52,8 +44,8 @@ class BaseSamples(Replay):
         object.__setattr__(self, "run", run)
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        if self.run is None or self.run.phase_step < self.steps:
-            self.store.update(over_ranks(self.run, [item for group in groups for item in self.solved(group)]))
+        if self.run.phase_step < self.steps:
+            self.store.update(self.run.gather([item for group in groups for item in self.solved(group)]))
             return []
         return [self.replayed(group) if group.row.id in self.store else group for group in groups]
 

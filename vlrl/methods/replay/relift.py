@@ -50,8 +50,7 @@ class HardBuffer(Replay):
     @property
     def share(self) -> int:
         """This rank's part of `size`."""
-        accelerator = getattr(self.run, "accelerator", None)
-        return -(-self.size // (accelerator.num_processes if accelerator is not None else 1))
+        return -(-self.size // self.run.ranks)
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         self.wake()

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from vlrl.registry import register
 from vlrl.stages import Shape
 from vlrl.types import Group
@@ -71,11 +69,9 @@ class ObjectiveWeights(Shape):
 
     def metrics(self) -> dict[str, float]:
         """Called once per step on every rank: closes the step's means."""
-        accelerator, slots = getattr(self.run, "accelerator", None), self.slots
-        table = torch.tensor([self.sums.get(slot, [0.0, 0.0]) for slot in slots], dtype=torch.float64)
-        if accelerator is not None and accelerator.num_processes > 1:
-            table = accelerator.reduce(table.to(accelerator.device), "sum").cpu()
-        for slot, (score, count) in zip(slots, table.tolist()):
+        parts = self.run.gather([dict(self.sums)])
+        for slot in self.slots:
+            score, count = (math.fsum(part[slot][i] for part in parts if slot in part) for i in (0, 1))
             if count:
                 self.windows[slot] = [*self.windows.get(slot, []), score / count][-self.window :]
         self.sums.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vlrl.methods.term.siren import mean_over_ranks
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Term
 from vlrl.types import LossInputs, PerToken
@@ -49,7 +48,7 @@ class AdaptiveEntropy(Term):
 
     def metrics(self) -> dict[str, float]:
         state = self.state
-        now = mean_over_ranks(self.run, state["total"], state["count"])
+        now = self.run.mean(state["total"], state["count"])
         if not now:  # a step that learned nothing says nothing
             return {"entropy_coef": state["alpha"]}
         step = self.delta if now < self.target else -self.delta

@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from vlrl.run import Run
 
 
-def mean_over_ranks(run: Run | None, total: float, count: float) -> float:
-    """total / count, each summed over all processes."""
-    if run is not None and run.accelerator is not None and run.accelerator.num_processes > 1:
-        total, count = run.accelerator.reduce(torch.tensor([total, count], dtype=torch.float64, device=run.accelerator.device), "sum").tolist()
-    return total / max(count, 1.0)
-
-
 def above_quantile(values_BT: torch.Tensor, mask_BT: torch.Tensor, q: float) -> torch.Tensor:
     """(B, T) bool: which masked values lie above their row's q-quantile (between values, by the line through them)."""
     known_BT = values_BT.detach().masked_fill(mask_BT <= 0, float("nan"))
@@ -64,7 +57,7 @@ class Siren(Term):
 
     def metrics(self) -> dict[str, float]:
         if not self.anchor and "anchor" not in self.state:  # called once per step on every rank
-            anchor = mean_over_ranks(self.run, self.state["total"], self.state["count"])
+            anchor = self.run.mean(self.state["total"], self.state["count"])
             if anchor > 0:
                 self.state["anchor"] = anchor
         return {"siren/anchor": self.anchor or self.state.get("anchor", 0.0)}
