@@ -55,7 +55,7 @@ class Tally:
 
 
 def finish(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
-    """The step's numbers from all ranks; lets the sampler, the probes and the callbacks see its groups."""
+    """The step's numbers from all ranks; lets what samples, the probes and the callbacks see its groups."""
     everyone, _ = all_groups(run.accelerator, run.groups)
     sampled, _ = all_groups(run.accelerator, run.tally.sampled)
     metrics = dict(learned)
@@ -64,7 +64,8 @@ def finish(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
             metrics[name] = metrics.get(name, 0.0) + value
     metrics.update(describe(sampled, everyone))
     metrics["reward/errors"] = float(sum(part[0] for part in gather(run.accelerator, [run.tally.score_errors])))
-    run.sampler.observe(sampled)
+    for part in (run.sampler, run.scaffold, run.budget, run.decode, run.strategy):
+        part.observe(sampled)
     for slot, probe in run.probes.items():
         metrics.update({f"{slot}/{name}" if slot != name else name: float(value) for name, value in probe(everyone).items()})
     own: dict[str, float | tuple[float, float]] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from vlrl.run import Run
+    from vlrl.types import Group
 
 
 class Stage(ABC):  # noqa: B024
@@ -22,6 +23,12 @@ class Stage(ABC):  # noqa: B024
 
     def setup(self, run: Run) -> None:
         """Called once, when everything is built."""
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """Learn from what a finished step sampled, on all ranks (groups of other ranks come without media): each rank learns the same.
+
+        Asked of all that decides what is sampled: sampler, scaffold, budget, decode and strategy.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """What was learned, as plain values (JSON) or tensors."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vlrl.stages.base import Stage
-from vlrl.types import Group, Prompt, Row
+from vlrl.types import Prompt, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,6 @@ class Sampler(Stage):
 
     @abstractmethod
     def __call__(self, n: int) -> list[Row]: ...
-
-    def observe(self, groups: Sequence[Group]) -> None:
-        """Learn from the groups of a finished step (of all ranks)."""
 
 
 class Scaffold(Stage):
