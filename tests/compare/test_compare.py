@@ -11,8 +11,8 @@ import pytest
 
 from vlrl.compare import work
 from vlrl.compare.plan import Plan
-from vlrl.compare.statistics import bootstrap, improvement_interval, iqm, probability_of_improvement
-from vlrl.compare.table import markdown, mean_curve, page, summarise
+from vlrl.compare.statistics import bootstrap, improvement_interval, iqm, paired_difference, probability_of_improvement
+from vlrl.compare.table import differences, markdown, mean_curve, page, summarise
 from vlrl.registry import ConfigError
 
 
@@ -33,6 +33,15 @@ def test_iqm_agrees_with_scipy_where_scipy_cuts_whole_values():
 def test_probability_of_improvement():
     assert probability_of_improvement([2, 3], [1, 2]) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
     assert probability_of_improvement([1, 1], [1, 1]) == 0.5 and improvement_interval([2, 2], [1, 1]) == (1.0, 1.0, 1.0)
+
+
+def test_paired_differences_by_hand():
+    # gaps 1, 2, 3: mean 2, deviation 1; t(0.975, 2) = 4.302653, times 1 / sqrt(3)
+    assert paired_difference([2, 4, 6], [1, 2, 3]) == pytest.approx((2, 2 - 2.484138, 2 + 2.484138), abs=1e-6)
+    assert paired_difference([3.0], [1.0]) == (2.0, -np.inf, np.inf) and paired_difference([2, 2], [1, 1]) == (1, 1, 1)
+    table = differences(cells())
+    assert table[0][:4] == ["less grpo", "held-out", "mean reward", "pass@1"] and len(table) == 2
+    assert table[1][:3] == ["dapo", "+0.300 ± 0.000*", "+0.000 ± 0.000"] and table[1][table[0].index("wrong")] == "+nan ± nan"
 
 
 def test_bootstrap_covers_and_collapses():
@@ -129,4 +138,4 @@ def test_a_comparison_runs_once(tmp_path):
     assert small.config("grpo", 0, cold).tree["policy"]["model"] == cold
     stamp = (small.cell("grpo", 0) / "metrics.jsonl").stat().st_mtime_ns
     assert work.cell(small, "grpo", 0) == first[0] and (small.cell("grpo", 0) / "metrics.jsonl").stat().st_mtime_ns == stamp
-    assert markdown({"grpo": [first[0]], "nsr": [first[1]]}, "t").count("\n| ") == 3
+    assert markdown({"grpo": [first[0]], "nsr": [first[1]]}, "t").count("\n| ") == 5

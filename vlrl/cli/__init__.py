@@ -19,7 +19,7 @@ _COMMANDS = {  # command: where its function is
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",
 }
-_GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app"}
+_GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
 
 
 def _named(place: str) -> object:

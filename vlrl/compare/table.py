@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlrl.compare.statistics import Summary, bootstrap, improvement_interval, iqm
+from vlrl.compare.statistics import Summary, bootstrap, improvement_interval, iqm, paired_difference
 
 Runs = Sequence[Mapping[str, Any]]  # by seed
 Cells = Mapping[str, Runs]  # of each preset
@@ -71,33 +71,55 @@ def grid(cells: Cells, starts: Runs = ()) -> list[list[str]]:
     return lines
 
 
+def differences(cells: Cells) -> list[list[str]]:
+    """Each preset against the first one, seed by seed, where seeds share a cold start; a star where the interval leaves zero out."""
+    first, *others = cells
+    heads = [(name, head) for name, head in columns(cells) if name not in ("iqm", "better", "cpu_seconds")]
+    lines = [[f"less {first}", *(head for _, head in heads)]]
+    for preset in others:
+        line = [preset]
+        for name, _ in heads:
+            pairs = [(x[name], y[name]) for x, y in zip(cells[preset], cells[first]) if x[name] is not None and y[name] is not None]
+            gap = paired_difference(*zip(*pairs)) if pairs else MISSING
+            digits = ",.0f" if name == "tokens" else ".1f" if name.endswith("length") else ".3f"
+            line.append(f"{gap.value:+{digits}} ± {gap.high - gap.value:{digits}}" + "*" * (gap.low > 0 or gap.high < 0))
+        lines.append(line)
+    return lines
+
+
 def note(cells: Cells) -> str:
     """How to read the table."""
     seeds = ", ".join(map(str, sorted({len(runs) for runs in cells.values()})))
     means = "Means over seeds with 95% bootstrap intervals; IQM: interquartile mean of the held-out score; mean reward: over all training steps."
     rest = "Entropy (nats) and KL: per sampled token, held out. Length: last tenth of the steps; right, wrong: of held-out samples that are so."
-    return f"{means} Seeds: {seeds}. {rest}"
+    paired = "Second table: mean differences of runs from the same cold start, ± half of Student's 95% interval; of twenty stars one is luck."
+    return f"{means} Seeds: {seeds}. {rest} {paired}"
 
 
 def markdown(cells: Cells, title: str, starts: Runs = ()) -> str:
     """The table as Markdown."""
-    head, *body = (f"| {' | '.join(line)} |" for line in grid(cells, starts))
-    rule = "|---" * (len(columns(cells)) + 1) + "|"
-    return "\n".join([f"# {title}", "", head, rule, *body, "", note(cells), ""])
+    return "\n".join([f"# {title}", "", *_table(grid(cells, starts)), *_table(differences(cells)), note(cells), ""])
+
+
+def _table(grid: Sequence[Sequence[str]]) -> list[str]:
+    head, *body = (f"| {' | '.join(line)} |" for line in grid)
+    return [head, "|---" * len(grid[0]) + "|", *body, ""]
 
 
 def page(cells: Cells, title: str, path: Path, starts: Runs = ()) -> None:
     """The table and two charts (reward, entropy; mean over seeds) as one file without a network or a script."""
     from html import escape
 
+    tables: list[str] = []
     body = [f"<h1>{escape(title)}</h1>", legend(list(cells)), "<h2>Reward in training</h2>", chart(cells, "curve")]
-    lines = ["".join(f"<{'td' if y else 'th'}>{escape(value)}" for value in line) for y, line in enumerate(grid(cells, starts))]
-    table = "<div><table><tr>" + "<tr>".join(lines) + "</table></div>"
+    for lines in (grid(cells, starts), differences(cells)):
+        rows = ["".join(f"<{'td' if y else 'th'}>{escape(value)}" for value in line) for y, line in enumerate(lines)]
+        tables.append("<div><table><tr>" + "<tr>".join(rows) + "</table></div>")
     body += [
         "<h2>Entropy of the tokens trained on</h2>",
         chart(cells, "entropy_curve"),
         "<h2>Held-out score and the rest</h2>",
-        table,
+        *tables,
         f"<p>{escape(note(cells))}",
     ]
     style = (
