@@ -16,7 +16,8 @@ from vlrl.methods.env._calls import last_call
 from vlrl.methods.env.python import Python
 from vlrl.methods.env.zoom import Crop, Zoom
 from vlrl.methods.shape.conversation import Conversation
-from vlrl.methods.strategy.multi_turn import MultiTurn, between
+from vlrl.methods.strategy._talk import between
+from vlrl.methods.strategy.multi_turn import MultiTurn
 from vlrl.registry import ConfigError
 from vlrl.run import Run
 from vlrl.types import Group, Prompt, Rollout, Row, Space

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from vlrl.methods.strategy._talk import Talk
 from vlrl.methods.strategy.independent import Seeds
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Strategy
-from vlrl.types import Completion, Group, Media, Message, Prompt, Request, Rollout, Sampling
+from vlrl.types import Completion, Group, Message, Prompt
 
 if TYPE_CHECKING:
     from vlrl.run import Run
-
-MARK = "VLRLASSISTANTTURN"
-
-
-@dataclass(eq=False)
-class Talk:
-    """One conversation on its way. The lists hold the tokens of the present segment: what was written since the last picture was shown."""
-
-    place: int
-    number: int
-    prompt: Prompt
-    sampling: Sampling
-    seed: int
-    ids: list[int] = field(default_factory=list)
-    logp: list[float] = field(default_factory=list)
-    own: list[bool] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)  # the policy's turns of this segment
-    messages: list[Message] = field(default_factory=list)  # of this segment, the policy's and the tool's
-    turns: int = 0
-    calls: int = 0
-    done: list[Rollout] = field(default_factory=list)
 
 
 @register("multi_turn")
@@ -76,96 +55,36 @@ class MultiTurn(Strategy):
         active = talks
         while active:
             still = []
-            for completion in run.engine.generate([self._request(run, talk) for talk in active]):
-                talk = completion.request.tag
-                if self._go_on(run, talk, completion):
-                    still.append(talk)
+            for completion in run.engine.generate([talk.request(getattr(run.env, "stops", ())) for talk in active]):
+                if self.goes_on(run, completion):
+                    still.append(completion.request.tag)
             active = sorted(still, key=lambda talk: (talk.place, talk.number))
         return [
             Group(prompt=prompt, rollouts=[r for talk in talks if talk.place == place for r in talk.done], info={"conversations": count})
             for place, (prompt, count) in enumerate(zip(prompts, counts))
         ]
 
-    def _request(self, run: Run, talk: Talk) -> Request:
-        stop = (*talk.sampling.stop, *getattr(run.env, "stops", ()))
-        sampling = replace(talk.sampling, stop=stop, max_tokens=len(talk.ids) + talk.sampling.max_tokens)
-        return Request(prompt=talk.prompt, sampling=sampling, seed=(talk.seed + talk.turns) % 2**63, prefix_ids=tuple(talk.ids), tag=talk)
-
-    def _go_on(self, run: Run, talk: Talk, completion: Completion) -> bool:
+    def goes_on(self, run: Run, completion: Completion) -> bool:
         """Take a finished turn in; True if the environment answered and it is the policy's turn again."""
-        start = len(talk.ids)
-        new = completion.ids[start:]
-        text = run.policy.decode(new)
-        versions = completion.version if isinstance(completion.version, list) else [completion.version] * len(completion.ids)
-        self._append(talk, new, completion.logp[start:], True, versions[start:])
-        talk.said.append(text)
-        talk.messages.append({"role": "assistant", "content": [{"type": "text", "text": (talk.prompt.prefix if start == 0 else "") + text}]})
-        talk.turns += 1
+        talk: Talk = completion.request.tag
+        text = talk.heard(completion, run.policy)
         reply = None
         if completion.finish == "stop" and talk.turns < self.max_turns and run.env is not None:
-            reply = run.env.reply(self._rollout(run, talk, completion.finish, turn_text=text))
+            reply = run.env.reply(talk.rollout(run, completion.finish, turn_text=text))
         if reply is None:
-            talk.done.append(self._rollout(run, talk, completion.finish))
+            talk.done.append(talk.rollout(run, completion.finish))
             return False
-        talk.calls += 1
-        self._answer(run, talk, [self._short(run, message) for message in reply], completion)
+        talk.answered([self.short(run, message) for message in reply], run)
         return True
 
-    def _answer(self, run: Run, talk: Talk, reply: list[Message], completion: Completion) -> None:
-        media: list[Media] = [part["media"] for message in reply for part in message["content"] if "media" in part]
-        plain = [{**m, "content": [{k: v for k, v in part.items() if k != "media"} for part in m["content"]]} for m in reply]
-        if media:
-            talk.done.append(self._rollout(run, talk, "stop"))
-            pictures = tuple(m for m in media if m.kind == "image")
-            videos = tuple(m for m in media if m.kind == "video")
-            talk.prompt = replace(
-                talk.prompt, messages=(*talk.prompt.messages, *talk.messages, *plain), images=talk.prompt.images + pictures,
-                videos=talk.prompt.videos + videos, prefix="", train=None,
-            )  # fmt: skip
-            talk.ids, talk.logp, talk.own, talk.versions, talk.said, talk.messages = [], [], [], [], [], []
-            return
-        bridge = between(run.policy, talk.prompt, plain, completion.ids[-1])
-        self._append(talk, bridge, [0.0] * len(bridge), False, [talk.versions[-1]] * len(bridge))
-        talk.messages += plain
-
-    def _append(self, talk: Talk, ids: Sequence[int], logp: Sequence[float], own: bool, versions: Sequence[int]) -> None:
-        talk.ids += ids
-        talk.logp += logp
-        talk.own += [own] * len(ids)
-        talk.versions += versions
-
-    def _rollout(self, run: Run, talk: Talk, finish: Any, **info: Any) -> Rollout:
-        """The present segment as a rollout."""
-        request = Request(prompt=talk.prompt, sampling=talk.sampling, seed=talk.seed)
-        versions: Any = talk.versions[0] if len(set(talk.versions)) == 1 else list(talk.versions)
-        rollout = run.make_rollout(Completion(request, 0, list(talk.ids), list(talk.logp), "\n".join(talk.said), finish, versions))
-        rollout.loss_mask = None if all(talk.own) else list(talk.own)
-        rollout.info |= {"conversation": talk.number, "segment": len(talk.done), "turns": talk.turns, "calls": talk.calls, **info}
-        rollout.info["transcript"] = run.policy.decode(talk.ids)
-        return rollout
-
-    def _short(self, run: Run, message: Message) -> Message:
+    def short(self, run: Run, message: Message) -> Message:
         """A reply with its texts cut to `max_reply_tokens`."""
         content = message["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-        return {**message, "content": [self._cut(run, part) if part["type"] == "text" else part for part in parts]}
+        return {**message, "content": [{**part, "text": self.cut(run, part["text"])} if part["type"] == "text" else part for part in parts]}
 
-    def _cut(self, run: Run, part: dict[str, Any]) -> dict[str, Any]:
-        part = {**part, "text": part["text"].replace("<|", "< |")}  # no tool may end a turn or open one
-        ids = run.policy.tokenizer.encode(part["text"], add_special_tokens=False)
-        if len(ids) <= self.max_reply_tokens:
-            return part
-        return {**part, "text": run.policy.decode(ids[: self.max_reply_tokens]) + " ... (cut)"}
-
-
-def between(policy: Any, prompt: Prompt, reply: Sequence[Message], last_id: int) -> list[int]:
-    """The ids that the chat template puts between the end of the policy's turn and its next one: the turn's end (unless it is there already), the
-    reply, the opening of the next turn."""
-    marked = replace(prompt, messages=(*prompt.messages, {"role": "assistant", "content": [{"type": "text", "text": MARK}]}, *reply), prefix="")
-    text = policy.render(marked)
-    if text.count(MARK) != 1:
-        raise ValueError(f"row {prompt.row.id!r}: the chat template does not show an assistant's turn as it is; multi-turn rollouts need that")
-    rest = text.partition(MARK)[2].removeprefix(policy.tokenizer.decode([last_id]))
-    ids = policy.tokenizer.encode(rest, add_special_tokens=False)
-    hidden = set(policy.forbidden_ids)
-    return [i for i in ids if i not in hidden]
+    def cut(self, run: Run, text: str) -> str:
+        """At most `max_reply_tokens` of a text."""
+        text = text.replace("<|", "< |")  # no tool may end a turn or open one
+        ids = run.policy.tokenizer.encode(text, add_special_tokens=False)
+        return text if len(ids) <= self.max_reply_tokens else run.policy.decode(ids[: self.max_reply_tokens]) + " ... (cut)"
