@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vlrl.registry import ConfigError, build, names
-from vlrl.stages import Scaffold, Source
+from vlrl.stages import Sampler, Scaffold, Source
 from vlrl.types import Row
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
@@ -170,6 +171,28 @@ def difficulty(
     table = merge(from_rollouts(folder, slot, threshold) for folder in runs)
     out.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     typer.echo(f"{len(table)} rows in {out}")
+
+
+@app.command()
+def select(
+    runs: Annotated[list[Path], typer.Argument(help="run folders, with rollouts/*.parquet of every step")],
+    out: Out,
+    score: Annotated[str, typer.Option(help="alignment (LIMR), spread (1-shot RLVR) or accuracy")] = "alignment",
+    least: Annotated[float, typer.Option(help="the least score of a chosen row")] = -math.inf,
+    most: Annotated[float, typer.Option(help="the largest")] = math.inf,
+    top: Annotated[int, typer.Option(help="only the so many best (0: all)")] = 0,
+    slot: Annotated[str, typer.Option(help="the reward that says right or wrong (default: the total)")] = "",
+) -> None:
+    """Rows chosen by how their accuracy went over runs, as a config: `vlrl train CONFIG OUT` trains on these rows alone."""
+    from vlrl_data.tools.history import visits, write_choice
+
+    series: dict[str, list[float]] = {}
+    for folder in runs:
+        for name, values in visits(folder, slot).items():
+            series.setdefault(name, []).extend(values)
+    chosen = build(Sampler, {"name": "by_history", "score": score, "least": least, "most": most, "top": top}).choose(series)
+    write_choice(chosen, out)
+    typer.echo(f"{len(chosen)} of {len(series)} rows in {out}, scores {min(chosen.values()):.3f} to {max(chosen.values()):.3f}")
 
 
 @app.command()

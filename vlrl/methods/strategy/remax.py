@@ -23,10 +23,10 @@ class WithGreedy(Independent):
     """
 
     def check(self, run: Run) -> None:
-        if run.advantage.name != "remax":
+        if run.advantage.name != "remax" and not any(getattr(gate, "reads_greedy", False) for gate in run.gate.values()):
             raise ConfigError(
                 f"strategy remax samples a greedy baseline that advantage {run.advantage.name!r} does not read; use advantage: {{name: remax}}, "
-                "or strategy independent"
+                "a gate that reads it (greedy_wrong), or strategy independent"
             )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:

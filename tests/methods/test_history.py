@@ -1,0 +1,130 @@
+"""Rows chosen by their past accuracies: scores by hand, the choice, a restart, the tool, two phases."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import yaml
+from make import group, run
+from tiny import steps, text_run
+from typer.testing import CliRunner
+
+from vlrl.loop import train_step
+from vlrl.methods.sampler.history import KEY, ByHistory, Recorded
+from vlrl.methods.select.listed import Listed
+from vlrl.registry import ConfigError, names
+from vlrl.stages import Source
+from vlrl.types import Row
+
+ROWS = [Row(f"r{i}", f"q{i}") for i in range(6)]
+# two visits are common to all: mean curve (0.25, 0.75); sum of (1 - m)^2 = 0.5625 + 0.0625 = 0.625
+PAST = {"r0": [0.0, 1.0, 0.0], "r1": [0.0, 0.5], "r2": [1.0, 1.0], "r3": [0.0, 0.5]}
+ALIGNMENT = {"r0": 1 - 0.125 / 0.625, "r1": 1 - 0.125 / 0.625, "r2": 1 - 0.625 / 0.625, "r3": 1 - 0.125 / 0.625}
+SPREAD = {"r0": math.sqrt(2) / 3, "r1": 0.25, "r2": 0.0, "r3": 0.25}
+
+
+def chooser(past=None, **fields):
+    made = ByHistory(**fields)
+    history = {row: {KEY: values} for row, values in (PAST if past is None else past).items()} | {"r5": {"other": 1}}
+    made.setup(run(rows={"main": ROWS}, history=history, seed=3))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ALIGNMENT),
+        ({"least": 0.6}, {row: ALIGNMENT[row] for row in ("r0", "r1", "r3")}),
+        ({"score": "spread"}, SPREAD),
+        ({"score": "spread", "top": 1}, {"r0": SPREAD["r0"]}),
+        ({"score": "spread", "top": 2, "most": 0.3}, {"r1": 0.25, "r3": 0.25}),
+        ({"score": "accuracy"}, {"r0": 1 / 3, "r1": 0.25, "r2": 1.0, "r3": 0.25}),
+    ],
+)
+def test_scores_by_hand(fields, expected):
+    chosen = ByHistory(**fields).choose(PAST)
+    assert chosen == pytest.approx(expected)
+    assert list(chosen) == sorted(chosen, key=lambda row: (-chosen[row], row))
+
+
+def test_all_right_from_the_start_is_aligned():
+    assert ByHistory().choose({"a": [1.0], "b": [1.0]}) == {"a": 1.0, "b": 1.0}
+
+
+def test_rounds_copies_and_restart():
+    made = chooser(score="accuracy", favour=0.9, copies=3)
+    first = [row.id for row in made(6)]
+    assert sorted(first) == ["r0", "r1", "r2", "r2", "r2", "r3"] and made.metrics() == {"data/chosen": 6.0}
+    made(2)
+    again = chooser(score="accuracy", favour=0.9, copies=3)
+    again.load_state_dict(json.loads(json.dumps(made.state_dict())))
+    assert [row.id for row in again(7)] == [row.id for row in made(7)]
+    assert {row.id for row in chooser(score="spread", top=1)(5)} == {"r0"}  # one row fills the batch
+
+
+@pytest.mark.parametrize(
+    ("past", "fields", "words"),
+    [
+        (None, {"least": 0.95}, "4 rows have scores from 0.000 to 0.800"),
+        ({}, {}, "no row was visited"),
+        ({"gone": [1.0]}, {}, "same data.train"),
+    ],
+)
+def test_nothing_left_says_why(past, fields, words):
+    with pytest.raises(ConfigError, match=words):
+        chooser(past, **fields)(1)
+
+
+@pytest.mark.parametrize("fields", [{"score": "luck"}, {"top": -1}, {"copies": 0}, {"least": 1.0, "most": 0.0}])
+def test_bad_settings(fields):
+    with pytest.raises(ConfigError, match="sampler"):
+        ByHistory(**fields)
+
+
+def test_visits_are_recorded():
+    made = run(rows={"main": ROWS}, source_weights={}, seed=0)
+    sampler = Recorded(slot="acc")
+    sampler.setup(made)
+    sampler.observe([group(5.0, 5.0, name="r1", raw={"acc": [1.0, 0.0]}), group(name="r2")])
+    sampler.observe([group(5.0, name="r1", raw={"acc": [1.0]})])
+    assert made.history == {"r1": {KEY: [0.5, 1.0]}}
+
+
+def test_listed_rows():
+    assert [row.id for row in Listed(("r4", "r1", "elsewhere"))(ROWS)] == ["r1", "r4"]
+    with pytest.raises(ConfigError, match="none of the 1 listed ids"):
+        Listed(("x",))(ROWS)
+    with pytest.raises(ConfigError, match="vlrl data select"):
+        Listed(())
+
+
+def test_the_tool_writes_a_config(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names(Source)  # vlrl_data is on the path
+    from vlrl_data.cli import app
+
+    table = [{"id": row, "step": step + 1, "reward": value} for row, values in PAST.items() for step, value in enumerate(values)]
+    table += [{"id": "r0", "step": 1, "reward": 1.0}]  # r0's first visit is now (0 + 1) / 2
+    (tmp_path / "rollouts").mkdir()
+    pq.write_table(pa.Table.from_pylist(table[::-1]), tmp_path / "rollouts" / "step-000001.parquet")
+    out = tmp_path / "chosen.yaml"
+    told = CliRunner().invoke(app, ["select", str(tmp_path), "--score", "spread", "--top", "2", "-o", str(out)])
+    assert told.exit_code == 0 and "2 of 4 rows" in told.output
+    assert yaml.safe_load(out.read_text()) == {"select": {"chosen": {"name": "listed", "ids": ["r0", "r1"]}}}  # r0: std of 0.5, 1, 0
+
+
+@pytest.mark.parametrize(("method", "rows"), [("lim", 8.0), ("1_shot_rlvr", 1.0)])
+def test_the_second_phase_trains_on_what_the_first_saw(method, rows):
+    made = text_run([f"methods/{method}"], ["data.train.arithmetic.count=8", "phases.rl.steps=4"])
+    for _ in range(4):
+        train_step(made)
+        made.phase_step += 1
+    assert sum(len(memory[KEY]) for memory in made.history.values()) == 16
+    made.phase_step = 0
+    made.enter(1)
+    object.__setattr__(made.sampler, "least", -math.inf)
+    assert steps(made, 1)[0]["data/chosen"] == rows

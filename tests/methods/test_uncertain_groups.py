@@ -1,0 +1,103 @@
+"""VCRL's variance, gate and memory bank; SELF's gate; what the presets keep. Numbers by hand."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from make import group, run
+from tiny import steps, text_run
+
+from vlrl.methods.gate.self import GreedyWrong
+from vlrl.methods.gate.vcrl import Variance
+from vlrl.methods.sampler.vcrl import VarianceBank, uncertainty
+from vlrl.registry import ConfigError
+from vlrl.types import Rollout, Row
+
+ROWS = [Row(f"r{i}", f"q{i}") for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "p"),
+    [
+        ([1, 1, 0, 0], 1.0),
+        ([1, 0, 0, 0], 0.75),  # k (G - k) / (2 * 2) = 3/4; variance 1/4, largest 4 / (4 * 3) = 1/3
+        ([1, 0, 0], 1.0),  # odd: (G + 1) / (4 G) = 1/3, and k = 1 reaches it
+        ([1, 1, 1, 1], 0.0),
+        ([0.5, 0.0], 0.25),  # variance 1/8, largest 1/2
+        ([1], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_normalised_variance(rewards, p):
+    assert uncertainty(rewards) == pytest.approx(p)
+
+
+def test_gate_by_accuracy():
+    gate = Variance(least=0.75)
+    gate.setup(run(rewards={"format": SimpleNamespace(weight=0.0), "acc": SimpleNamespace(weight=1.0)}))
+    kept = group(1.1, 0.1, 0.1, 0.1, raw={"acc": [1, 0, 0, 0], "format": [1, 1, 1, 1]})
+    assert gate(kept).keep and gate(group(1.1, 1.1, raw={"acc": [1, 1]})) == (False, "too certain")
+    assert Variance(least=0.75, slot="format")(kept).keep is False
+    assert gate(group(1, 0, 0, 0)).keep  # nothing of that name: the total
+    with pytest.raises(ConfigError, match="least"):
+        Variance(least=0.0)
+
+
+def bank(**fields):
+    made = VarianceBank(**fields)
+    made.setup(run(rows={"main": ROWS}, source_weights={}, seed=1))
+    return made
+
+
+def test_the_bank_by_hand():
+    made = bank(least=0.5, momentum=0.5)
+    first = [row.id for row in made(4)]
+    a, b, c, d = first
+    half, quarter, none = (1, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 0)
+    made.observe([group(*half, name=a), group(*quarter, name=b), group(*none, name=c), group(*half, name="stranger")])
+    assert {key: entry["p"] for key, entry in made._state["bank"].items()} == {a: 1.0, b: 0.75}
+    fresh = [row.id for row in made(4)]
+    assert not set(fresh) & set(first)  # a step begins with new rows
+    assert [row.id for row in made(1)] == [a] and [row.id for row in made(2)][0] == b  # refills: by priority, each once, then the next rows
+    again = bank(least=0.5, momentum=0.5)
+    again.load_state_dict(json.loads(json.dumps(made.state_dict())))
+    assert again.state_dict() == made.state_dict()
+    made.observe([group(*none, name=a), group(*none, name=b), group(*half, name=fresh[0])])
+    # a: 0.5 * 1 + 0.5 * 0 = 0.5 stays; b: 0.375 leaves
+    assert {key: entry["p"] for key, entry in made._state["bank"].items()} == {a: 0.5, fresh[0]: 1.0}
+    assert d not in made._state["bank"] and made.metrics()["data/bank"] == 2.0
+
+
+def test_the_bank_has_room_for_so_many():
+    made = bank(room=1)
+    rows = [row.id for row in made(3)]
+    made.observe([group(1, 0, 0, 0, name=rows[0]), group(1, 1, 0, 0, name=rows[1]), group(1, 0, 0, 0, name=rows[2])])
+    assert list(made._state["bank"]) == [rows[1]]
+    with pytest.raises(ConfigError, match="momentum"):
+        VarianceBank(momentum=1.0)
+
+
+@pytest.mark.parametrize(("greedy", "keep"), [(1.0, False), (0.0, True), (None, False)])
+def test_solved_greedily(greedy, keep):
+    gate, given = GreedyWrong(), group(1.0, 0.0)
+    if greedy is not None:
+        given.untrained = [Rollout(given.prompt, [1], reward=1.1, rewards={"acc": greedy}, source="greedy", trained=False)]
+    gate.setup(run(rewards={"acc": SimpleNamespace(weight=1.0)}))
+    assert gate(given).keep is keep
+
+
+def test_self_trains_and_says_what_it_needs():
+    metrics = steps(text_run(["methods/self"]), 2)
+    assert all(m["groups"] + m.get("gate/solved greedily", 0.0) == 4.0 for m in metrics)
+    with pytest.raises(ConfigError, match="only strategy remax"):
+        text_run(["methods/self"], ["strategy={name: independent}"])
+    with pytest.raises(ConfigError, match="greedy_wrong"):
+        text_run(["methods/self"], ["gate=null"])
+
+
+@pytest.mark.parametrize(("method", "reason"), [("vcrl", "gate/too certain"), ("balanced_online_difficulty_filtering", "gate/too hard")])
+def test_filters_train(method, reason):
+    metrics = steps(text_run([f"methods/{method}"], ["collect_rounds=3"]), 3)
+    assert sum(m.get(reason, 0.0) for m in metrics) > 0 and all(m["groups"] <= 4 + 3 for m in metrics)
