@@ -28,7 +28,7 @@ def shared_tokens(group: Group) -> list[list[int]]:
 @register("rose")
 @dataclass(frozen=True)
 class SegmentValues(Advantage):
-    """A_t = V(b_k) - V(b_{k-1}) for tokens between branching points b_{k-1} and b_k; V(b) = the mean reward of the rollouts that share the first b tokens.
+    """A_t = V(b_k) - V(b_{k-1}) for tokens between branching points b_{k-1} and b_k; V(b) = the mean reward of all that share the first b tokens.
 
     V at the start is the group's mean, at the end the rollout's own reward. With `alpha` > 0, for a right rollout (reward above `threshold`) longer
     than the shortest right one, whose ways part after k tokens: A_t <- A_t - |A_t| (1 - ((L_short - k) / (L - k))^alpha) for t >= k.

@@ -33,8 +33,10 @@ def from_token(parent: Rollout, end: int, sampling: Sampling, seed: int, n: int 
 
 
 def joined(run: Run, completion: Completion, parent: Rollout, end: int, trained: bool) -> Rollout:
-    """The whole rollout: its first `end` tokens are `parent`'s own (log-probs, versions, temperatures, alternatives, as they were sampled), trained on
-    as in `parent` with `trained`, else not at all; what was inserted after them is never trained on."""
+    """The whole rollout: its first `end` tokens are `parent`'s own (log-probs, versions, temperatures, alternatives, as they were sampled).
+
+    With `trained` they are trained on as they are in `parent`, else not at all; what was inserted after them is never trained on.
+    """
     given = len(completion.request.prefix_ids)
     rollout = run.make_rollout(completion)
     length = len(rollout)
@@ -56,7 +58,7 @@ def entropy(token: dict[int, float]) -> float:
 
 @dataclass(frozen=True)
 class Branching(Independent):
-    """What the strategies share that look at the `alternatives` likeliest tokens of every place, as the engine tells them, to choose where to branch."""
+    """What the strategies share that choose where to branch by the `alternatives` likeliest tokens of every place, as the engine tells them."""
 
     alternatives: int = 20
 
@@ -79,7 +81,7 @@ class Branching(Independent):
     def known(self, rollout: Rollout, run: Run) -> list[dict[int, float]]:
         """Per token its likeliest alternatives, id to log-prob. Raises ConfigError where the engine tells none."""
         if rollout.top_logprobs is None:
-            raise ConfigError(f"strategy {self.name} reads the likeliest alternatives of every token, which engine {run.engine.name!r} does not tell; "
+            raise ConfigError(f"strategy {self.name} reads the alternatives of every token, which engine {run.engine.name!r} does not tell; "
                               "use engine hf, vllm or vllm_server")  # fmt: skip
         return rollout.top_logprobs
 

@@ -29,8 +29,8 @@ class CriticalTokens(Branching):
     The critical token is drawn evenly from the `top_k` of highest entropy (special tokens and those of at most one character are passed over). Only
     what is new of a branch is trained on; its first tokens are the other rollout's, and on the prompt's side in the release too.
     Paper: Li et al. 2025 (CURE), arXiv:2508.11016; checked against dapo_ray_trainer.py and run_cure_stage_1.sh of the release (n1 4, n2 3, top_k 20).
-    Deviates: entropies are those of the `alternatives` likeliest tokens, as the engine tells them, not of the vocabulary; a branch keeps to the length
-    limit of a whole rollout, which the release counts anew after the branching point.
+    Deviates: entropies are those of the `alternatives` likeliest tokens, as the engine tells them, not of the vocabulary; a branch keeps to the
+    length limit of a whole rollout, which the release counts anew after the branching point.
     Edge: n1 is n // (1 + branches), and what is left over are samples without branches; a rollout without a critical token is sampled anew instead.
     """
 

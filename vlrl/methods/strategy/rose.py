@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vlrl.methods.strategy._branch import Branching, from_token, joined
 from vlrl.registry import ConfigError, register
-from vlrl.types import Group, Prompt, Rollout
+from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
     from vlrl.run import Run
