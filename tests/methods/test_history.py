@@ -117,13 +117,13 @@ def test_the_tool_writes_a_config(tmp_path):
     assert yaml.safe_load(out.read_text()) == {"select": {"chosen": {"name": "listed", "ids": ["r0", "r1"]}}}  # r0: std of 0.5, 1, 0
 
 
-@pytest.mark.parametrize(("method", "rows"), [("lim", 8.0), ("1_shot_rlvr", 1.0)])
+@pytest.mark.parametrize(("method", "rows"), [("lim", 4.0), ("1_shot_rlvr", 1.0)])
 def test_the_second_phase_trains_on_what_the_first_saw(method, rows):
-    made = text_run([f"methods/{method}"], ["data.train.arithmetic.count=8", "phases.rl.steps=4"])
-    for _ in range(4):
+    made = text_run([f"methods/{method}"], ["data.train.arithmetic.count=4", "phases.rl.steps=2"])
+    for _ in range(2):
         train_step(made)
         made.phase_step += 1
-    assert sum(len(memory[KEY]) for memory in made.history.values()) == 16
+    assert sum(len(memory[KEY]) for memory in made.history.values()) == 8
     made.phase_step = 0
     made.enter(1)
     object.__setattr__(made.sampler, "least", -math.inf)

@@ -60,7 +60,7 @@ def test_the_bank_by_hand():
     assert {key: entry["p"] for key, entry in made._state["bank"].items()} == {a: 1.0, b: 0.75}
     fresh = [row.id for row in made(4)]
     assert not set(fresh) & set(first)  # a step begins with new rows
-    assert [row.id for row in made(1)] == [a] and [row.id for row in made(2)][0] == b  # refills: by priority, each once, then the next rows
+    assert [row.id for row in made(1)] == [a] and next(row.id for row in made(2)) == b  # refills: by priority, then new rows
     again = bank(least=0.5, momentum=0.5)
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert again.state_dict() == made.state_dict()

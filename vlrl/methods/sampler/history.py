@@ -26,8 +26,8 @@ KEY = "accuracies"
 class Recorded(Shuffle):
     """As `shuffle`; the mean accuracy of each visit of a row joins the row's memory in the run's history, for sampler `by_history`.
 
-    `slot` is the accuracy (empty: the first reward with a weight that scored the row). vlrl original (LIMR and 1-shot RLVR write such a log). All ranks see all sampled groups, also those that a
-    gate refused, so their memories are equal. Memory: one number per row and visit.
+    `slot` is the accuracy (empty: the first reward with a weight that scored the row). vlrl original (LIMR and 1-shot RLVR write such a log).
+    All ranks see all sampled groups, also those that a gate refused, so their memories are equal. Memory: one number per row and visit.
     """
 
     slot: str = ""

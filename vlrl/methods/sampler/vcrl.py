@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def uncertainty(rewards: Sequence[float]) -> float:
-    """p = s^2 / s_max^2 in [0, 1]: the unbiased variance of rewards in [0, 1] over the largest that n of them can have (k = n / 2, rounded down, right).
+    """p = s^2 / s_max^2 in [0, 1]: the unbiased variance of n rewards in [0, 1] over the largest there is (half of them right).
 
     Of 0/1 rewards with k right this is k (n - k) / (floor(n / 2) ceil(n / 2)). Edge: fewer than two rewards: 0.
     """
