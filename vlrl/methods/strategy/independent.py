@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vlrl.registry import register
@@ -44,18 +44,22 @@ class Independent(Strategy):
     seeds: Seeds = field(init=False, default_factory=Seeds, repr=False, compare=False)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+        drawn = self.draw([(prompt, count, ()) for prompt, count in zip(prompts, counts, strict=True)], run)
+        return [Group(prompt=prompt, rollouts=rollouts) for prompt, rollouts in zip(prompts, drawn)]
+
+    def draw(self, wanted: Sequence[tuple[Prompt, int, tuple[int, ...]]], run: Run) -> list[list[Rollout]]:
+        """`count` rollouts of every (prompt, count, completion tokens to go on from), in order; given tokens come on top of `max_tokens`."""
         requests = []
-        for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
+        for place, (prompt, count, given) in enumerate(wanted):
             for sampling, attempts in by_sampling(run, prompt, count):
-                requests.append(Request(prompt=prompt, sampling=sampling, n=len(attempts), seed=self.seeds(run, prompt), tag=(place, attempts)))
+                if given:
+                    sampling = replace(sampling, max_tokens=sampling.max_tokens + len(given))
+                requests.append(Request(prompt, sampling, len(attempts), self.seeds(run, prompt), given, (place, attempts)))
         found: dict[tuple[int, int], Rollout] = {}
         for completion in run.engine.generate(requests):
             place, attempts = completion.request.tag
             found[place, attempts[completion.index]] = run.make_rollout(completion)
-        return [
-            Group(prompt=prompt, rollouts=[found[place, attempt] for attempt in range(count)])
-            for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
-        ]
+        return [[found[place, attempt] for attempt in range(count)] for place, (_, count, _) in enumerate(wanted)]
 
 
 def by_sampling(run: Run, prompt: Prompt, count: int) -> list[tuple[Sampling, list[int]]]:
