@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Toolbox:
-    """The tools of a run. Those of several ranks (`gather`, `summed`, `mean`, `accuracy`) are collectives: every rank calls them, or none does."""
+    """The tools of a run. Those of several ranks (`gather`, `drained`, `summed`, `mean`, `accuracy`) are collectives: every rank calls them, or none does."""
 
     accelerator: Any = None
 
@@ -32,8 +32,17 @@ class Toolbox:
         return self.accelerator.num_processes if self.accelerator is not None else 1
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """The values of all ranks, in rank order: what a plug-in must know of the whole step. Plain Python values only."""
-        return [value for part in gather(self.accelerator, values) for value in part] if self.ranks > 1 else list(values)
+        """The values of all ranks, the first of each, then the second of each: as rows are dealt to ranks. Plain Python values only."""
+        if self.ranks == 1:
+            return list(values)
+        parts = gather(self.accelerator, values)
+        return [part[i] for i in range(max(map(len, parts))) for part in parts if i < len(part)]
+
+    def drained(self, values: list[Any]) -> list[Any]:
+        """`gather` of what a plug-in noted since the last call (in its `metrics`, which every rank calls once per step); the list is emptied."""
+        taken = values[:]
+        del values[: len(taken)]
+        return self.gather(taken)
 
     def summed(self, tensor: Tensor) -> Tensor:
         """Its sum over ranks."""

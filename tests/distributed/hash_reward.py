@@ -17,6 +17,15 @@ class HashOfTokens(Reward):
         return zlib.crc32(repr(rollout.ids).encode()) % 7 / 6
 
 
+@register("bit_of_tokens")
+@dataclass(frozen=True, kw_only=True)
+class BitOfTokens(Reward):
+    """crc32 of the tokens, modulo 2. vlrl original (a test's own)."""
+
+    def __call__(self, rollout):
+        return float(zlib.crc32(repr(rollout.ids).encode()) % 2)
+
+
 @register("seen_here")
 @dataclass(frozen=True)
 class SeenHere(Gate):

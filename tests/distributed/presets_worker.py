@@ -25,10 +25,22 @@ PRESETS = {
     "recap": HASH,
     "multiple_tickets": HASH,
     "open_reasoner_zero": HASH,
+    "memory_r": HASH,
 }  # a coarse one for gates
-MORE = {"open_reasoner_zero": ["callbacks.critic.updates=1"]}  # more would be of other groups on two ranks
+MORE = {
+    "open_reasoner_zero": ["callbacks.critic.updates=1"],  # more would be of other groups on two ranks
+    "memory_r": [  # every shape that learns: from the groups of all ranks
+        "shape.noise={name: noisy_verifier, slot: bit, appeal: mine}", "shape.length={name: length_step, every: 1, target: 1, slot: bit}",
+        "shape.memory.slot=bit", "rewards.bit.name=bit_of_tokens", "advantage.scale=none",
+    ],
+}  # fmt: skip
 KEPT = (
     "critic/loss",
+    "noisy_verifier/rho1",
+    "memory/right",
+    "memory/wrong",
+    "length_step/medium",
+    "length_step/high",
     "seen",
     "seen/mean",
     "seen/constant",

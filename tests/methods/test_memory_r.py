@@ -37,11 +37,14 @@ def test_nearest_answer_of_similar_questions():
 def test_near_the_right_ones():
     """Values of s_right - s_wrong: +d for the remembered right text, then -d for the wrong one: the largest and the least there are."""
     shape = on(exploit=0.5, explore=0.0)
-    assert shape(said((1.0, "four apples"), (0.0, "no idea"))) == [1.0, 0.0]  # nothing is remembered yet
+    assert shape(said((1.0, "four apples"), (0.0, "no idea"))) == [1.0, 0.0] == shape(said((1.0, "four apples"), (0.0, "no idea")))  # not yet
+    assert shape.metrics() == {"memory/right": 2.0, "memory/wrong": 2.0}
     assert shape(said((0.0, "no idea"))) == [0.0]  # the first value: nothing to scale it by
+    shape.metrics()
     again = on(exploit=0.5, explore=0.0)
     again.load_state_dict(json.loads(json.dumps(shape.state_dict())))
     assert again(said((1.0, "four apples"), (0.0, "no idea"))) == [1.5, 0.0]
+    again.metrics()
     (between,) = again(said((0.0, "four pears")))
     assert 0.0 < between < 0.5
 
@@ -49,15 +52,16 @@ def test_near_the_right_ones():
 def test_novelty_is_scaled_by_its_history():
     shape = on(exploit=0.0, explore=1.0)
     shape(said((1.0, "abc abc")))
-    assert shape(said((0.0, "abc abc"))) == [0.0]  # known: 1 - 1, the only value so far
-    assert shape(said((0.0, "xyz xyz"))) == [1.0]  # as unlike as any
-    assert shape(said((0.0, "abc abc"))) == [0.0]
+    for text, value in (("abc abc", 0.0), ("xyz xyz", 1.0), ("abc abc", 0.0)):  # 1 - 1 is the only value at first; as unlike as any; the least
+        shape.metrics()
+        assert shape(said((0.0, text))) == [value]
 
 
 def test_memory_is_bounded():
     shape = on(most=3, window=2)
     for i in range(9):
         shape(said((i % 2, f"answer {i}")))
+        shape.metrics()
     assert [len(shape.state[name]) for name in ("right", "wrong", "exploit", "explore")] == [3, 3, 2, 2]
     with pytest.raises(ValueError, match="at least 1"):
         EpisodicMemory(k=0)

@@ -10,11 +10,12 @@ import pytest
 from make import group, run
 
 from vlrl.methods.advantage.grpo_lambda import GRPOLambda, sigmoid_of_length
+from vlrl.methods.shape._repetitive import repetitive
 from vlrl.methods.shape.campo import LoopPenalty, common_prefixes, loop_start
 from vlrl.methods.shape.cde import ActorCuriosity, surprise
 from vlrl.methods.shape.diver import DiversityBonus
 from vlrl.methods.shape.efficiencysteering_ser_rl import OwnShortest
-from vlrl.methods.shape.laser_2 import LengthStep, band_of, repetitive, target_of
+from vlrl.methods.shape.laser_2 import LengthStep, band_of, target_of
 from vlrl.methods.shape.noisy_verifier_corrections import NoisyVerifier
 from vlrl.methods.shape.par import Preference
 from vlrl.registry import ConfigError
@@ -71,13 +72,13 @@ def test_targets(lengths, least_right, expected):
 
 
 def test_targets_follow_the_difficulty():
-    shape, made = on(LengthStep(every=2, target=1, lower=0.25, interval=0.125))  # thresholds 4, 6, ... 16
+    shape, made = on(LengthStep(every=2, target=1, lower=0.25, interval=0.125), group_size=6)  # thresholds 4, 6, ... 16
     easy, hard = scored(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, lengths=[4, 5, 6, 7, 8, 9]), scored(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, lengths=[4, 5, 6, 7, 8, 9])
-    assert shape(easy) == [1.5] * 6 and shape(hard)[0] == 1.5
-    made.phase_step = 2
+    assert shape(easy) == [1.5] * 6 and shape(hard)[0] == 1.5 and shape.metrics() == {}
+    made.phase_step = 1
     # of 6 at least 4 are right in an easy group: floor(t's share * 4) reaches 1 at 2 of 6 rollouts, 4 and 5 long; a hard one is sure of 1 only
-    assert shape(easy) == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0] and shape(hard)[0] == 1.5
     assert shape.metrics() == {"length_step/low": 10.0, "length_step/medium": 16.0, "length_step/high": 6.0}
+    assert shape(easy) == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0] and shape(hard)[0] == 1.5
     again, _ = on(LengthStep(every=2, target=1, lower=0.25, interval=0.125), step=2)
     again.load_state_dict(shape.state_dict())
     assert again(easy) == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0]
@@ -179,8 +180,9 @@ def test_the_appeal_tells_how_often_right_answers_are_refused():
     shape, _ = on(NoisyVerifier(rho1=0.2, appeal="better", decay=0.5), rewards={"better": SimpleNamespace(weight=0.0)})
     assert shape.metrics() == {"noisy_verifier/rho1": 0.2}
     shape(group(1, 0, 0, 0, raw={"a": [1.0, 0.0, 0.0, 0.0], "better": [1.0, 1.0, 0.0, 0.0]}))
-    assert shape.rate == 0.5
+    assert shape.rate == 0.2 and shape.metrics() == {"noisy_verifier/rho1": 0.5}
     shape(group(1, 1, 0, 0, raw={"a": [1.0, 1.0, 0.0, 0.0], "better": [1.0, 1.0, 0.0, 0.0]}))
+    shape.metrics()
     assert shape.rate == pytest.approx(0.5 / 3)  # overturned 0.5, confirmed 0.5 + 2
     again, _ = on(NoisyVerifier(appeal="better"), rewards={"better": SimpleNamespace(weight=0.0)})
     again.load_state_dict(shape.state_dict())

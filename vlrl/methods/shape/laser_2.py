@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl.methods._limits import completion_limit
+from vlrl.methods.shape._repetitive import repetitive
 from vlrl.methods.shape.t_grpo import ReadsAccuracy
 from vlrl.registry import register
 from vlrl.stages import Shape
@@ -33,23 +33,6 @@ def target_of(lengths: Sequence[int], thresholds: Sequence[int], least_right: in
     return default
 
 
-def repetitive(ids: Sequence[int]) -> bool:
-    """Whether some n-gram comes back close by (twice, in 200 tokens and more three times), or one of twice its length at all."""
-    size = 2 if len(ids) < 30 else 3 if len(ids) < 100 else 4
-    if len(ids) <= 8:
-        return False
-    places: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for at in range(len(ids) - size + 1):
-        gram = tuple(ids[at : at + size])
-        if size <= 2 or len(set(gram)) > 1:
-            places[gram].append(at)
-    often = 2 if len(ids) < 200 else 3
-    if any(b - a < len(ids) // 3 for found in places.values() if len(found) >= often for a, b in zip(found, found[1:])):
-        return True
-    doubles = [tuple(ids[at : at + 2 * size]) for at in range(len(ids) - 2 * size + 1)]
-    return len(ids) >= 4 * size and len(set(doubles)) < len(doubles)
-
-
 @register("length_step")
 @dataclass(frozen=True)
 class LengthStep(ReadsAccuracy, Shape):
@@ -60,8 +43,8 @@ class LengthStep(ReadsAccuracy, Shape):
     `interval` apart; least_right is floor(2 G / 3), floor(G / 3) and 1 for the bands high, medium and low, G the group's size). `explore`: a wrong,
     finished rollout longer than its target gets the bonus too, if it is not `repetitive`.
     Paper: Liu et al. 2025 (LASER, LASER-D, LASER-DE), arXiv:2505.15612; form, thresholds, bands and repetition test of the released code.
-    Deviates: coverage is that of the rollouts of the last `every` steps (of each rank), where the release samples a monitoring
-    set. Edge: a band nobody was seen in keeps the longest completion: every right rollout gets its bonus.
+    Deviates: coverage is that of the rollouts of the last `every` steps, where the release samples a monitoring set. Edge: a band nobody was
+    seen in keeps the longest completion: every right rollout gets its bonus.
     """
 
     target: float = 0.5
@@ -75,7 +58,8 @@ class LengthStep(ReadsAccuracy, Shape):
     slot: str = ""
     limit: int = 0
     seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
-    state: dict[str, Any] = field(init=False, default_factory=lambda: {"lengths": {}, "targets": {}, "step": 0}, repr=False, compare=False)
+    state: dict[str, Any] = field(init=False, default_factory=lambda: {"lengths": {}, "targets": {}}, repr=False, compare=False)
+    fresh: list[tuple[str, list[int]]] = field(init=False, default_factory=list, repr=False, compare=False)  # of this step, by group
     run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +85,9 @@ class LengthStep(ReadsAccuracy, Shape):
     def __call__(self, group: Group) -> list[float]:
         right = [self.accuracy(rollout) > self.least for rollout in group]
         band = band_of(sum(right) / len(right))
-        target = self.target_in(band, group)
+        if self.every:
+            self.fresh.append((band, [len(rollout) for rollout in group]))
+        target = self.state["targets"].get(band, self.target * self.longest if self.target <= 1 else self.target)
         shaped = []
         for rollout, ok in zip(group, right):
             within = len(rollout) <= target
@@ -111,31 +97,23 @@ class LengthStep(ReadsAccuracy, Shape):
             shaped.append(rollout.reward + gain)
         return shaped
 
-    def target_in(self, band: str, group: Group) -> float:
-        """The band's target, in tokens; the group's lengths are remembered for the next estimate."""
-        start = self.target * self.longest if self.target <= 1 else self.target
-        if not self.every:
-            return start
-        step = self.run.phase_step if self.run is not None else 0
-        if step and step % self.every == 0 and step != self.state["step"]:
-            self.estimate(len(group), step)
-        self.state["lengths"].setdefault(band, []).extend(len(rollout) for rollout in group)
-        return self.state["targets"].get(band, start)
-
-    def estimate(self, size: int, step: int) -> None:
-        """New targets from the lengths since the last estimate, for groups of `size`."""
-        longest, apart = self.longest, max(1, round(self.interval * self.longest))
+    def estimate(self) -> dict[str, int]:
+        """Targets by band, from the lengths since the last estimate."""
+        longest, apart, size = self.longest, max(1, round(self.interval * self.longest)), self.run.group_size
         thresholds = range(max(1, math.ceil(self.lower * longest)), longest + 1, apart)
         surely_right = {"high": int(size * 2 / 3), "medium": int(size / 3), "low": 1}
-        lengths = self.state["lengths"]
-        targets = {band: target_of(lengths.get(band, []), thresholds, surely_right[band], longest) for band in BANDS}
-        self.state.update(lengths={}, targets=targets, step=step)
+        return {band: target_of(self.state["lengths"].get(band, []), thresholds, surely_right[band], longest) for band in BANDS}
 
     def metrics(self) -> dict[str, float]:
+        """Called once per step on every rank: the lengths of all of them, and the next step's targets."""
+        for band, lengths in self.run.drained(self.fresh):
+            self.state["lengths"].setdefault(band, []).extend(lengths)
+        if self.every and (self.run.phase_step + 1) % self.every == 0:
+            self.state.update(targets=self.estimate(), lengths={})
         return {f"length_step/{band}": float(target) for band, target in self.state["targets"].items()}
 
     def state_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in self.state.items()}
+        return dict(self.state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.state.update(state)

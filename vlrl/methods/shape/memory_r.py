@@ -45,10 +45,10 @@ class EpisodicMemory(ReadsAccuracy, Shape):
     """r + exploit n(s_right - s_wrong) + explore n(1 - s_any), s the largest cosine with the answers kept for the `k` most similar questions.
 
     s_right, s_wrong, s_any: among answers that were right, that were wrong, among both. n scales to [0, 1] by the least and largest of the last
-    `window` values. Answers join the memory after their group is shaped; each half keeps its last `most`.
+    `window` values. The answers of a step, on all ranks, join the memory once it is over; each half keeps its last `most`.
     Paper: Le et al. 2025 (Memory-R+), arXiv:2504.02273 (memories of successes and failures, kNN, exploit and explore rewards); released code: novelty
     1 - max cosine, normalised over the last 100. Deviates: texts are embedded by hashed character trigrams, not by a sentence encoder; the
-    exploit term and both weights are ours. Edge: an empty memory gives nothing; each rank has its own.
+    exploit term and both weights are ours. Edge: an empty memory gives nothing.
     """
 
     exploit: float = 0.1
@@ -63,6 +63,9 @@ class EpisodicMemory(ReadsAccuracy, Shape):
         init=False, default_factory=lambda: {"right": [], "wrong": [], "exploit": [], "explore": []}, repr=False, compare=False
     )
 
+    fresh: list[dict[str, Any]] = field(init=False, default_factory=list, repr=False, compare=False)  # of this step, by group
+    run: Any = field(init=False, default=None, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         if min(self.k, self.most, self.window) < 1:
             raise ValueError(f"k, most, window: must be at least 1, got {self.k}, {self.most} and {self.window}")
@@ -70,31 +73,43 @@ class EpisodicMemory(ReadsAccuracy, Shape):
     def check(self, run: Run) -> None:
         self.check_slot(run)
 
+    def setup(self, run: Run) -> None:
+        super().setup(run)
+        object.__setattr__(self, "run", run)
+
     def __call__(self, group: Group) -> list[float]:
-        question = embedded(group.row.question)
-        answers = [embedded(rollout.text) for rollout in group]
-        shaped = [rollout.reward + self.bonus(question, answer) for rollout, answer in zip(group, answers)]
-        for rollout, answer in zip(group, answers):
-            half = self.state["right" if self.accuracy(rollout) > self.least else "wrong"]
-            half.append([question, answer])
-            del half[: -self.most]
+        question, fresh = embedded(group.row.question), {name: [] for name in self.state}
+        shaped = []
+        for rollout in group:
+            answer = embedded(rollout.text)
+            shaped.append(rollout.reward + self.bonus(question, answer, fresh))
+            fresh["right" if self.accuracy(rollout) > self.least else "wrong"].append([question, answer])
+        self.fresh.append(fresh)
         return shaped
 
-    def bonus(self, question: Sequence[float], answer: Sequence[float]) -> float:
-        """What the memory adds to one answer's reward."""
+    def bonus(self, question: Sequence[float], answer: Sequence[float], fresh: dict[str, list[Any]]) -> float:
+        """What the memory adds to one answer's reward; its two values are noted in `fresh`."""
         right, wrong = (nearest(question, answer, self.state[half], self.k) for half in ("right", "wrong"))
         known = [s for s in (right, wrong) if s is not None]
         if not known:
             return 0.0
-        return self.exploit * self.scaled("exploit", (right or 0.0) - (wrong or 0.0)) + self.explore * self.scaled("explore", 1 - max(known))
+        values = {"exploit": (right or 0.0) - (wrong or 0.0), "explore": 1 - max(known)}
+        for name, value in values.items():
+            fresh[name].append(value)
+        return self.exploit * self.scaled("exploit", values["exploit"]) + self.explore * self.scaled("explore", values["explore"])
 
     def scaled(self, name: str, value: float) -> float:
         """The value between the least and the largest of the last ones; 0 where they are all alike."""
-        history = self.state[name]
-        history.append(value)
-        del history[: -self.window]
-        low, high = min(history), max(history)
+        low, high = min([value, *self.state[name]]), max([value, *self.state[name]])
         return (value - low) / (high - low) if high > low else 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """Called once per step on every rank: remembers it."""
+        for fresh in self.run.drained(self.fresh):
+            for name, values in fresh.items():
+                self.state[name].extend(values)
+                del self.state[name][: -(self.most if name in ("right", "wrong") else self.window)]
+        return {f"memory/{half}": float(len(self.state[half])) for half in ("right", "wrong")}
 
     def state_dict(self) -> dict[str, Any]:
         return {name: list(values) for name, values in self.state.items()}

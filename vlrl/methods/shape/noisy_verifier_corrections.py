@@ -24,7 +24,7 @@ class NoisyVerifier(ReadsAccuracy, Shape):
     -(1 - rho0 - rho1) for a wrong one, so that the gradient points where the true verdicts' would and only rho1 has to be known.
     `row.meta["noise"]` = [rho0, rho1] goes before the fields. `slot`: empty: the first reward with a weight. `appeal`: the slot of a better
     verifier (weight 0); rho1 is then estimated as overturned / (overturned + confirmed), where overturned are the rollouts with r = 0 that the
-    appeal calls right, counts that are forgotten at `decay` per group.
+    appeal calls right, counts that are forgotten at `decay` per group; a step's groups, those of all ranks, count once it is over.
     Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915. Deviates: no code was found; the estimate takes a rule-based appeal of every rollout
     where the paper appeals a sample to a small language model. Edge: rates that are the same for all rollouts of a group are an affine map,
     which division by the group's std undoes: use an advantage that does not divide (grpo with scale none; reinforce with decay 0 for forward). A
@@ -39,6 +39,7 @@ class NoisyVerifier(ReadsAccuracy, Shape):
     slot: str = ""
     seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
     counts: dict[str, float] = field(init=False, default_factory=dict, repr=False, compare=False)
+    fresh: list[tuple[int, int]] = field(init=False, default_factory=list, repr=False, compare=False)  # of this step, by group
     held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +60,7 @@ class NoisyVerifier(ReadsAccuracy, Shape):
 
     def setup(self, run: Run) -> None:
         super().setup(run)
+        self.held["run"] = run
         self.held["weight"] = run.rewards[self.seen["slot"]].weight
 
     def __call__(self, group: Group) -> list[float]:
@@ -66,7 +68,7 @@ class NoisyVerifier(ReadsAccuracy, Shape):
         if not set(verdicts) <= {0.0, 1.0}:
             raise ValueError(f"shape.noisy_verifier: slot {self.seen['slot']!r} gave {sorted(set(verdicts))}; verdicts are 0 or 1")
         if self.appeal:
-            self.learn(verdicts, group.raw(self.appeal))
+            self.fresh.append(self.judged(verdicts, group.raw(self.appeal)))
         rho0, rho1 = group.row.meta.get("noise", (self.rho0, self.rate))
         backward = self.mode == "backward"
         corrected = [(r - rho0) / (1 - rho0 - rho1) if backward else r - (1 - rho1) for r in verdicts]
@@ -78,13 +80,16 @@ class NoisyVerifier(ReadsAccuracy, Shape):
         right = sum(self.counts.values())
         return min(self.counts["overturned"] / right, 0.9 * (1 - self.rho0)) if right else self.rho1
 
-    def learn(self, verdicts: list[float], appeals: list[float]) -> None:
-        """Count the right rollouts, by the appeal, that the verifier confirmed, and those it refused."""
-        for name, verdict in (("overturned", 0.0), ("confirmed", 1.0)):
-            found = sum(v == verdict and a > 0.5 for v, a in zip(verdicts, appeals, strict=True))
-            self.counts[name] = self.decay * self.counts.get(name, 0.0) + found
+    def judged(self, verdicts: list[float], appeals: list[float]) -> tuple[int, int]:
+        """How many rollouts that are right by the appeal the verifier refused, and how many it confirmed."""
+        right = [verdict for verdict, appeal in zip(verdicts, appeals, strict=True) if appeal > 0.5]
+        return right.count(0.0), right.count(1.0)
 
     def metrics(self) -> dict[str, float]:
+        """Called once per step on every rank: counts its groups."""
+        found = self.held["run"].drained(self.fresh)
+        for index, name in enumerate(("overturned", "confirmed")):
+            self.counts[name] = self.decay ** len(found) * self.counts.get(name, 0.0) + sum(group[index] for group in found)
         return {"noisy_verifier/rho1": self.rate}
 
     def state_dict(self) -> dict[str, Any]:
