@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +20,20 @@ def test_every_paper_has_a_row_and_a_status():
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in papers.splitlines()}
     assert len(rows) == 376 == len({row["id"] for row in rows})
     for row in rows:
-        assert any(word in lines[row["id"]] for word in ("works (", "not built: ", "not yet")), row["id"]
+        assert any(word in lines[row["id"]] for word in ("works (", "works: ", "not built: ", "not yet")), row["id"]
+
+
+def test_what_is_named_in_place_of_a_preset_is_there():
+    from vlrl.cli import _COMMANDS, _GROUPS
+
+    named = [word for row in catalogue() for word in re.findall(r"`([^`]+)`", row["feature"])]
+    assert len(named) > 5
+    for words in (name.split() for name in named):
+        if words[0].startswith("configs/"):
+            assert (ROOT / f"{words[0]}.yaml").is_file(), words
+        elif words[0] == "vlrl":
+            assert words[1] in (*_COMMANDS, *_GROUPS), words
+            assert "--suite" not in words or (ROOT / "configs" / "eval" / f"{words[-1]}.yaml").is_file(), words
 
 
 def test_out_of_scope_has_a_reason():
