@@ -1,0 +1,114 @@
+"""PF-PPO's ranks, Light-IF's two terms, DEPO's explorability and sampler. Numbers by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from make import gradient, group, inputs, run
+from tiny import steps, text_run
+
+from vlrl.methods.callback.depo import KEY, Explorability, explorability
+from vlrl.methods.sampler.depo import Explorable, retained
+from vlrl.methods.term.light_if import CovarianceEntropy, SurpriseNLL
+from vlrl.methods.weight.pf_ppo import RewardRank
+from vlrl.registry import ConfigError
+from vlrl.types import Row
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"),
+    [
+        ("best_worst", [2, 0, 0, 2, 1, 1]),  # 4 / 2 each; a group of two keeps both
+        ("best_random", [4 / 7, 4 / 7, 4 / 7, 16 / 7, 0.4, 1.6]),  # 0.1 and 0.4 of 0.7; of equal rewards the last is the best
+        ("best", [0, 0, 0, 4, 0, 2]),
+    ],
+)
+def test_responses_that_count(keep, expected):
+    x = inputs([[-1.0]] * 6, reward=[0.0, 2.0, 1.0, 2.0, 1.0, 1.0], group_of=[0, 0, 0, 0, 1, 1])
+    assert RewardRank(keep)(x)[:, 0].tolist() == pytest.approx(expected)
+
+
+def test_entropy_by_covariance():
+    """Two rollouts of two tokens. log pi: -1 -3 | -2 -2 (mean -2), A: 1 | -1 (mean 0): cov = 1 -1 | 0 0."""
+    x = inputs([[-1.0, -3.0], [-2.0, -2.0]], advantage=[1.0, -1.0], entropy=[[2.0, 1.0], [1.0, 1.0]])
+    out = CovarianceEntropy(alpha=2.0, most=1.5)(x)
+    first = math.e / (math.e + 1 / math.e)  # 0.8808
+    assert out.metrics["entropy_coef"][0].tolist() == pytest.approx([1.5, 2 * (1 - first)])
+    assert out.metrics["entropy_coef"][1].tolist() == [1.0, 1.0]
+    assert out.loss[0].tolist() == pytest.approx([-3.0, -2 * (1 - first)]) and not out.loss.requires_grad  # the entropy is given here
+
+
+def test_a_cold_start_on_surprises():
+    """delta = -log pi - 0.5 H: 2, 1.5, 0.25, 1 -> the half is the first two; each counts 4 / 2 times."""
+    x = inputs([[-3.0, -2.0, -0.5, -1.0]], entropy=[[2.0, 1.0, 0.5, 0.0]])
+    out = SurpriseNLL(rho=0.5, share=0.5)(x)
+    assert out.loss[0].tolist() == [6.0, 4.0, 0.0, 0.0] and out.loss.mean() == 2.5  # the mean of 3 and 2
+    assert gradient(out.loss, x)[0].tolist() == [-2.0, -2.0, 0.0, 0.0] and torch.equal(
+        out.metrics["chosen"][0], torch.tensor([1.0, 1, 0, 0]).double()
+    )
+    with pytest.raises(ValueError, match="share"):
+        SurpriseNLL(share=0.0)
+
+
+@pytest.mark.parametrize(
+    ("right", "entropies", "expected"),
+    [
+        ([1, 1, 0, 0], [0.2, 0.4, 0.5, 0.7], 0.6 + 0.5),  # A = +-1; bound 2 * 0.3 = 0.6, so 0.7 counts nothing
+        ([1, 0, 0, 0], [0.5, 1.0, 1.0, 1.1], 0.75 / math.sqrt(3 / 16) * 0.5 + 0.25 / math.sqrt(3 / 16) * 2.0),
+        ([1, 1], [0.5, 0.5], 0.0),
+        ([0, 0], [0.5, 0.5], 0.0),
+        ([], [], 0.0),
+    ],
+)
+def test_explorability(right, entropies, expected):
+    assert explorability([bool(r) for r in right], entropies, ratio=2.0) == pytest.approx(expected)
+
+
+def test_what_is_kept_of_visits():
+    callback, made = Explorability(keep=2), run()
+    callback.setup(made)
+    seen = group(1.0, 0.0, name="a")
+    for value in (0.2, 0.4, 0.6):
+        seen.rollouts[0].signals, seen.rollouts[1].signals = {"entropy": [value, value]}, {"entropy": [value]}
+        told = callback(made, [seen, group(name="b")])
+    assert made.history["a"][KEY]["visits"] == 3 and made.history["a"][KEY]["last"] == pytest.approx([0.8, 1.2])
+    assert told["mean"] == pytest.approx(1.2)
+    with pytest.raises(ConfigError, match="keep"):
+        Explorability(keep=0)
+
+
+def test_who_is_retained():
+    rows = [Row(name, "?") for name in "abcde"]
+    history = {
+        name: {KEY: {"last": [score], "visits": visits}} for name, score, visits in (("a", 0.1, 5), ("b", 0.9, 2), ("c", 0.5, 1), ("d", 0.5, 3))
+    }
+    assert [row.id for row in retained(rows, history, 3, 0)] == ["e", "b", "c"]  # e was never seen; c has fewer visits than d
+    assert [row.id for row in retained(rows, history, 3, 2)] == ["e", "c", "b"]  # after e: the least visited of the others
+
+
+def test_share_falls_by_epochs():
+    sampler = Explorable(first=0.9, fall=0.3, least=0.4)
+    sampler.setup(run(rows={"main": [Row(str(i), "?") for i in range(8)]}, source_weights={}, seed=0))
+    shares = []
+    for _ in range(4):
+        shares.append(sampler.share())
+        sampler._state["position"] += 8
+    assert shares == pytest.approx([1.0, 0.6, 0.4, 0.4])
+    sampler._state["position"] = 8
+    assert len(sampler(3)) == 3 and sampler._state["position"] == 13  # 3 of the next 5
+    with pytest.raises(ConfigError, match="least"):
+        Explorable(least=0.0)
+
+
+@pytest.mark.parametrize("method", ["depo", "pf_ppo", "light_if"])
+def test_presets_train(method):
+    phase = ["phases={rl: {}}", "rewards.rules=null"] if method == "light_if" else []
+    metrics = steps(text_run([f"methods/{method}"], ["data.train.arithmetic.count=4", *phase]), 3)[-1]
+    assert metrics.get("grad_norm", 0.0) > 0 or metrics["zero_variance"] > 0
+    assert "data/share" not in metrics or metrics["data/share"] == pytest.approx(0.7)  # 4 + 4 + 5 rows were looked at: the fourth epoch
+
+
+def test_depo_needs_its_callback():
+    with pytest.raises(ConfigError, match="add callbacks"):
+        text_run(["methods/depo"], ["callbacks=null"])
