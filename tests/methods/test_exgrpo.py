@@ -11,7 +11,8 @@ import pytest
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.sampler.exgrpo import Experience, bucket_weight
+from vlrl.methods.sampler._pool import bucket_weight
+from vlrl.methods.sampler.exgrpo import Experience
 from vlrl.methods.strategy.exgrpo import WithExperience
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Row

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vlrl.methods.sampler._pool import draw, remember
 from vlrl.methods.sampler.shuffle import Shuffle
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Row
@@ -15,10 +15,7 @@ from vlrl.types import Group, Row
 if TYPE_CHECKING:
     from vlrl.run import Run
 
-
-def bucket_weight(right: int, n: int) -> float:
-    """exp(-(right - n / 2)^2 / 2): buckets of prompts that are solved half of the time are drawn most."""
-    return math.exp(-((right - n / 2) ** 2) / 2)
+LEARNED: dict[str, Any] = {"pool": {}, "retired": {}, "open": False, "drawn": 0}
 
 
 @register("experience")
@@ -50,9 +47,7 @@ class Experience(Shuffle):
 
     def setup(self, run: Run) -> None:
         super().setup(run)
-        for key, value in {"pool": {}, "retired": {}, "open": False, "drawn": 0}.items():
-            self._state.setdefault(key, value)
-        self._state.update(seed=run.seed, size=run.group_size, served={}, replayed=set())
+        self._state.update({**deepcopy(LEARNED), **self._state}, seed=run.seed, size=run.group_size, served={}, replayed=set())
 
     def __call__(self, n: int) -> list[Row]:
         chosen = self.draw(int(self.ratio * n)) if self._state["open"] else []
@@ -69,17 +64,8 @@ class Experience(Shuffle):
 
     def draw(self, n: int) -> list[str]:
         """n row ids of the pool, or all that it has."""
-        buckets: dict[int, list[str]] = {}
-        for key, entry in self._state["pool"].items():
-            buckets.setdefault(entry["right"], []).append(key)
-        chosen = []
-        while buckets and len(chosen) < n:
-            rng = random.Random(f"{self._state['seed']}|experience|{self._state['drawn']}")
-            self._state["drawn"] += 1
-            right = rng.choices(list(buckets), [bucket_weight(m, self._state["size"]) for m in buckets])[0]
-            chosen.append(buckets[right].pop(rng.randrange(len(buckets[right]))))
-            if not buckets[right]:
-                del buckets[right]
+        chosen = draw(self._state["pool"], n, self._state["size"], self._state["seed"], self._state["drawn"])
+        self._state["drawn"] += len(chosen)
         return chosen
 
     def kept(self, row: Row) -> list[dict[str, Any]]:
@@ -107,22 +93,16 @@ class Experience(Shuffle):
             return  # a row of another making (a mirrored one): there is no way back to it
         entry = pool.setdefault(key, {"position": self._state["served"].get(key), "rollouts": []})
         entry["right"] = len(right)
-        known = {item["text"] for item in entry["rollouts"]}
-        for rollout in right:
-            if rollout.source == "policy" and rollout.text not in known:
-                known.add(rollout.text)
-                entry["rollouts"].append({"ids": rollout.ids, "logp": rollout.logp, "text": rollout.text, "temperature": rollout.temperature})
-        del entry["rollouts"][: -self.keep]
+        remember(entry["rollouts"], right, self.keep)
         if not entry["rollouts"]:
             del pool[key]
 
     def state_dict(self) -> dict[str, Any]:
-        own = {key: self._state[key] for key in ("pool", "retired", "open", "drawn") if key in self._state}
-        return {**super().state_dict(), **own}
+        return {**super().state_dict(), **{key: self._state[key] for key in LEARNED if key in self._state}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._state.update({key: state[key] for key in ("pool", "retired", "open", "drawn") if key in state})
+        self._state.update({key: state[key] for key in LEARNED if key in state})
 
     def metrics(self) -> dict[str, float]:
         return {**super().metrics(), "data/pool": float(len(self._state["pool"])), "data/retired": float(len(self._state["retired"]))}

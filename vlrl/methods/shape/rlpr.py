@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from vlrl.registry import register
 from vlrl.stages import Shape
 from vlrl.types import Group, Rollout
@@ -31,19 +33,11 @@ def reasoning(ids: Sequence[int], tokenizer: Any, opening: str) -> list[int] | N
     return [*ids[:whole], *rest]
 
 
-def spread(columns: Sequence[float]) -> float:
-    """Standard deviation over all of them."""
-    mean = math.fsum(columns) / len(columns)
-    return math.sqrt(math.fsum((v - mean) ** 2 for v in columns) / len(columns))
-
-
 def reflection(logps: Sequence[Sequence[float]], base: Sequence[float]) -> list[float]:
     """sum_j w_j (log p_ij - log p0_j) for every rollout i, w_j the spread of log p_j over rollouts divided by the sum of all tokens' spreads."""
-    spreads = [spread(column) for column in zip(*logps, strict=True)]
-    total = math.fsum(spreads)
-    if not total:
-        return [0.0] * len(logps)
-    return [math.fsum(w / total * (p - p0) for w, p, p0 in zip(spreads, row, base, strict=True)) for row in logps]
+    logps_GM = np.asarray(logps)
+    spread_M = logps_GM.std(axis=0)
+    return [float(value) for value in (logps_GM - np.asarray(base)) @ spread_M / (spread_M.sum() or 1.0)]
 
 
 @register("reference_probability")
