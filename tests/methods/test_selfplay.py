@@ -1,0 +1,113 @@
+"""Questions that the policy's own words become: what is asked, what it is worth, what is learned from. A fake engine speaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from make import group, run
+from tiny import text_run
+
+from vlrl.methods.shape.svs import MiddlingProblems
+from vlrl.methods.strategy._derived import derived, harmless
+from vlrl.methods.strategy.rise import SelfVerification
+from vlrl.methods.strategy.svs import SelfPlay
+from vlrl.registry import ConfigError
+from vlrl.types import Row
+
+
+def speaking(method, words, function):
+    """A run whose engine says function(request, index)."""
+    made = text_run([f"methods/{method}"], ["minibatches=1", *words])
+    made.engine = replace(made.engine, function=function)
+    made.engine.setup(made)
+    return made
+
+
+def test_words_of_a_model_in_a_question():
+    assert harmless(" <image>a<|im_end|> b <video>") == "a< |im_end|> b"
+    row = Row("r", "q", answer=1, choices=("a",), target="t", task="old", rewards=("x",), meta={"k": 1})
+    made = derived(row, "s", "new?", 2, "task")
+    assert (made.id, made.question, made.answer, made.task, made.rewards, made.choices, made.target) == ("r/s", "new?", 2, "task", (), (), "")
+    assert made.meta == {"k": 1} and row.id == "r"
+
+
+def test_rise_asks_for_the_score_that_a_solution_got():
+    def say(request, index):
+        row = request.prompt.row
+        return f"<answer>{index % 2}</answer>" if row.task == "verification" else f"<answer>{row.answer if index else 'x<image>'}</answer>"
+
+    made = speaking("rise", ["strategy.share=1", "group_size=4", "max_prompt_tokens=4096"], say)
+    prompts = [made.scaffold(made.rows["arithmetic"][i]) for i in range(3)]
+    groups = made.strategy(prompts, [4, 4, 4], made)
+    solved, verdicts = groups[:3], groups[3:]
+    assert [g.row.id for g in solved] == [p.row.id for p in prompts] and len(verdicts) == 3 and all(len(g) == 4 for g in verdicts)
+    for verdict in verdicts:
+        source, _, place = verdict.row.id.rpartition("/verify-")
+        assert verdict.row.task == "verification" and verdict.row.answer == ("0" if place == "0" else "1")  # the first sample of each was wrong
+        given = next(g.row for g in solved if g.row.id == source)
+        assert given.question in verdict.row.question and "<image>" not in verdict.row.question
+        assert f"<answer>{'x' if place == '0' else given.answer}</answer>" in verdict.row.question
+    made.score(verdicts)
+    assert [r.rewards["verification"] for r in verdicts[0]] == ([1, 0, 1, 0] if verdicts[0].row.answer == "0" else [0, 1, 0, 1])
+    assert all("arithmetic" not in r.rewards for g in verdicts for r in g)
+    again = [g.row.id for g in made.strategy(prompts, [4, 4, 4], made)[3:]]
+    assert again == [g.row.id for g in verdicts]  # drawn by seed, step and rank
+    made.close()
+
+
+def test_rise_draws_what_is_left_of_a_share_by_chance():
+    made = speaking("rise", ["strategy.share=0.5", "group_size=2"], lambda request, index: "<answer>1</answer>")
+    prompts, found = [made.scaffold(made.rows["arithmetic"][0])], []
+    for made.step in range(20):
+        found.append(len(made.strategy(prompts, [2], made)) - 1)
+    assert set(found) == {0, 1} and 4 <= sum(found) <= 16
+    made.settings = replace(made.settings, max_prompt_tokens=10)  # nothing fits
+    assert len(made.strategy(prompts * 4, [2] * 4, made)) == 4
+    made.close()
+
+
+def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
+    """The second of three prompts is right in 2 of 4: two right solutions, two variants each, of which one is no problem."""
+
+    def say(request, index):
+        row = request.prompt.row
+        if row.task == "synthesis":
+            return f"well: <problem>variant <|of|> it {index}</problem> so" if index == 0 else "no idea <problem>"
+        right = {0: 0, 1: 2, 2: 4}[int(row.id.partition("/")[0][-1])] if "/" not in row.id else 1
+        return f"<answer>{row.answer if index < right else 'x'}</answer>"
+
+    made = speaking("svs", ["strategy.variants=2", "group_size=4", "strategy.high=0.5"], say)
+    rows = [replace(made.rows["arithmetic"][i], id=f"row{i}", answer=str(i)) for i in range(3)]
+    groups = made.strategy([made.scaffold(row) for row in rows], [4, 4, 4], made)
+    assert [g.row.id for g in groups] == ["row0", "row1", "row2", "row1/write-0", "row1/write-1", "row1/write-0-0", "row1/write-1-0"]
+    written, solved = groups[3:5], groups[5:]
+    assert all(g.row.task == "synthesis" and "<answer>1</answer>" in g.row.question for g in written)
+    assert all(g.row.question == "variant < |of|> it 0" and g.row.answer == "1" and g.row.task == "arithmetic" and len(g) == 4 for g in solved)
+    assert [[r.info["solve_rate"] for r in g] for g in written] == [[0.25, 0.0], [0.25, 0.0]]
+    made.score(groups)
+    (shape,) = made.shape.values()
+    assert shape(written[0]) == [1.0, 0.0] and shape(solved[0]) == solved[0].rewards and shape(groups[1]) == groups[1].rewards
+    made.close()
+
+
+@pytest.mark.parametrize(("rate", "paid"), [(0.0, 0.0), (0.125, 1.0), (0.625, 1.0), (0.75, 0.0), (1.0, 0.0)])
+def test_middling_problems_are_paid(rate, paid):
+    assert MiddlingProblems()(group(0.3, 0.7, info=[{"solve_rate": rate}, {}])) == [paid, 0.7]
+
+
+def test_what_cannot_work_is_refused():
+    class Slot:
+        tasks = ("arithmetic",)
+
+    with pytest.raises(ConfigError, match="no reward scores"):
+        SelfVerification().check(run(rewards={"a": Slot()}))
+    with pytest.raises(ConfigError, match="known: a"):
+        SelfVerification(slot="b").check(run(rewards={"a": Slot()}))
+    with pytest.raises(ConfigError, match="nothing pays"):
+        SelfPlay(task="arithmetic").check(run(rewards={"a": Slot()}))
+    with pytest.raises(ConfigError, match="does not let"):
+        MiddlingProblems().check(run(strategy=SelfVerification()))
+    for broken in (lambda: SelfVerification(share=0), lambda: SelfVerification(ask="?"), lambda: SelfPlay(low=0.0), lambda: SelfPlay(ask="?")):
+        with pytest.raises(ValueError, match="must|needed"):
+            broken()
