@@ -37,21 +37,16 @@ def papers(known: dict[str, dict]) -> list[str]:
     """The catalogue, family by family, and the presets that are not in it."""
     with (ROOT / "docs" / "catalogue.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    working, outside = sum(works(row, known) for row in rows), sum(bool(row["reason"]) for row in rows)
+    working, outside = sum(status(row, known).startswith("works") for row in rows), sum(bool(row["reason"]) for row in rows)
     rest = len(rows) - working - outside
     lines = ["## Papers", "", f"{len(rows)} papers: {working} work, {outside} are outside what the package can host, {rest} are not yet built.", ""]
     for family in dict.fromkeys(row["family"] for row in rows):
         members = [row for row in rows if row["family"] == family]
-        lines += [f"### {family} ({sum(works(row, known) for row in members)} of {len(members)})", ""]
+        lines += [f"### {family} ({sum(status(row, known).startswith('works') for row in members)} of {len(members)})", ""]
         lines += table(["id", "method", "paper", "status"], [[row["id"], row["name"], row["title"], status(row, known)] for row in members])
     others = [name for name in known if name not in {row["id"] for row in rows}]
     about = [[name, str(known[name].get("paper", "")), str(known[name].get("fidelity", ""))] for name in others]
     return [*lines, "### Classics and variants", "", *table(["preset", "source", "fidelity"], about)]
-
-
-def works(row: dict[str, str], known: dict[str, dict]) -> bool:
-    """Whether there is a preset, or another place, that does what the paper does."""
-    return row["id"] in known or bool(row["feature"])
 
 
 def status(row: dict[str, str], known: dict[str, dict]) -> str:

@@ -50,9 +50,16 @@ def lines_of(node: ast.AST) -> int:
     return node.end_lineno - node.lineno + 1
 
 
+def most_lines(path: Path) -> int:
+    """A method is read in one sitting; a script only calls."""
+    if path.is_relative_to(ROOT / "vlrl" / "methods"):
+        return 120
+    return 80 if path.parent.name == "scripts" and "bench" not in path.name else 300
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_sizes(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= (80 if path.parent.name == "scripts" and "bench" not in path.name else 300)
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= most_lines(path)
     for node in ast.walk(tree_of(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert lines_of(node) <= 60, f"{node.name}: {lines_of(node)} lines"

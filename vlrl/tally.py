@@ -64,8 +64,9 @@ def finish(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
             metrics[name] = metrics.get(name, 0.0) + value
     metrics.update(describe(sampled, everyone))
     metrics["reward/errors"] = float(sum(part[0] for part in gather(run.accelerator, [run.tally.score_errors])))
-    for part in (run.sampler, run.scaffold, run.budget, run.decode, run.strategy):
-        part.observe(sampled)
+    for part in (run.sampler, run.scaffold, run.budget, run.decode):
+        part.observe(answered(sampled))
+    run.strategy.observe(sampled)
     for slot, probe in run.probes.items():
         metrics.update({f"{slot}/{name}" if slot != name else name: float(value) for name, value in probe(everyone).items()})
     own: dict[str, float | tuple[float, float]] = {}
@@ -76,6 +77,12 @@ def finish(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
         own.update({f"{slot}/{name}": value for name, value in callback(run, everyone).items()})
     metrics.update(means(over_ranks(run.accelerator, {name: v if isinstance(v, tuple) else (float(v), 1.0) for name, v in own.items()})))
     return metrics
+
+
+def answered(groups: Sequence[Group]) -> list[Group]:
+    """The groups with the policy's own answers alone; one that only others wrote says nothing of the policy and is left out."""
+    own = [Group(g.prompt, [r for r in g if r.source == "policy"], g.id, g.info, g.untrained) for g in groups]
+    return [mine for mine, group in zip(own, groups) if len(mine) or not len(group)]
 
 
 def over_ranks(accelerator: Accelerator, sums: Sums) -> Sums:

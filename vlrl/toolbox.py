@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Toolbox:
-    """The tools of a run. Those of several ranks (`gather`, `drained`, `summed`, `mean`, `accuracy`) are collectives: every rank calls them, or none does."""
+    """The tools of a run. `gather`, `drained`, `summed`, `mean` and `accuracy` are collectives: every rank calls them, or none does."""
 
     accelerator: Any = None
 

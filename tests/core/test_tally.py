@@ -1,8 +1,10 @@
 """The numbers of a step."""
 
 import pytest
+from kit import open_run
 
-from vlrl.tally import describe
+from vlrl.loop import collect
+from vlrl.tally import answered, describe, finish
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
@@ -21,6 +23,23 @@ def test_demonstrations_are_trained_on_and_not_reported_as_samples():
 def test_where_others_wrote_everything_it_is_reported():
     groups = [group(("expert", 1.0, 9), ("expert", 0.5, 3))]
     assert describe(groups, groups)["reward/total"] == pytest.approx(0.75)
+
+
+def test_what_others_wrote_is_no_answer_of_the_policy():
+    mixed, plain, taught, empty = group(("policy", 0.0, 2), ("expert", 1.0, 9)), group(("policy", 1.0, 4)), group(("expert", 1.0, 9)), group()
+    out = answered([mixed, plain, taught, empty])
+    assert [g.rewards for g in out] == [[0.0], [1.0], []] and len(mixed) == 2
+
+
+def test_a_sampler_learns_of_answers_and_a_strategy_of_all_that_it_made(tmp_path, monkeypatch):
+    run, seen = open_run(tmp_path), {}
+    groups = collect(run)
+    groups[0].rollouts[0].source = "expert"
+    for part in (run.sampler, run.budget, run.strategy):
+        monkeypatch.setattr(type(part), "observe", lambda self, groups: seen.update({self.kind: sum(map(len, groups))}))
+    finish(run, {})
+    whole = sum(map(len, groups))
+    assert seen == {"sampler": whole - 1, "budget": whole - 1, "strategy": whole}
 
 
 def test_nothing_sampled():

@@ -27,7 +27,8 @@ class Stage(ABC):  # noqa: B024
     def observe(self, groups: Sequence[Group]) -> None:
         """Learn from what a finished step sampled, on all ranks (groups of other ranks come without media): each rank learns the same.
 
-        Asked of all that decides what is sampled: sampler, scaffold, budget, decode and strategy.
+        Asked of all that decides what is sampled: sampler, scaffold, budget, decode and strategy. Only the strategy, which made them, sees
+        demonstrations and replayed rollouts; the others see what the policy answered.
         """
 
     def state_dict(self) -> dict[str, Any]:

@@ -91,12 +91,9 @@ class ByHistory(Sampler):
     def _choose(self) -> None:
         history: Mapping[str, Mapping[str, Any]] = self._state["history"]
         chosen = self.choose({row: memory[KEY] for row, memory in history.items() if KEY in memory})
-        places = []
-        for source, rows in self._state["rows"].items():
-            for index in range(len(rows)):
-                s = chosen.get(rows[index].id)
-                if s is not None:
-                    places += [[source, index]] * (self.copies if s >= self.favour else 1)
+        rows = ((source, index, row.id) for source, part in self._state["rows"].items() for index, row in enumerate(part))
+        known = [([source, index], chosen[row]) for source, index, row in rows if row in chosen]
+        places = [place for place, s in known for _ in range(self.copies if s >= self.favour else 1)]
         if not places:
             raise ConfigError(f"sampler by_history: the {len(chosen)} chosen rows are not among this phase's; train on the same data.train as before")
         self._state.update(chosen=places, place=0)

@@ -105,9 +105,8 @@ class Chat(Scaffold):
 
     def _with_media(self, content: list[dict[str, Any]], row: Row) -> list[dict[str, Any]]:
         kinds = {item["type"] for item in content}
-        images = [] if "image" in kinds else [{"type": "image"}] * len(row.images)
-        videos = [] if "video" in kinds else [{"type": "video"}] * len(row.videos)
-        return [*images, *videos, *content]
+        given = (("image", row.images), ("video", row.videos))
+        return [*({"type": kind} for kind, media in given if kind not in kinds for _ in media), *content]
 
     def _text(self, row: Row, question: str) -> str:
         letters = zip(LETTERS, row.choices)
