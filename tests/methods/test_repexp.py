@@ -38,7 +38,7 @@ def test_projections_are_sparse_and_keep_lengths():
     assert torch.equal(matrix, sparse_projection(400, 64, (1, 2))) and not torch.equal(matrix, sparse_projection(400, 64, (1, 3)))
     assert matrix.abs().unique().tolist() == pytest.approx([0.0, (20 / 64) ** 0.5]) and (matrix != 0).double().mean() == pytest.approx(0.05, abs=0.01)
     vector = torch.ones(400, dtype=torch.float64)
-    assert (vector @ matrix).square().sum() / 400 == pytest.approx(1.0, abs=0.5)
+    assert 0.5 < (vector @ matrix).square().sum() / 400 < 1.5
 
 
 def test_the_field_is_the_mean_state_of_the_reference():
