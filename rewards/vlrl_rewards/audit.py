@@ -145,6 +145,18 @@ FORMS: dict[str, Form] = {
         },
         seed=Seed("A", "A", ("B", "C"), options={"meta": {"states": _STATES}}),
     ),
+    "stated_steps": Form(
+        {"name": "stated_steps"},
+        "<think>a1+2=3b3+4=7</think><answer>7</answer>",
+        own={
+            "values alone": "<think>a3b7</think><answer>7</answer>",
+            "outside the thinking": "a1+2=3b3+4=7<answer>7</answer>",
+            "open thinking": "<think>a1+2=3b3+4=7",
+            "taken back": "<think>a1+2=3b3+4=7a1+2=4b3+4=8</think><answer>7</answer>",
+            "every value": f"<think>{''.join(f'a1+2={n}b3+4={n}' for n in range(20))}</think>",
+        },
+        seed=Seed("7", "7", ("8", "9"), options={"meta": {"steps": ["a1+2=3", "b3+4=7"]}}),
+    ),
     "tag_format": Form({"name": "tag_format"}, _FORMED),
     "think_format": Form({"name": "think_format"}, _FORMED),
     "tag_count": Form({"name": "tag_count"}, _FORMED),

@@ -18,6 +18,11 @@ _STEP = re.compile(r"\n|(?<=[.;!?])\s")
 _THINK = re.compile(r"<think(?:ing)?>(.{0,40000}?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 
 
+def thoughts(response: str) -> list[str]:
+    """The insides of the closed thinking blocks of a response's first 100,000 characters."""
+    return _THINK.findall(response[:100_000])
+
+
 def section(response: str, tag: str) -> str:
     """The inside of the only `<tag>...</tag>` of a response, folded as by `fold`; "" if there is none, or more than one."""
     low = response.lower()
@@ -56,7 +61,7 @@ class ProcessOrder(Graded):
         return self.grade(self.target(gold, scene), Answer(response, False), scene)
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
-        found = _THINK.findall(answer.text[:100_000])
+        found = thoughts(answer.text)
         steps = [" ".join(words) for block in found for part in _STEP.split(block) if (words := words_of(part))][:1000]
         if not steps:
             return self.refuse("no reasoning")

@@ -60,7 +60,8 @@ class LabChains(Lab):
     Each row is demonstrated in one of `styles` (drawn evenly; name one twice to draw it more often), its working between think tags; with `shuffled`
     the additions come in any order, which the letters keep apart. So how long an answer is, the policy chooses: right ones exist from seven tokens
     to any number, their first tokens are forks, and a wrong one can be as long as the limit allows. `meta["terms"]` is the number of addends,
-    `meta["style"]` the demonstration's style. Held-out chains are those whose text falls into a fixed fifth of all, so none is seen in training.
+    `meta["style"]` the demonstration's style, `meta["steps"]` the additions, as the reward `stated_steps` wants them. Held-out chains are those
+    whose text falls into a fixed fifth of all, so none is seen in training.
     """
 
     fewest: int = 2
@@ -101,5 +102,5 @@ class LabChains(Lab):
             value,
             task="chains",
             target=f"<think>{STYLES[style](steps, rng)}</think>{demonstrate(str(value))}",
-            meta={"terms": len(addends), "style": style},
+            meta={"terms": len(addends), "style": style, "steps": [str(step) for step in steps]},
         )
