@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageOps
@@ -59,6 +60,7 @@ class GenCounting(Shapes):
     """How many things of a colour and shape (or of all) a scene holds; the answer is an int from `low` to `high`.
 
     Paper: the task of CLEVR counting (Johnson et al. 2017, arXiv:1612.06890), in two dimensions. Reward: `counting`. Harder with more `others`.
+    `meta.caption` says what is there.
     """
 
     low: int = 1
@@ -73,7 +75,9 @@ class GenCounting(Shapes):
         rest = rng.choices([kind for kind in kinds if kind != wanted], k=rng.randint(0, self.others))
         image = Made(draw_scene, (self.size, self.things(rng, [wanted] * count + rest)))
         question = f"How many {wanted[0]} {wanted[1]}s are there?"
-        return Row(self.id(index), question, count, images=(image,), task="counting", target=demonstrate(str(count)))
+        shown = Counter([wanted] * count + rest)
+        meta = {"caption": ", ".join(f"{n} {colour} {shape}{'s' * (n > 1)}" for (colour, shape), n in sorted(shown.items()))}
+        return Row(self.id(index), question, count, images=(image,), task="counting", target=demonstrate(str(count)), meta=meta)
 
 
 @register("gen_spatial")
