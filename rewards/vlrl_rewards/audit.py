@@ -86,6 +86,11 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
         {"name": "term_recall"},
         Seed(_TOLD, _TOLD, ("It rains.", "Birds sing.", "The end."), {"list": "the door, " * 40}, {"meta": _TERMS}, joined=""),
     ),
+    "filled": ({"name": "filled"}, Seed(["5", "32"], "5; 32", ("7; 8", "32; 5", "0"), {"all": "; ".join(map(str, range(60)))}, joined="; ")),
+    "places": (
+        {"name": "places"},
+        Seed(["a.py"], "a.py", ("b.py", "c.py", "z.py"), {"all": "a.py, b.py, c.py, z.py"}, {"meta": {"known": ["a.py", "b.py", "c.py"]}}),
+    ),
     "sequence": ({"name": "sequence"}, Seed({"value": 2, "ids": [4, 7]}, "2: 4 7", ("2: 4 8", "3: 4 7 9", "2:"), {"all": "2: 1 2 3 4 5 6 7"})),
 }
 _BLINK = "<blink>{}</blink><think>tap it</think><link>done</link>"
