@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +49,25 @@ def joined(run: Run, completion: Completion, parent: Rollout, end: int, trained:
     if rollout.top_logprobs is not None and parent.top_logprobs is not None:
         rollout.top_logprobs[:end] = parent.top_logprobs[:end]
     return rollout
+
+
+def together(run: Run, works: Mapping[int, Generator[list[Request], list[Completion], T]]) -> dict[int, T]:
+    """What generators return that yield requests (each for one completion or more) and are sent their completions, in order.
+
+    They wait for each other, so that each round of requests is one call of the engine.
+    """
+    done: dict[int, T] = {}
+    answers: dict[int, Any] = dict.fromkeys(works)
+    while answers:
+        asked: dict[int, list[Request]] = {}
+        for place, answer in answers.items():
+            try:
+                asked[place] = works[place].send(answer)
+            except StopIteration as end:
+                done[place] = end.value
+        found = {(id(c.request), c.index): c for c in run.engine.generate([r for requests in asked.values() for r in requests])} if asked else {}
+        answers = {place: [found[id(r), i] for r in requests for i in range(r.n)] for place, requests in asked.items()}
+    return done
 
 
 def entropy(token: dict[int, float]) -> float:

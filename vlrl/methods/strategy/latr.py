@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vlrl.methods.strategy._branch import Branching, from_token, joined
+from vlrl.methods.strategy._branch import Branching, from_token, joined, together
 from vlrl.methods.strategy._lookahead import Branch, Lookahead
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request, Rollout
@@ -73,29 +73,16 @@ class LookaheadTrees(Branching):
         return self.forget(rest)
 
     def grown(self, prompts: Sequence[Prompt], widths: Sequence[int], run: Run) -> list[tuple[list[Branch], int]]:
-        """A tree for every prompt; trees wait for each other, so that each round of requests is one call."""
-        tokenizer: Any = run.policy.tokenizer
-        done: list[tuple[list[Branch], int]] = [([], 0) for _ in prompts]
-        waiting: dict[int, Any] = {}
-        asked: dict[int, list[Request]] = {}
+        """A tree for every prompt, and how far it has grown."""
+        ends = frozenset(run.policy.tokenizer.all_special_ids)
+        works = {}
         for place, (prompt, width) in enumerate(zip(prompts, widths, strict=True)):
             if width:
-                limit = run.decode(prompt, 0).max_tokens
-                depth, ends = min(self.depth, limit - 1), frozenset(tokenizer.all_special_ids)
+                depth = min(self.depth, run.decode(prompt, 0).max_tokens - 1)
                 rules = Lookahead(width, self.absolute, self.relative, self.distance, self.checks, depth, ends)
-                waiting[place] = rules.grow(lambda ids, prompt=prompt: self.greedy(run, prompt, ids))
-        answers: dict[int, Any] = dict.fromkeys(waiting)
-        while waiting:
-            for place in list(waiting):
-                try:
-                    asked[place] = waiting[place].send(answers[place])
-                except StopIteration as end:
-                    done[place] = end.value
-                    del waiting[place]
-                    asked.pop(place, None)
-            found = {id(c.request): c for c in run.engine.generate([r for place in waiting for r in asked[place]])} if waiting else {}
-            answers = {place: [found[id(request)] for request in asked[place]] for place in waiting}
-        return done
+                works[place] = rules.grow(lambda ids, prompt=prompt: self.greedy(run, prompt, ids))
+        trees = together(run, works)
+        return [trees.get(place, ([], 0)) for place in range(len(prompts))]
 
     def greedy(self, run: Run, prompt: Prompt, ids: Sequence[int]) -> Request:
         """`ahead` more tokens, the likeliest ones."""
