@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,26 +13,20 @@ from typing import Any
 
 import torch
 
+from vlrl.engine._vllm_common import VLLMFields, as_flags
 from vlrl.engine._vllm_nccl import Link, Replicas
 from vlrl.engine.hf import LM
 from vlrl.engine.versions import check_heads
-from vlrl.engine.vllm_prompts import FORBIDDEN
 from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.process import Server, free_port
 
 
 @dataclass(frozen=True)
-class Fleet:
+class Fleet(VLLMFields):
     """Mixed into the engine, which it gives its fields."""
 
     replicas: int = 1
     parallel: int = 64
-    memory: float = 0.85
-    cpu_kv_gb: int = 1
-    dtype: str = ""
-    max_model_len: int | None = None
-    tensor_parallel: int = 1
-    eager: bool = True
     host: str = "127.0.0.1"
     restarts: int = 3
     start_timeout: float = 600.0
@@ -43,8 +35,6 @@ class Fleet:
     env: Mapping[str, str] = field(default_factory=dict)
     transfer: str = "folder"
     devices: tuple[str, ...] = ()
-    counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
-    state: dict[str, Any] = field(init=False, default_factory=lambda: {"version": 0, "read": Counter()}, repr=False, compare=False)
 
     def attach(self, policy: Any) -> Any:
         """Save the policy, launch the replicas with it and wait until all are ready."""
@@ -73,7 +63,7 @@ class Fleet:
         return Link(policy, Replicas(clients, workers), self.host, free_port(self.host))
 
     def _environment(self, replica: int) -> dict[str, str]:
-        own = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": str(self.cpu_kv_gb), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        own = {"VLLM_SERVER_DEV_MODE": "1", **self.environment}
         cards = {"CUDA_VISIBLE_DEVICES": self.devices[replica]} if self.devices else {}
         return {**own, "VLLM_DO_NOT_TRACK": "1", **cards, **self.env}
 
@@ -81,26 +71,14 @@ class Fleet:
         """The command line of a replica, from the present weights."""
         policy = self.state["policy"]
         check_heads(self.state["lm"].text_config, torch.cuda.is_available())
-        options = {
-            "--host": self.host, "--port": port, "--served-model-name": "policy", "--dtype": self.dtype or policy.family.dtype,
-            "--tensor-parallel-size": self.tensor_parallel, "--logprobs-mode": "processed_logprobs", "--generation-config": "vllm",
-            "--additional-config": json.dumps({FORBIDDEN: list(policy.forbidden_ids)}), "--middleware": "vlrl.engine._vllm_guard.Guard",
-            "--worker-extension-cls": "vlrl.engine._vllm_worker.Loader", "--gpu-memory-utilization": self.memory,
+        own: dict[str, Any] = {
+            "host": self.host, "port": port, "served_model_name": "policy", "middleware": "vlrl.engine._vllm_guard.Guard",
+            "disable_uvicorn_access_log": True, "enable_scale_out": True,
+            **({"weight_transfer_config": {"backend": "nccl"}} if self.transfer == "nccl" else {}),
         }  # fmt: skip
-        if self.max_model_len:
-            options["--max-model-len"] = self.max_model_len
-        processors = ["--logits-processors", "vlrl.engine._vllm_logits:Forbid", "vlrl.engine._vllm_logits:PerRequest"]
-        flags = [
-            *processors,
-            *(["--enforce-eager"] if self.eager else []),
-            *([] if torch.cuda.is_available() else ["--no-enable-chunked-prefill"]),  # as in engine `vllm`
-            *(["--weight-transfer-config", json.dumps({"backend": "nccl"})] if self.transfer == "nccl" else []),
-            "--disable-uvicorn-access-log",
-            "--enable-scale-out",
-        ]
-        pairs = [str(part) for pair in options.items() for part in pair]
+        flags = as_flags({**self.common_arguments(policy), **own})
         module = "vllm.entrypoints.openai.api_server"  # what `vllm serve` runs; the CPU build's own command does not find its metadata
-        return [sys.executable, "-m", module, "--model", str(self.state["base"]), *pairs, *flags, *self.arguments]
+        return [sys.executable, "-m", module, "--model", str(self.state["base"]), *flags, *self.arguments]
 
     def sync(self, policy: Any) -> None:
         """Broadcast the weights; or save a new version, let every replica load it in place, forget the old one."""

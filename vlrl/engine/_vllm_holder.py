@@ -7,40 +7,27 @@ import logging
 import os
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from vlrl.engine._vllm_common import VLLMFields
 from vlrl.engine.hf import LM
 from vlrl.engine.sync import named_weights
 from vlrl.engine.versions import check_heads, check_installed
-from vlrl.engine.vllm_prompts import FORBIDDEN
 from vlrl.registry import ConfigError
 
 
 @dataclass(frozen=True)
-class Holder:
+class Holder(VLLMFields):
     """Mixed into the engine, which it gives its fields."""
 
-    memory: float = 0.4
-    cpu_kv_gb: int = 1
-    dtype: str = ""
-    max_model_len: int | None = None
-    tensor_parallel: int = 1
-    eager: bool = True
+    memory: float = 0.4  # the trainer is on the same card
     sleep: bool = False
     lora: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
-    counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
-    state: dict[str, Any] = field(
-        init=False,
-        default_factory=lambda: {"version": 0, "asleep": False, "read": Counter(), "lock": threading.Lock(), "done": {}},
-        repr=False,
-        compare=False,
-    )
 
     @property
     def core(self) -> Any:
@@ -52,13 +39,14 @@ class Holder:
         check_installed()
         check_heads(LM(policy).text_config, torch.cuda.is_available())
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(self.cpu_kv_gb))
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer needs the same cores
+        for name, value in self.environment.items():
+            os.environ.setdefault(name, value)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is the user's, for --json say
         from vllm import LLM
 
-        self.state.update(lm=LM(policy), policy=policy, owns_group=not torch.distributed.is_initialized())
+        self.state.update(lm=LM(policy), policy=policy, asleep=False, lock=threading.Lock(), done={})
+        self.state.update(owns_group=not torch.distributed.is_initialized())
         folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
         self.state["folder"] = folder
         self._save(policy, folder.name)
@@ -83,20 +71,10 @@ class Holder:
         self.core.set_weight_version(str(policy.version))
 
     def _arguments(self, policy: Any) -> dict[str, Any]:
-        from vlrl.engine._vllm_logits import Forbid, PerRequest
-
-        # On CPU a prefill in parts breaks vLLM 0.32: it rewinds the seeded generator of an unfinished one, which CPU generators cannot do.
-        device = {"gpu_memory_utilization": self.memory} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
-        length = {"max_model_len": self.max_model_len} if self.max_model_len else {}
         adapter = {"enable_lora": True, "max_lora_rank": _rank(policy)} if self.lora else {}
         ranks = {"distributed_executor_backend": "external_launcher"} if self.state.get("ranks", 1) > 1 else {}
-        return {
-            "dtype": self.dtype or policy.family.dtype, "enforce_eager": self.eager, "tensor_parallel_size": self.tensor_parallel,
-            "logprobs_mode": "processed_logprobs", "logits_processors": [Forbid, PerRequest], "enable_prefix_caching": True,
-            "additional_config": {FORBIDDEN: list(policy.forbidden_ids)}, "enable_sleep_mode": self.sleep, "generation_config": "vllm",
-            "worker_extension_cls": "vlrl.engine._vllm_worker.Loader",
-            **device, **length, **adapter, **ranks, **self.options,
-        }  # fmt: skip
+        own = {"enable_prefix_caching": True, "enable_sleep_mode": self.sleep}
+        return {**self.common_arguments(policy), **own, **adapter, **ranks, **self.options}
 
     def sync(self, policy: Any) -> None:
         """One batched load of all weights (or the adapter), and every cache that depended on the old ones is emptied.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,10 +40,6 @@ class VLLM(Holder, Engine):
     def own_weights(self) -> bool:
         """Whether it samples while the trainer trains. Not on a CPU, where both would share cores and interpreter: twice as slow as in turn."""
         return torch.cuda.is_available()
-
-    @property
-    def version(self) -> int:
-        return self.state["version"]
 
     @property
     def lm(self) -> LM:
@@ -130,13 +125,6 @@ class VLLM(Holder, Engine):
         while not self._step(waiting):
             pass
         return prompt_logp(self.state["done"].pop(name), list(ids))
-
-    def metrics(self) -> dict[str, float | tuple[float, float]]:
-        """Counts since they were last read; they add up over ranks."""
-        new = Counter(self.counters)
-        new.subtract(self.state["read"])
-        self.state["read"] = Counter(self.counters)
-        return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(new.items())}
 
 
 def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
@@ -54,10 +53,6 @@ class VLLMServer(Fleet, Engine):
         check_installed()
         if self.transfer == "nccl" and not torch.cuda.is_available():
             raise ConfigError("engine.transfer: nccl needs CUDA devices, one for the trainer and others for the servers; use folder")
-
-    @property
-    def version(self) -> int:
-        return self.state["version"]
 
     def setup(self, run: Any) -> None:
         if run.accelerator is not None and run.accelerator.num_processes > 1:
@@ -142,13 +137,6 @@ class VLLMServer(Fleet, Engine):
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         body = self._wire(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})
         return wire_prompt_logp(self._ask(self.state["spots"][0][1], body), list(ids))
-
-    def metrics(self) -> dict[str, float | tuple[float, float]]:
-        """Counts since they were last read; they add up over ranks."""
-        new = Counter(self.counters)
-        new.subtract(self.state["read"])
-        self.state["read"] = Counter(self.counters)
-        return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(new.items())}
 
 
 def wire_prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:
