@@ -51,6 +51,7 @@ def _over_math(name: str, **fields: Any) -> tuple[dict[str, Any], Seed]:
     return {"name": name, **fields}, attacks_text.SEEDS["math"]
 
 
+_RUBRICS = [{"criterion": "gives the right number", "points": 5, "reward": {"name": "math"}}]
 _TERMS = {"terms": ["the door", "a man"]}
 _TOLD = "The door opens. A man walks in. He sits down. "
 # Rewards that hold another reward, or that are named otherwise than their kind: (spec, seed).
@@ -63,6 +64,7 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "gated": _over_math("gated", parts=_MATH),
     "lexicographic": _over_math("lexicographic", parts=_MATH),
     "normalised_sum": _over_math("normalised_sum", parts=_MATH),
+    "rubric": ({"name": "rubric"}, replace(attacks_text.SEEDS["math"], options={"meta": {"rubrics": _RUBRICS}})),
     "text_metric": ({"name": "text_metric"}, attacks_text.SEEDS["f1"]),
     "items": ({"name": "items"}, attacks_text.SEEDS["list"]),
     "iou_hard": ({"name": "iou_hard"}, attacks_perception.SEEDS["box"]),

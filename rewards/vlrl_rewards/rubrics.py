@@ -1,0 +1,56 @@
+"""Checklists: points for every criterion that a rule finds met."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vlrl.registry import build, register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.nested import note, number
+
+
+@register("rubric")
+@dataclass(frozen=True, kw_only=True)
+class Rubric(Reward):
+    """r = (points of the criteria met) / (sum of the positive points); criteria are `row.meta["rubrics"]`.
+
+    A criterion is {criterion: its words, points: above 0 for what is wanted, below for what is not, reward: the rule}; the rule is a reward's config,
+    met where it gives more than `threshold`, and compares with the criterion's own `answer`, or the row's.
+    Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score of healthbench_reward_fn.py, which also sends some criteria
+    to a rule. Deviates: criteria that need a judge are refused. Edge: only negative points, no criteria, or one without a rule raise ValueError; the
+    score may be negative, as in the release.
+    """
+
+    threshold: float = 0.5
+    reads_answer = False
+    rules: dict[str, Reward] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def rule(self, item: Mapping[str, Any], where: str) -> Reward:
+        """The reward of a criterion, built once."""
+        if not {"criterion", "points", "reward"} <= set(item):
+            raise ValueError(
+                f"{where}: a criterion needs criterion, points and reward (its rule), got {sorted(item)}; one without a rule needs a judge"
+            )
+        key = json.dumps(item["reward"], sort_keys=True)
+        if key not in self.rules:
+            self.rules[key] = build(Reward, item["reward"], f"{where}.reward")
+        return self.rules[key]
+
+    def __call__(self, rollout: Rollout) -> float:
+        row = rollout.row
+        items: Sequence[Mapping[str, Any]] = row.meta.get("rubrics", ())
+        possible = sum(max(item.get("points", 0), 0) for item in items)
+        if not possible:
+            raise ValueError(f"row {row.id!r}: meta.rubrics has no criterion with points above 0")
+        earned = 0.0
+        for index, item in enumerate(items):
+            rule = self.rule(item, f"row {row.id!r}: meta.rubrics[{index}]")
+            asked = replace(rollout, prompt=replace(rollout.prompt, row=replace(row, answer=item.get("answer", row.answer))))
+            met = number(rule, asked) > self.threshold
+            earned += item["points"] * met
+            note(rollout, str(item["criterion"])[:60], float(met))
+        return earned / possible
