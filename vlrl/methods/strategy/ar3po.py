@@ -32,7 +32,7 @@ class Staged(Independent):
     """
 
     stages: int = 4
-    keep: int = 8
+    keep: int = 2
     learn: bool = False
     slot: str = ""
     threshold: float = 0.5
