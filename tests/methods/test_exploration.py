@@ -1,0 +1,202 @@
+"""EEPO, VOGUE, LENS: what is forgotten and restored, what noise earns, what is cut out of a question. Numbers by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from make import gradient, group, inputs, run
+from tiny import text_run, vision_run
+
+from vlrl.methods.advantage.vogue import VisualUncertainty, divergence
+from vlrl.methods.strategy._prompt_tokens import asked, cut, prompt_logp, spans_of, with_text
+from vlrl.methods.strategy.eepo import SampleThenForget, complementary
+from vlrl.methods.strategy.lens import Purified
+from vlrl.methods.strategy.vogue import NoisyBranch, clean
+from vlrl.methods.surrogate.lens import CalibratedClip
+from vlrl.methods.surrogate.ppo_clip import PPOClip
+from vlrl.methods.weight.lens import SuccessRate
+from vlrl.registry import ConfigError
+from vlrl.types import Prompt, Row
+
+LOG = math.log
+
+
+def test_complementary_loss():
+    """-log(1 - p): log 2 for a half, log 4 for three quarters; masked tokens do not count; what is nearly sure is cut off without gradient."""
+    logp = torch.tensor([[LOG(0.5), LOG(0.75)], [LOG(0.5), LOG(0.9)], [-1e-9, LOG(0.5)]], dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, True], [True, False], [True, False]])
+    loss = complementary(logp, mask, 0.01)
+    assert loss.tolist() == pytest.approx([1.5 * LOG(2), LOG(2), LOG(100)])
+    (slope,) = torch.autograd.grad(loss.sum(), logp)
+    assert slope.tolist() == [pytest.approx([0.5, 1.5]), pytest.approx([1.0, 0.0]), [0.0, 0.0]]  # p / (1 - p) / T
+
+
+def test_eepo_forgets_for_a_moment():
+    made = text_run(["methods/eepo"], ["strategy.below=99", "strategy.rate=0.5", "decode.max_tokens=6"], engine="hf")
+    strategy, prompt = made.strategy, made.scaffold(made.rows["arithmetic"][0])
+    before = [p.detach().clone() for p in made.policy.model.parameters()]
+    (found,) = strategy([prompt], [5], made)
+    assert [r.info.get("after") for r in found] == [None, None, None, True, True] and strategy.metrics() == {"eepo/active": 1.0}
+    after = list(made.policy.model.parameters())
+    assert all(torch.equal(p, q) for p, q in zip(after, before)) and all(p.grad is None for p in after)
+    own = [made.engine.score(prompt, r.ids) for r in found]
+    assert found.rollouts[0].logp == pytest.approx(own[0], abs=1e-4) and found.rollouts[4].logp != pytest.approx(own[4], abs=1e-3)
+    with strategy.forgetting([replace(found, rollouts=found.rollouts[:3])], made):
+        forgot = [made.engine.score(prompt, r.ids) for r in found.rollouts[:3]]
+    assert sum(map(sum, forgot)) < sum(map(sum, own[:3]))  # what was said is less likely
+    assert made.engine.score(prompt, found.rollouts[0].ids) == pytest.approx(own[0], abs=1e-6)
+    made.close()
+
+
+def test_eepo_waits_for_a_low_entropy():
+    half = {1: LOG(0.5), 2: LOG(0.5)}  # log 2 = 0.69 nats
+    sure = group(0.0, lengths=[1], top_logprobs=[[{1: 0.0}]])
+    strategy, at = SampleThenForget(below=0.4, window=2), run(engine=SimpleNamespace(name="hf"))
+    seen = []
+    for at.step, tokens in enumerate([half, {1: 0.0}, {1: 0.0}]):
+        seen.append(strategy.low([group(0.0, lengths=[1], top_logprobs=[[tokens]])], at))
+    assert seen == [False, True, True] and strategy.state_dict() == {"entropies": [0.0, 0.0], "step": 2}  # 0.69, 0.35, 0
+    other = SampleThenForget(below=0.4, window=2)
+    other.load_state_dict({"entropies": [0.69, 0.69], "step": 2})
+    assert not other.low([sure], at)  # a further round of the same step is not counted again
+
+
+def test_noise():
+    made = vision_run(["methods/vogue"], ["strategy.first=0.5", "strategy.sigma=0.2", "group_size=6", "decode.max_tokens=4"])
+    prompts = [made.scaffold(made.rows["digits"][i]) for i in range(2)]
+    groups = made.strategy(prompts, [6, 6], made)
+    noisy = [r for g in groups for r in g if r.info.get("noisy")]
+    assert [len(g) for g in groups] == [6, 6] and 0 < len(noisy) < 12
+    for rollout in noisy:
+        assert clean(rollout.prompt).key == next(p.key for p in prompts if p.row is rollout.row) != rollout.prompt.key
+        assert rollout.prompt.images[0].key != rollout.row.images[0].key
+    picture, disturbed = (np.asarray(m.load().convert("RGB"), float) / 255 for m in (noisy[0].row.images[0], noisy[0].prompt.images[0]))
+    inner = (picture > 0.45) & (picture < 0.55)
+    apart = (disturbed - picture)[inner] if inner.sum() > 99 else (disturbed - picture)
+    assert 0.05 < apart.std() < 0.25
+    batch = made.batch(groups)
+    values = made.fields["clean_logp"](made.policy, batch)
+    for b, rollout in enumerate(batch.rollouts):
+        expected = made.engine.score(clean(rollout.prompt), rollout.ids)
+        assert values[b, : len(rollout)].tolist() == pytest.approx(expected, abs=1e-4)
+    assert [made.strategy.share(step) for step in (0, 100, 999)] == [0.5, 0.25, 0.0]
+    made.close()
+
+
+def test_what_noise_and_doubt_earn():
+    assert divergence(LOG(0.5), LOG(0.25)) == pytest.approx(0.25 * LOG(2)) and divergence(-1.0, -1.0) == 0.0
+    p, q = (0.5, 0.5), (0.8, 0.2)  # half of KL(p, q) + KL(q, p), as an expectation over p
+    both = sum(a * LOG(a / b) + b * LOG(b / a) for a, b in zip(p, q)) / 2
+    assert sum(a * divergence(LOG(a), LOG(b)) for a, b in zip(p, q)) == pytest.approx(both)
+    signals = [{"old_logp": [LOG(0.5)] * 2, "clean_logp": [LOG(0.25), LOG(0.5)], "entropy": [9.0, 0.5]} for _ in range(2)]
+    made = group(1.0, 0.0, lengths=[2, 2], signals=signals, info=[{"noisy": True}, {}])
+    VisualUncertainty(scale="none", a_v=2.0, a_e=0.4)([made])
+    # A = 0.5 and -0.5: at most 0.25 each; 2 * 0.1733 = 0.35 is cut, 0.4 * 9 is cut, 0.4 * 0.5 = 0.2 is not
+    assert made.rollouts[0].info["token_advantages"] == pytest.approx([1.0, 0.7])
+    assert made.rollouts[1].info["token_advantages"] == pytest.approx([-0.25, -0.3])
+
+
+def test_what_is_cut_out_of_a_question():
+    assert cut("one two three", [(3, 7), (12, 13)]) == "one thre"
+    parts = [{"type": "image"}, {"type": "text", "text": "short"}, {"type": "text", "text": "the question"}]
+    prompt = Prompt(Row("r", "q"), ({"role": "system", "content": "s"}, {"role": "user", "content": parts}))
+    assert asked(prompt) == (1, 2, "the question")
+    made = with_text(prompt, 1, 2, "question")
+    assert made.messages[1]["content"][2] == {"type": "text", "text": "question"} and made.train is prompt and prompt.messages[1]["content"] is parts
+    plain = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
+    assert with_text(plain, *asked(plain)[:2], "x").messages == ({"role": "user", "content": "x"},)
+
+
+@pytest.mark.parametrize("kind", ["text", "vision"])
+def test_tokens_of_a_question(kind):
+    made = text_run(["methods/lens"]) if kind == "text" else vision_run(["methods/lens"])
+    prompt = made.scaffold(next(iter(made.rows.values()))[0])
+    _, _, text = asked(prompt)
+    spans, ids = spans_of(made.policy, prompt, text), made.policy.encode(prompt).ids
+    assert spans and "".join(text[a:b] for a, b in spans.values()) == text
+    assert all(made.policy.tokenizer.decode([ids[t]]) == text[a:b] for t, (a, b) in spans.items())
+    assert spans_of(made.policy, prompt, "not there") == {}
+    logp = prompt_logp(made.policy, prompt)
+    assert len(logp) == len(ids) and logp[0] == 0.0 and max(logp) <= 0.0
+    # the one token that policy and reference disagree about most goes
+    with torch.no_grad():
+        made.policy.model.get_output_embeddings().weight[ids[list(spans)[1]]] += 3.0
+    purified = made.strategy.purified(prompt, made)
+    assert purified.train is prompt and len(asked(purified)[2]) < len(text) and purified.images == prompt.images
+    made.close()
+
+
+def lens_run(right_after):
+    """A fake policy that is right once in four, and in `right_after` of four of a question with fewer letters."""
+    made = text_run(["methods/lens"], ["group_size=4", "strategy.below=0.5"])
+
+    def say(request, index):
+        row, pure = request.prompt.row, request.prompt.train is not None
+        return f"<answer>{row.answer if index < (right_after if pure else 1) else 'x'}</answer>"
+
+    made.engine = replace(made.engine, function=say)
+    made.engine.setup(made)
+    (found,) = made.strategy([made.scaffold(made.rows["arithmetic"][0])], [4], made)
+    return made, found
+
+
+def test_right_answers_to_a_purified_question_replace_wrong_ones():
+    made, found = lens_run(2)
+    assert [r.source for r in found] == ["policy", "purified", "purified", "policy"] and [r.rewards["arithmetic"] for r in found] == [1, 1, 1, 0]
+    assert [r.info["crpo"] for r in found] == [0.25, 0.75, 0.75, 0.75]
+    assert len({r.prompt.for_training.key for r in found}) == 1 and found.rollouts[1].prompt.key != found.prompt.key
+    made.close()
+    made, found = lens_run(1)  # no better than before
+    assert all(r.source == "policy" and "crpo" not in r.info for r in found)
+    made.close()
+
+
+def test_the_ratio_is_to_what_sampled():
+    g = group(1.0, 1.0, lengths=[1, 1], source=["purified", "policy"])
+    now, old, sampled = [[LOG(0.3)], [LOG(0.3)]], [[LOG(0.3)], [LOG(0.27)]], [[LOG(0.6)], [LOG(0.1)]]
+    x = inputs(now, old=old, sampled=sampled, advantage=[1.0, 1.0], groups=[g], reward=[1.0, 1.0])
+    loss = CalibratedClip()(x).loss
+    assert loss.flatten().tolist() == pytest.approx([-0.5, -0.3 / 0.27])
+    assert gradient(loss, x).flatten().tolist() == pytest.approx([-0.5, -0.3 / 0.27])
+    own = inputs([[-1.0, -2.0]], old=[[-1.5, -1.0]], advantage=[1.0])
+    assert torch.equal(CalibratedClip()(own).loss, PPOClip()(own).loss)
+    g.rollouts[0].info["crpo"] = 0.75
+    assert SuccessRate()(x).flatten().tolist() == [0.75, 1.0]
+
+
+def parts(**more):
+    strategy = SimpleNamespace(name="independent", samples=True)
+    defaults = {"settings": SimpleNamespace(loop="synchronous"), "fields": {"ref_logp": 1}, "strategy": strategy}
+    return run(**{**defaults, "objective": SimpleNamespace(surrogate=SimpleNamespace(name="ppo_clip")), **more})
+
+
+@pytest.mark.parametrize(
+    ("part", "more", "reason"),
+    [
+        (SampleThenForget(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
+        (SampleThenForget(), {"group_size": 1}, "no second half"),
+        (Purified(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
+        (Purified(), {"fields": {}}, "nothing keeps"),
+        (Purified(), {}, "corrects for it"),
+        (SuccessRate(), {}, "does not note"),
+        (NoisyBranch(), {"family": SimpleNamespace(sees=False, name="text")}, "does not see"),
+        (VisualUncertainty(), {}, "does not disturb"),
+    ],
+)
+def test_what_cannot_work_is_refused(part, more, reason):
+    with pytest.raises(ConfigError, match=reason):
+        part.check(parts(**more))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [lambda: SampleThenForget(rate=0), lambda: NoisyBranch(sigma=0), lambda: VisualUncertainty(b_v=1.0), lambda: Purified(gamma=0)],
+)
+def test_senseless_values(broken):
+    with pytest.raises(ValueError, match="must"):
+        broken()
