@@ -23,6 +23,17 @@ def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
     return out
 
 
+def sharded(accelerator: Any) -> bool:
+    """Whether weights or optimizer states are spread over ranks."""
+    return getattr(getattr(accelerator, "distributed_type", None), "value", "NO") in ("DEEPSPEED", "FSDP")
+
+
+def spread(accelerator: Any) -> bool:
+    """Whether the weights themselves are spread over ranks (ZeRO-3, FSDP)."""
+    plugin = getattr(getattr(accelerator, "state", None), "deepspeed_plugin", None)
+    return sharded(accelerator) and (plugin is None or plugin.zero_stage == 3)
+
+
 def total(accelerator: Accelerator, values: Sequence[float]) -> list[float]:
     """Element-wise sums over ranks."""
     return [sum(column) for column in zip(*gather(accelerator, values))]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vlrl.dist import sharded
 from vlrl.policy.precision import lost_updates
 from vlrl.registry import ConfigError
 from vlrl.settings import Optimizer
@@ -51,11 +52,6 @@ def _fsdp_on_cpu(accelerator: Accelerator) -> None:
     if not accelerator.is_fsdp2:
         raise ConfigError(f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version {getattr(state, 'fsdp_plugin', None)}; "
                           "only version 2 is supported: fsdp_config: {fsdp_version: 2}, as in configs/accelerate/fsdp2.yaml")  # fmt: skip
-
-
-def sharded(accelerator: Accelerator) -> bool:
-    """Whether weights or optimizer states are spread over ranks."""
-    return str(accelerator.distributed_type.value) in ("DEEPSPEED", "FSDP")
 
 
 def _optimizer_class(kind: str) -> tuple[Any, dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from vlrl.batch import make_batch, split_micros
-from vlrl.dist import gather
+from vlrl.dist import gather, sharded, spread
 from vlrl.types import Group, TokenBatch
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ class Toolbox:
     def ranks(self) -> int:
         """How many processes train."""
         return self.accelerator.num_processes if self.accelerator is not None else 1
+
+    @property
+    def sharded(self) -> bool:
+        """Whether weights or optimizer states are spread over ranks (FSDP, DeepSpeed): none has a whole copy of both."""
+        return sharded(self.accelerator)
+
+    @property
+    def spread(self) -> bool:
+        """Whether the weights themselves are (FSDP, ZeRO-3)."""
+        return spread(self.accelerator)
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
         """The values of all ranks, the first of each, then the second of each: as rows are dealt to ranks. Plain Python values only."""

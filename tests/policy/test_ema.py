@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from vlrl.methods.callback.ema import EMA
+from vlrl.registry import ConfigError
+from vlrl.toolbox import Toolbox
 
 
 def run_of(model: torch.nn.Module, steps: int) -> SimpleNamespace:
@@ -37,6 +40,17 @@ def test_frozen_weights_are_left_out_and_state_survives() -> None:
     again = EMA(swap_at_end=False)
     again.load_state_dict(ema.state_dict())
     assert torch.equal(again.average["weight"], model.weight)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "fine"), [("NO", 0, True), ("MULTI_GPU", 0, True), ("DEEPSPEED", 2, True), ("DEEPSPEED", 3, False), ("FSDP", 0, False)]
+)
+def test_weights_spread_over_ranks_are_refused(kind: str, stage: int, fine: bool) -> None:
+    run = Toolbox()
+    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage) if kind == "DEEPSPEED" else None)
+    run.accelerator = SimpleNamespace(distributed_type=SimpleNamespace(value=kind), state=state)
+    with nullcontext() if fine else pytest.raises(ConfigError, match="ZeRO-2"):
+        EMA().setup(run)
 
 
 def test_a_decay_of_one_is_refused() -> None:

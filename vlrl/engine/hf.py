@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vlrl.dist import spread
 from vlrl.engine.session import Session, prefill, prefix_logp
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Engine
@@ -180,10 +181,3 @@ class HF(Engine):
         self.state["read"] = Counter(self.counters)
         rows = (float(new["decode_rows"]), float(new["decode_steps"]))
         return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(new.items())} | {"engine/rows_per_step": rows}
-
-
-def spread(accelerator: Any) -> bool:
-    """Whether training spreads the weights themselves over processes (ZeRO-3, FSDP)."""
-    plugin = getattr(getattr(accelerator, "state", None), "deepspeed_plugin", None)
-    kind = getattr(getattr(accelerator, "distributed_type", None), "value", "NO")
-    return kind == "FSDP" or (kind == "DEEPSPEED" and plugin is not None and plugin.zero_stage == 3)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from vlrl.dist import sharded
 from vlrl.moments import read as read_moments
 from vlrl.moments import write as write_moments
-from vlrl.optim import sharded
 from vlrl.registry import ConfigError
 from vlrl.state import restore, state_of
 

@@ -47,7 +47,7 @@ class TrainCriticModel(Callback):
             )
 
     def setup(self, run: Run) -> None:
-        if hasattr(run.policy.model, "disable_adapter") or getattr(run.accelerator.distributed_type, "value", "NO") in ("DEEPSPEED", "FSDP"):
+        if run.sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError("callbacks: critic_model copies the whole policy, which adapters and spread weights do not allow; use callback critic")
         self.state.update(run=run, optimizer=torch.optim.AdamW(critic_model(run).parameters(), lr=1e-6, weight_decay=0.0))
 

@@ -20,7 +20,7 @@ class EMA(Callback):
 
     Paper: Polyak and Juditsky 1992; as a training device arXiv:1703.01780, eq. 1. `swap_at_end` puts the average into the policy after the
     last step of the phase, so that the final evaluation and checkpoint are of the average. Edge: the average starts as the weights after the
-    first step; not for weights spread over ranks. Shapes: as the weights, float32. It survives a restart.
+    first step. Raises ConfigError for weights spread over ranks. Shapes: as the weights, float32. It survives a restart.
     """
 
     decay: float = 0.99
@@ -34,6 +34,12 @@ class EMA(Callback):
     def check(self, run: Any) -> None:
         if self.swap_at_end and run.settings.steps < 1:
             raise ConfigError("callbacks.ema: swap_at_end needs at least one step")
+
+    def setup(self, run: Any) -> None:
+        if run.spread:
+            raise ConfigError(
+                "callbacks: ema averages whole weights, and FSDP and ZeRO-3 spread them over ranks; use DDP or ZeRO-2, or drop the callback"
+            )
 
     @torch.no_grad()
     def __call__(self, run: Any, groups: Sequence[Group]) -> dict[str, float]:

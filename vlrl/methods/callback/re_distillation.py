@@ -39,8 +39,7 @@ class KeepRight(Callback):
     def setup(self, run: Run) -> None:
         if not self.go_back:
             return
-        kind = run.accelerator.distributed_type.value
-        if kind in ("FSDP", "DEEPSPEED") or hasattr(run.policy.model, "disable_adapter"):
+        if run.sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError("callbacks: keep_right goes back to a copy of all weights, which neither adapters nor weights spread over ranks have; "
                               "set go_back: false and start a run of its own on what was kept")  # fmt: skip
         run.policy.keep_reference()

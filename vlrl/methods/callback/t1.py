@@ -40,7 +40,7 @@ class ReferenceEMA(Callback):
             )
 
     def setup(self, run: Run) -> None:
-        if run.accelerator.distributed_type.value in ("FSDP", "DEEPSPEED") or hasattr(run.policy.model, "disable_adapter"):
+        if run.sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
                 "callbacks: reference_ema moves a copy of all weights, which neither adapters nor weights spread over ranks have; "
                 "use reference_reset, or train all weights on each rank"

@@ -42,9 +42,8 @@ class RandomSparse(Tune):
 
     def setup(self, run: Run) -> None:
         self.held["run"] = run
-        kind = run.accelerator.distributed_type.value
-        if kind in ("FSDP", "DEEPSPEED"):
-            raise ConfigError(f"tune: random_sparse masks whole weights, and {kind} spreads them over ranks; use DDP, or tune lora")
+        if run.sharded:
+            raise ConfigError("tune: random_sparse masks whole weights, and FSDP and DeepSpeed spread them over ranks; use DDP, or tune lora")
 
     def __call__(self, policy: Any) -> list[dict[str, Any]]:
         policy.model.requires_grad_(True)
