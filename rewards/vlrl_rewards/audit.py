@@ -184,6 +184,8 @@ EXEMPT = {  # name -> why nothing can pass or be refused
     "reasoning_phrases": "it pays turns of phrase, whatever they lead to; give it `of`, and it is the consolation of a wrong answer",
     "group_diversity": "it compares rollouts of a group; a single one earns nothing",
     "cross_vote": "it pays what two groups agree on; a single rollout earns nothing",
+    "proxy": "it reads an answer that a strategy asked for, not the response",
+    "part_of_context": "it says nothing about content: any text of that length will do",
     "rerank": "it asks for a thought before the answer, which the attacks leave out; give it an example",
     "table_evidence": "it reads the thinking on purpose, where the cells are pointed to",
 }

@@ -1,0 +1,62 @@
+"""Rewards for long answers that stay with their context."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from vlrl.registry import build, register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.nested import number
+
+
+@register("proxy")
+@dataclass(frozen=True, kw_only=True)
+class Proxy(Reward):
+    """r = the reward `of`, asked about what the policy answered with its own long answer as context (`rollout.info["proxy"]`); 0 without one.
+
+    Paper: Si et al. 2025 (CANOE), arXiv:2505.16483, proxy reward: a long answer is faithful if the short answer follows from it; checked against a
+    copy of the release (influence_reward: equal texts between answer tags). Range: that of `of`. Raises ValueError where no strategy asked
+    (`own_context` does).
+    """
+
+    of: Mapping[str, Any] = field(default_factory=lambda: {"name": "exact"})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "proxy.of"))
+
+    def __call__(self, rollout: Rollout) -> float:
+        if "proxy" not in rollout.info:
+            raise ValueError(f"row {rollout.row.id!r}: nothing was asked with the long answer as context; use strategy: {{name: own_context}}")
+        if rollout.info["proxy"] is None:
+            return 0.0
+        return number(self._inner, dataclasses.replace(rollout, text=rollout.info["proxy"], rewards={}, info={}))  # type: ignore[attr-defined]
+
+
+@register("part_of_context")
+@dataclass(frozen=True, kw_only=True)
+class PartOfContext(Reward):
+    """r = 1 if low < n / m < high, n the characters between `<long_answer>` tags, m those of the question's `<context>`, both trimmed; else 0.
+
+    Paper: Si et al. 2025 (CANOE), arXiv:2505.16483; checked against a copy of the release (len_reward: 0.2 and 0.8, both exclusive).
+    Deviates: several lines are read too, which the release's pattern does not match. Edge: no long answer, several, or no context: 0.
+    """
+
+    reads_answer: ClassVar[bool] = False
+    low: float = 0.2
+    high: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high:
+            raise ValueError(f"low={self.low}, high={self.high}: give 0 <= low < high")
+
+    def __call__(self, rollout: Rollout) -> float:
+        contexts = re.findall(r"<context>(.*?)</context>", rollout.row.question, re.DOTALL)
+        answers = re.findall(r"<long_answer>(.*?)</long_answer>", rollout.text, re.DOTALL)
+        if len(contexts) != 1 or len(answers) != 1 or not contexts[0].strip():
+            return 0.0
+        return float(self.low < len(answers[0].strip()) / len(contexts[0].strip()) < self.high)

@@ -1,0 +1,79 @@
+"""CANOE: the long answer in place of the context, and the rewards of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tiny import text_run
+
+from vlrl.loop import train_step
+from vlrl.methods.strategy.canoe import OwnContext
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Reward
+from vlrl.types import Prompt, Rollout, Row
+
+ROW = Row("c", "<context>Ann lives in Rome, and Bob in Oslo.</context>\nWhere does Ann live?", "Rome", task="context")  # a context of 35 characters
+
+
+def reward(name, text, info=None, **fields):
+    return build(Reward, {"name": name, **fields})(Rollout(Prompt(ROW, ()), [1], text, info=info or {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("<long_answer>Ann is in <image>Rome.</long_answer>", "<context>Ann is in Rome.</context>\nWhere does Ann live?"),
+        ("<long_answer> </long_answer>", None),
+        ("<long_answer>a</long_answer><long_answer>b</long_answer>", None),
+        ("Rome", None),
+    ],
+)
+def test_the_question_is_asked_again(text, question):
+    row = OwnContext().restated(ROW, text)
+    assert (row and row.question) == question and (row is None or (row.answer, row.id) == ("Rome", "c"))
+
+
+def test_a_row_without_context_is_refused():
+    with pytest.raises(ConfigError, match="no single <context>"):
+        OwnContext().restated(Row("x", "Where?"), "<long_answer>a</long_answer>")
+
+
+@pytest.mark.parametrize(
+    ("proxy", "score"), [("<answer>Rome</answer>", 1.0), ("<answer>rome</answer>", 1.0), ("<answer>Oslo</answer>", 0.0), ("", 0.0), (None, 0.0)]
+)
+def test_proxy_reads_the_second_answer(proxy, score):
+    assert reward("proxy", "<answer>Paris</answer>", {"proxy": proxy}) == score
+
+
+def test_proxy_needs_its_strategy():
+    with pytest.raises(ValueError, match="own_context"):
+        reward("proxy", "<answer>Rome</answer>")
+
+
+@pytest.mark.parametrize(
+    ("long", "score"),
+    [("a" * 7, 0.0), ("a" * 8, 1.0), (" a\n" + "a" * 20, 1.0), ("a" * 27, 1.0), ("a" * 28, 0.0), ("", 0.0)],  # 0.2 * 35 = 7 and 0.8 * 35 = 28
+)
+def test_length_of_the_long_answer(long, score):
+    assert reward("part_of_context", f"<long_answer>{long}</long_answer>") == score
+
+
+@pytest.mark.parametrize("text", ["", "no tags at all", "<long_answer>aaaaaaaaaa</long_answer>" * 2])
+def test_no_long_answer(text):
+    assert reward("part_of_context", text) == 0.0
+
+
+def test_canoe_asks_twice(tmp_path):
+    rows = [{"question": f"<context>{i} is one more than {i - 1}.</context> What is it?", "answer": str(i), "task": "context"} for i in range(4)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    said = ["<think>so</think><long_answer>It is {answer}.</long_answer><answer>{answer}</answer>", "<long_answer>no</long_answer><answer>9</answer>"]
+    words = [f"data={{train: {{'*': null, qa: {{name: files, path: {tmp_path}/rows.jsonl}}}}, heldout: null}}", "decode.max_tokens=120"]
+    made = text_run(["methods/canoe"], [*words, f"engine={{name: fake, options: {json.dumps([*said, '<answer>{answer}</answer>'])}}}"])
+    train_step(made)
+    rollouts = [rollout for group in made.groups for rollout in group]
+    for rollout in rollouts:
+        long = "<long_answer>" in rollout.text
+        assert (rollout.info["proxy"] is not None) is long and rollout.rewards["form"] == float("<think>" in rollout.text)
+        assert rollout.rewards["proxy"] == (float(f"<answer>{rollout.answer}<" in rollout.info["proxy"]) if long else 0.0)
+    assert 0 < sum(rollout.rewards["proxy"] for rollout in rollouts) < len(rollouts)
