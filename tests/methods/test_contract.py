@@ -135,7 +135,7 @@ def scored(*rewards, name="q", seed=0):
     for rollout in g:
         n = len(rollout)
         rollout.logp = [-draw.random() for _ in range(n)]
-        numbers = ("entropy", "value", "token_score", "prompt_confidence", "old_logp", "ref_logp")
+        numbers = ("entropy", "value", "token_score", "prompt_confidence", "old_logp", "ref_logp", "clean_logp")
         rollout.signals = {key: [(-1 if "logp" in key else 1) * draw.random() for _ in range(n)] for key in numbers}
         rollout.signals["hidden"] = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(n)]
         rollout.info["steps"] = [(t, draw.random()) for t in range(2, n, 2)]

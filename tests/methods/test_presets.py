@@ -12,7 +12,7 @@ from vlrl.run import Run
 METHODS = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "methods").glob("*.yaml"))
 TASK = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"]
 PICTURES = ["base/rl", "models/tiny_qwen2_5_vl", "tasks/lab_digits"]
-SEEING = {"papo", "papo_dapo", "svqa_r1", "video_r1"}  # refused where there are no pictures
+SEEING = {"papo", "papo_dapo", "svqa_r1", "video_r1", "vogue"}  # refused where there are no pictures
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -22,7 +22,8 @@ class ChunkValues(Advantage):
     """A_t = q(s_t) - mu: the value of the chunk that token t is in (strategy `deepsearch`), mu the mean of the tree's ends (+1 right, -1 not).
 
     Paper: Wu et al. 2025 (DeepSearch), arXiv:2509.25454, eq. 13-15 (no division by the standard deviation); q_max 1, temperature 1. For credit
-    `per_token`. Edge: a wrong path's chunks that were never backed up have q 0, so that they gain where most ends are wrong.
+    `per_token`. Edge: a wrong path's chunks that were never backed up have q 0, so that they gain where most ends are wrong;
+    rollouts of no tree have their reward for a value.
     """
 
     writes_tokens = True
@@ -37,8 +38,9 @@ class ChunkValues(Advantage):
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         out = []
         for group in groups:
-            usual = mean([rollout.info["q"][-1] for rollout in group])
-            for rollout in group:
-                rollout.info["token_advantages"] = [q - usual for q in rollout.info["q"]]
+            values = [rollout.info.get("q", [rollout.reward] * len(rollout)) for rollout in group]
+            usual = mean([row[-1] for row in values])
+            for rollout, row in zip(group, values, strict=True):
+                rollout.info["token_advantages"] = [q - usual for q in row]
             out.append([mean(rollout.info["token_advantages"]) for rollout in group])
         return out

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def shared_tokens(group: Group) -> list[list[int]]:
     """[i][j]: how many first tokens rollouts i and j have in common by their places in the tree; with itself: all."""
-    places = [rollout.info["tree"] for rollout in group]
+    places = [rollout.info.get("tree", (i, [0] * i)) for i, rollout in enumerate(group)]
     return [
         [len(group.rollouts[i]) if i == j else (a[1][b[0]] if a[0] > b[0] else b[1][a[0]]) for j, b in enumerate(places)]
         for i, a in enumerate(places)
