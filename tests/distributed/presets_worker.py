@@ -26,8 +26,10 @@ PRESETS = {
     "multiple_tickets": HASH,
     "open_reasoner_zero": HASH,
     "memory_r": HASH,
+    "ghpo": HASH,
 }  # a coarse one for gates
 MORE = {
+    "ghpo": ["strategy.threshold=0.9"],  # some groups fail
     "open_reasoner_zero": ["callbacks.critic.updates=1"],  # more would be of other groups on two ranks
     "memory_r": [  # every shape that learns: from the groups of all ranks
         "shape.noise={name: noisy_verifier, slot: bit, appeal: mine}", "shape.length={name: length_step, every: 1, target: 1, slot: bit}",
