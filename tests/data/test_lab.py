@@ -188,6 +188,7 @@ def test_knights_by_hand():
         {"name": "lab_counting", "told": 1.5},
         {"name": "lab_counting", "told": 0.5, "low": 2, "high": 2},
         {"name": "lab_detection", "absent": 2},
+        {"name": "lab_detection", "lure": -0.1},
         {"name": "lab_detection", "low": 0},
         {"name": "lab_detection", "labels": [3]},
         {"name": "lab_jigsaw", "rows": 1, "cols": 1},
@@ -232,6 +233,14 @@ def test_detection_names_every_place_or_none():
         assert {wanted, *(real.label_of(p[0]) for p in placed)} <= {0, 1, 2, 3}
         counts.append(len(there))
     assert set(counts) == {0, 1, 2} and 25 < counts.count(0) < 55  # a share of 0.2, four standard deviations either way
+
+
+@pytest.mark.parametrize(("lure", "least", "most"), [(0.0, 0, 0), (0.5, 30, 70), (1.0, 100, 100)])
+def test_detection_lures_where_the_digit_is_missing(lure, least, most):
+    """Another digit lies about in a share `lure` of the rows without the named one (four standard deviations either way)."""
+    rows = make("lab_detection", count=100, size=56, absent=1.0, others=0, lure=lure)
+    shown = [len(row.images[0].args[4]) for row in rows]
+    assert set(shown) <= {0, 1} and least <= sum(shown) <= most and all(row.answer == [] for row in rows)
 
 
 @pytest.mark.parametrize(("absent", "found"), [(0.0, {1, 2}), (1.0, {0})])

@@ -175,7 +175,8 @@ class LabDetection(Scene):
     """Every place of a named digit: `low` to `high` boxes [x1, y1, x2, y2] in pixels, from the top left on; none is answered by "None".
 
     In a share `absent` of the rows the digit is missing, as names are in open-vocabulary data with negatives. `others` digits of other names lie
-    about, at least one where the named one is missing. `labels`: the digits that occur. `target` as in lab_grounding.
+    about; where the named one is missing, at least one in a share `lure` of those rows, so that only the name tells them apart. `labels`: the digits
+    that occur. `target` as in lab_grounding.
     """
 
     grid: int = 28
@@ -183,12 +184,13 @@ class LabDetection(Scene):
     high: int = 2
     others: int = 1
     absent: float = 0.2
+    lure: float = 1.0
     labels: tuple[int, ...] = tuple(range(10))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.absent <= 1 or not 1 <= self.low <= self.high:
-            raise ConfigError(f"absent={self.absent} must lie in [0, 1], and low={self.low} from 1 to high={self.high}")
+        if not 0 <= self.absent <= 1 or not 0 <= self.lure <= 1 or not 1 <= self.low <= self.high:
+            raise ConfigError(f"absent={self.absent} and lure={self.lure} must lie in [0, 1], and low={self.low} from 1 to high={self.high}")
         if len(self.labels) < 2 or not set(self.labels) <= set(range(10)):
             raise ConfigError(f"labels: {list(self.labels)} must name at least two of the digits 0 to 9")
 
@@ -196,7 +198,8 @@ class LabDetection(Scene):
         rng = self.rng(index)
         wanted = rng.choice(self.labels)
         count = 0 if rng.random() < self.absent else rng.randint(self.low, self.high)
-        rest = rng.choices([digit for digit in self.labels if digit != wanted], k=max(self.others, 0 if count else 1))
+        lured = not count and (self.lure == 1 or rng.random() < self.lure)
+        rest = rng.choices([digit for digit in self.labels if digit != wanted], k=max(self.others, int(lured)))
         image, placed = self.scene(rng, [wanted] * count + rest)
         boxes = sorted(([left, top, left + side, top + side] for _, left, top, side in placed[:count]), key=lambda box: (box[1], box[0]))
         target = demonstrate(str(boxes) if boxes else "None")
