@@ -7,11 +7,11 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vlrl.config import Config, load
+from vlrl.config import Config
 from vlrl.eval.heldout import accuracy
 from vlrl.loops._overlap import overlap
 from vlrl.registry import ConfigError
@@ -201,8 +201,3 @@ def _finish(run: Run, summary: dict[str, Any], folder: Path) -> dict[str, Any]:
         (run.output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         _partial(run).unlink(missing_ok=True)
     return summary
-
-
-def train_from(names: Sequence[str], overrides: Sequence[str] = (), **options: Any) -> dict[str, Any]:
-    """`train` for configs given by name."""
-    return train(load(list(names), overrides), **options)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
 from vlrl_rewards.parsing import clean
+from vlrl_rewards.vocabulary import NOT
 
 MAX_WORDS = 4000
 _WORD = re.compile(r"[^\W_]{1,60}(?:['’][^\W_]{1,10})?")
@@ -51,7 +52,7 @@ def _negated(before: Sequence[str]) -> bool:
     left = list(before)
     while left and left[-1] in ("a", "an", "the", "any", "single"):
         left.pop()
-    return bool(left) and left[-1] in ("no", "not", "without", "neither", "nor", "never")
+    return bool(left) and left[-1] in ("no", "without", *NOT.split("|"))
 
 
 @judged("keywords")

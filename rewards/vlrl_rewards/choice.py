@@ -10,6 +10,7 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.letters import DENIED, LETTERS, LOOK, label_of, mentions
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.vocabulary import ALL_BUT, ASIDE, NOT, THAN, WRONG
 
 _OPENING = re.compile(r"^[^\w%+\\-]+")
 CHANT = 8  # an answer that names its option more often is none
@@ -87,35 +88,14 @@ class Options:
         return found
 
 
-_DENIALS = (
-    "anything but",
-    "everything but",
-    "opposite of",
-    "except",
-    "without",
-    "no",
-    "not in",
-    "not on",
-    "not at",
-    "not by",
-    "not from",
-    "not",
-    "isn't",
-    "wasn't",
-    "rather than",
-    "instead of",
-    "unlike",
-)
+_DENIED_BY = rf"(?:(?:{NOT})(?: (?:in|on|at|by|from))?|no|isn't|wasn't|unlike|{ALL_BUT}|{ASIDE}|{THAN})"
 
 
 def _undenied(said: str, options: Options) -> str:
     """`said` without "not Paris"."""
     said = f" {said} "
     for option in sorted(map(plain, options.texts), key=len, reverse=True):
-        for denial in _DENIALS:
-            said = said.replace(f" {denial} {option} ", " ")
-        for denial in ("is wrong", "is incorrect", "is not", "isn't", "is false"):
-            said = said.replace(f" {option} {denial} ", " ")
+        said = re.sub(rf" {_DENIED_BY} {re.escape(option)} | {re.escape(option)} (?:is (?:{WRONG}|not)|isn't) ", " ", said)
     return said
 
 

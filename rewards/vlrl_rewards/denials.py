@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
+from vlrl_rewards.vocabulary import ALL_BUT, ASIDE, NOT, THAN, WRONG
+
 _LOOK = 80
 _BEFORE = re.compile(
-    r"(?:\b(?:not|never|neither|nor|no|nowhere|cannot|without|exclud(?:e|ing)|ignor(?:e|ing)|avoid(?:ing)?|reject(?:ing)?|except(?:\sfor)?|(?:any\w{0,6}|every\w{0,6}|all|nothing)\sbut|(?:other|rather)\sthan)|n['’]t)"
+    rf"(?:\b(?:{NOT}|no|nowhere|cannot|{ASIDE}|{ALL_BUT}|nothing\s+but|{THAN})|n['’]t)"
     r"[\s(]+(?:(?:an?|the|be|at|in|on|is|it|its?|box|point|region|area|span|located|equal|to|exactly|from|given|by|bounding|click|tap|press|coordinates?)[\s(:]+){0,5}$",
     re.IGNORECASE,
 )
 _AFTER = re.compile(
-    r"[\s)\]}>\"'`*.,]{0,5}(?:(?:(?:which\s)?(?:is|are|was|were|would\sbe)\s(?:\w{1,12}ly\s)?(?:wrong|incorrect|false|not\b))|(?:is|are|was|were)n['’]t\b|wrong\b|incorrect\b|\?\sno\b)",
+    rf"[\s)\]}}>\"'`*.,]{{0,5}}(?:(?:(?:which\s)?(?:is|are|was|were|would\sbe)\s(?:\w{{1,12}}ly\s)?(?:{WRONG}|not\b))|(?:is|are|was|were)n['’]t\b|wrong\b|incorrect\b|\?\sno\b)",
     re.IGNORECASE,
 )
 

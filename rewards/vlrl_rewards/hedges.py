@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from vlrl_rewards.vocabulary import ABOUT, ALL_BUT, AND_MORE, COMPARED, MAYBE, MIGHT, NOT, TAKES_BACK, WRONG
+
 _REFUSAL = re.compile(
     r"\b(?:i|we)(?:\s+am|'m|\s+are|'re)?\s+(?:really\s+|truly\s+|very\s+)?(?:sorry|afraid)\b"
     r"|\b(?:i|we)\s+(?:simply\s+|really\s+|just\s+)?(?:can\s?not|can't|could\s?not|couldn't|won't|will\s+not|am\s+(?:not\s+able|unable)\s+to|am\s+not\s+allowed\s+to|"
@@ -16,28 +18,29 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _HEDGE = re.compile(
-    r"\b(?:either|or\s+(?:maybe|perhaps|possibly|it\s+(?:could|might))|could\s+(?:also\s+)?be|might\s+(?:also\s+)?be|may\s+(?:also\s+)?be|maybe|perhaps|possibly|"
-    r"one\s+of|any\s+of|all\s+of\s+(?:them|the\s+above|these)|both|not\s+sure|unsure|unclear|hard\s+to\s+say|depends|not|never|neither|nor|cannot|isn't|ain't|between|"
+    rf"\b(?:either|or\s+it\s+(?:{MIGHT})|(?:{MIGHT})\s+(?:also\s+)?be|{MAYBE}|{NOT}|cannot|isn't|ain't|"
+    r"one\s+of|any\s+of|all\s+of\s+(?:them|the\s+above|these)|both|unsure|unclear|hard\s+to\s+say|depends|between|"
     r"anything|whatever|doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
-    r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|but\s+(?:it\s+)?(?:could|might|may|maybe|possibly|perhaps)|maybe\b|possibly\b|perhaps\b|unless\b|"
-    r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|(?:just\s+)?kidding\b|(?:al)?though\b.{1,40}\bequally\b|"
-    r"(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:wrong|incorrect|false|not)\b|\(?(?:wrong|incorrect)\b|on\s+second\s+thought|scratch\s+that|i\s+mean\b|make\s+that\b)",
+    r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|unless\b|"
+    rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|(?:al)?though\b.{{1,40}}\bequally\b|"
+    r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|"
+    rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|make\s+that)\b)",
     re.IGNORECASE,
 )
 
 
 # A number that is not the answer but what the answer is made from, or is bounded by ("greater than 5", "the square of 5", "5 squared", "figure 5").
 _BOUND = re.compile(
-    r"\b(?:(?:greater|larger|bigger|higher|smaller|lower|less|fewer|more)\s+than|over|under|above|below|beyond|up\s+to|at\s+least|at\s+most|room\s+for"
-    r"|almost|nearly|hardly|barely|scarcely|far\s+from|close\s+to|differ(?:s|ent)\s+from|(?:every|any)thing\s+but|all\s+but|except|away\s+from|short\s+of)\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
+    rf"\b(?:{COMPARED}|{ABOUT}|{ALL_BUT}|room\s+for|hardly|barely|scarcely|far\s+from|close\s+to|differ(?:s|ent)\s+from|except|away\s+from|short\s+of)"
+    r"\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
     r"|\b(?:squares?|cubes?|roots?|half|double|twice|triple|thirds?|quarters?|fourths?|fifths?|tenths?|percent|multiples?|powers?|logarithm|reciprocal"
     r"|inverse|opposite|factors?|divisors?|factorial)\s+of\s+\S{1,12}\s*$"
     r"|\d\s+(?:squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|tenths|hundredths|thousandths|dozens?)\W*$"
-    r"|\d\s+(?:or\s+(?:so|more|less|fewer)|too\s+(?:many|few|much)|below\s+zero|and\s+(?:up|above|over|more|below)|upwards?|minimum|maximum)\b|\d\s+(?:less|more|fewer|away)\W*$"
-    r"|\b(?:wrong|incorrect|false)\b\s*[:=]|\bfor\s+\w{1,20}(?:\s+\w{1,20})?,?\s+and\s+[-$]?\d"
+    rf"|\d\s+(?:{AND_MORE}|too\s+(?:many|few|much)|below\s+zero|upwards?|minimum|maximum)\b|\d\s+(?:less|more|fewer|away)\W*$"
+    rf"|\b(?:{WRONG})\b\s*[:=]|\bfor\s+\w{{1,20}}(?:\s+\w{{1,20}})?,?\s+and\s+[-$]?\d"
     r"|\b(?:equation|eq|figure|fig|step|section|row|column|chapter|part|question|problem|item|line|page|exercise|table|lemma|theorem)\.?\s*\d+\W*$",
     re.IGNORECASE,
 )

@@ -6,6 +6,7 @@ import re
 import string
 
 from vlrl_rewards.parsing import clean
+from vlrl_rewards.vocabulary import ALL_BUT, ASIDE, NOT, THAN, WRONG
 
 LOOK = 4000  # an answer is not longer; of a longer text the end is read
 LETTERS = string.ascii_uppercase
@@ -19,19 +20,18 @@ _BEFORE = re.compile(
 )
 _NAMES = re.compile(r"\b(?:options?|choices?|answers?|letters?)\s*[:=]?\s*[(\[*\"']*$", re.IGNORECASE)
 _NEGATED = re.compile(
-    r"(?:\b(?:not|no|neg|never|nor|neither|(?:every|any)thing\s+but|a(?:ll|ny)\s+but|except|exclud\w+|eliminat\w+|rul(?:e|es|ed|ing)\s+out|reject\w*|avoid\w*|skip\w*"
-    r"|dismiss\w*|discard\w*|opposite\s+of|instead\s+of|rather\s+than|than|without|beats|outranks|over|besides"
-    r"|(?:wrong|incorrect|false)(?:\s+(?:one|option|answer|choice))?\s+is)|n't)"
+    rf"(?:\b(?:{NOT}|no|neg|{ALL_BUT}|{ASIDE}|{THAN}|eliminat\w+|rul(?:e|es|ed|ing)\s+out|skip\w*|dismiss\w*|discard\w*|than|beats|outranks|over|besides"
+    rf"|(?:{WRONG})(?:\s+(?:one|option|answer|choice))?\s+is)|n't)"
     r"\s+(?:be\s+|choose\s+|pick\s+|select\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
     re.IGNORECASE,
 )
-_WRONG = (
-    r"(?:wrong|incorrect|false|invalid|unlikely|implausible|eliminated|excluded|rejected|ruled\s+out|out\b|too\b|tempting|my\s+first|also\s+wrong"
+_OUT = (
+    rf"(?:{WRONG}|invalid|unlikely|implausible|eliminated|excluded|rejected|ruled\s+out|out\b|too\b|tempting|my\s+first|also\s+wrong"
     r"|be\s+(?:ruled|eliminated|excluded|rejected|wrong)|(?:the|a|an)\s+(?:only\s+)?(?:wrong|incorrect|distractor|trap|decoy))"
 )
 DENIED = re.compile(
     r"^[\s)*\]]*(?:(?:is|are|was|looks|seems|would\s+be|has\s+been|must\s+be|can(?:'t|not)?|does(?:n't|\s+not)|isn't|aren't|clearly|definitely)\s*)+"
-    rf"(?:n't|not\b|{_WRONG}|be\b|work\b|fit\b|match\b)|^[\s)*\]]*[-–—:(]?\s*(?:wrong|incorrect|false)\b|^\s*(?:fails|contradicts)\b",
+    rf"(?:n't|not\b|{_OUT}|be\b|work\b|fit\b|match\b)|^[\s)*\]]*[-–—:(]?\s*(?:{WRONG})\b|^\s*(?:fails|contradicts)\b",
     re.IGNORECASE,
 )
 _CROSSED = re.compile(r"\b[A-J]\W{0,3}[✗✘❌]")
@@ -39,7 +39,8 @@ _FOLLOWS_ARTICLE = re.compile(
     r"^\s+(?!is\b|are\b|because\b|since\b|and\b|or\b|as\b|would\b|seems\b|must\b|but\b|not\b|which\b|with\b|here\b|over\b|rather\b|instead\b|\W)[a-zA-Z0-9]"
 )
 _DENIED_LIST = re.compile(
-    r"(?:[(*]{0,3}[A-J][)*]{0,3}\s*(?:,\s*and|,|and|or|&|/)\s*){1,9}[(*]{0,3}[A-J][)*]{0,3}\s+(?:are|is|can|do|does|look|seem)(?:n't|\s*not|\s+(?:both\s+|all\s+|clearly\s+)?(?:wrong|incorrect|false|out|eliminated|ruled\s+out))\b"
+    r"(?:[(*]{0,3}[A-J][)*]{0,3}\s*(?:,\s*and|,|and|or|&|/)\s*){1,9}[(*]{0,3}[A-J][)*]{0,3}\s+"
+    rf"(?:are|is|can|do|does|look|seem)(?:n't|\s*not|\s+(?:both\s+|all\s+|clearly\s+)?(?:{WRONG}|out|eliminated|ruled\s+out))\b"
 )
 _TAKEN_BACK = re.compile(r"\b([A-J]),?\s+or\s+not\s+\1\b")
 _NOT_OPTIONS = re.compile(r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b")

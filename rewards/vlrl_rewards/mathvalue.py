@@ -125,12 +125,6 @@ def _divide(a: Fraction, b: Fraction) -> Fraction:
     return a / b
 
 
-def _base(digits: str, base: int) -> Fraction:
-    if not 2 <= base <= 36 or len(digits) > 500:
-        raise NoValue("not a base")
-    return Fraction(int(digits, base))
-
-
 def _whole_numbers(function: Callable[..., int], values: tuple[Fraction, ...]) -> Fraction | None:
     return Fraction(function(*map(int, values))) if all(value.denominator == 1 for value in values) else None
 

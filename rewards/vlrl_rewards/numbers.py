@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from vlrl_rewards.denials import denied
+from vlrl_rewards.vocabulary import ABOUT, AND_MORE, COMPARED
 from vlrl_rewards.words import number_words
 
 _NUMBER = re.compile(
@@ -18,12 +19,11 @@ _WORD = re.compile(rf"(?<![\w-])(?:none|(?:{_ONE})(?:[\s-](?:and\s)?(?:{_ONE}|hu
 _FINAL = re.compile(r"\n|[.;!?](?:\s|$)")
 _GLUED = re.compile(r"(?:mm|cm|dm|km|m|in|ft|s|sec|ms|min|h|kg|g|mg|px|deg|degrees?|x)(?![A-Za-z0-9])", re.IGNORECASE)
 _BOUND_BEFORE = re.compile(
-    r"(?:\b(?:(?:more|less|fewer|greater|higher|lower|bigger|smaller|larger) than|at (?:least|most)|over|under|above|below|almost|nearly|up to|"
-    r"(?:minimum|maximum)(?: of)?|exceed(?:s|ing)?|beyond)|[<>≤≥≠])\s?(?:or equal to\s)?=?\s?$",
+    rf"(?:\b(?:{COMPARED}|{ABOUT}|(?:minimum|maximum)(?:\s+of)?|exceed(?:s|ing)?)|[<>≤≥≠])\s?(?:or equal to\s)?=?\s?$",
     re.IGNORECASE,
 )
 _BOUND_AFTER = re.compile(
-    r"\s?(?:\+(?!\s?[0-9])|(?:or|and) (?:more|less|fewer|so|above|below|greater|up)\b|plus\b|at (?:least|most)\b|(?:hundred|thousand|million)s?\b)",
+    rf"\s?(?:\+(?!\s?[0-9])|(?:{AND_MORE})\b|plus\b|at (?:least|most)\b|(?:hundred|thousand|million)s?\b)",
     re.IGNORECASE,
 )
 _EQUALS = re.compile(r"(?<![<>!=~])=(?!=)")

@@ -14,6 +14,8 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from vlrl_rewards.vocabulary import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG
+
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
 _OPEN_CLOSE = re.compile(
     rf"(?P<open><\s*(?:{_THINK})\s*>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<!--)"
@@ -22,7 +24,7 @@ _OPEN_CLOSE = re.compile(
 )
 _PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)
 _DENIED = re.compile(
-    r"\b(?:wrong|incorrect|worst|false|bad|tempting|unlikely|least\s+(?:likely|plausible|correct)|not\s+(?:the|a|my)(?:\s+\w+)?|isn't\s+the)\s+"
+    rf"\b(?:{WRONG}|worst|bad|tempting|unlikely|least\s+(?:likely|plausible|correct)|not\s+(?:the|a|my)(?:\s+\w+)?|isn't\s+the)\s+"
     r"(?:answer|choice|option|final\s+answer)\W*$",
     re.IGNORECASE,
 )
@@ -46,21 +48,19 @@ _PHRASE = re.compile(
 )
 _VALUE = r"\**[$(]?(?:\\?\()?[-+−]?\.?(?:\d|[A-H]\b|(?:yes|no|true|false|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b)"
 _AMENDS = re.compile(  # "No wait, it's 24": said after an answer, it is the answer
-    r"\b(?:no|wait|sorry|oops|correction|actually|apologies|(?:just\s+)?kidding|hold\s+on|scratch\s+that|on\s+second\s+thought|i\s+mean)\b[\s,.:!-]{0,6}"
+    rf"\b(?:no|apologies|{PAUSES}|{TAKES_BACK})\b[\s,.:!-]{{0,6}}"
     r"(?:(?:no|wait|sorry|actually|oops)\b[\s,.:!-]{0,6}){0,2}(?:(?:it|that|this)(?:['’]s|\s+is|\s+was|\s+should\s+(?:be|have\s+been)|\s+must\s+be)"
     rf"|i\s+meant?|make\s+(?:it|that)|should\s+(?:be|have\s+been))\s+(?P<rest>(?={_VALUE})[^\n]{{1,60}})",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"(?<=[^\d\s.])\.(?=\s|$)|(?<=\d)\.(?=\s+[A-Z]|\s*$)|[。!?！？](?=\s|$)|;(?=\s)")
 _CORRECTION = re.compile(
-    r"\b(?:wait|actually|correct(?:ion|ing|ed)|recheck|re-?check|double.?check|sorry|mistake|error|instead|rather"
-    r"|scratch that|hold on|hmm|oops|no,|not right|incorrect|wrong|redo|revis\w+|reconsider\w*|on second thought|let me|final(?:ly)?"
+    rf"\b(?:{PAUSES}|{TAKES_BACK}|{WRONG}|correct(?:ing|ed)|recheck|re-?check|double.?check|mistake|error|instead|rather"
+    r"|hmm|no,|not right|redo|revis\w+|reconsider\w*|let me|final(?:ly)?"
     r"|therefore|thus|hence|in conclusion|overall|altogether|in total)\b",
     re.IGNORECASE,
 )
-_GUESSING = re.compile(
-    r"\b(?:or|maybe|perhaps|possibly|could be|might be|may be|either|alternatively|options?|candidates?|guess\w*)\b", re.IGNORECASE
-)
+_GUESSING = re.compile(rf"\b(?:or|{MAYBE}|(?:{MIGHT}) be|either|alternatively|options?|candidates?|guess\w*)\b", re.IGNORECASE)
 _JOIN = re.compile(r"[\s,;&$]*(?:and\s+also|and|or|as well as|also|和|或)?[\s,;&$]*", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
 MAX_REPEATS = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -180,11 +180,3 @@ def read_times(text: str) -> list[float]:
     """Every time of a text that it does not deny, in seconds."""
     text = plain_times(text)
     return [seconds(m[1]) for m in _ONE_TIME.finditer(text) if not denied(text, m.start(), m.end())]
-
-
-def coverage(frames: Sequence[float], spans: Sequence[Span]) -> float:
-    """Share of the picked times that fall in one of the spans, in [0, 1]; nothing picked: 0.
-
-    Source: TSPO, arXiv:2508.04369 (temporal locating reward).
-    """
-    return sum(any(a <= f <= b for a, b in spans) for f in frames) / len(frames) if len(frames) else 0.0

@@ -12,6 +12,7 @@ from vlrl_rewards.hedges import hedges, refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.vocabulary import WRONG
 from vlrl_rewards.words import number_words
 
 _SAYS = re.compile(r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*", re.IGNORECASE | re.DOTALL)
@@ -19,9 +20,7 @@ _MADE = re.compile(
     r"\b(?:written|made|painted|drawn|created|directed|composed|invented|discovered|founded|built|located|situated|found|taken|shown)\s+"
     r"(?:by|in|at|on)\s+|\b(?:playing|eating|wearing|holding|riding|drinking)\s+"
 )
-_REPORTED = re.compile(
-    r"\b(?:nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|wrong|incorrect|false|thinks|claims?|pretends?)\b", re.IGNORECASE
-)
+_REPORTED = re.compile(rf"\b(?:nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|{WRONG}|thinks|claims?|pretends?)\b", re.IGNORECASE)
 _PLACE = re.compile(r"^(?:in|on|at)\s+(?=\w)", re.IGNORECASE)
 _LEAD = re.compile(r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+believe|probably|in|on|at|by|the|a|an)\s+", re.IGNORECASE)
 

@@ -10,11 +10,12 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.letters import LOOK
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.vocabulary import SECOND_THOUGHT, WRONG
 
 _YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
 _NO = "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
 _TURN = re.compile(
-    r"\b(?:wait|actually|scratch\s+that|correction|on\s+second\s+thought)\b\W*(?:(?:wait|actually|no,|it\s+is|it's|the\s+answer\s+is)\W*)*",
+    rf"\b(?:wait|actually|correction|{SECOND_THOUGHT})\b\W*(?:(?:wait|actually|no,|it\s+is|it's|the\s+answer\s+is)\W*)*",
     re.IGNORECASE,
 )
 _ABSENT = re.compile(
@@ -27,7 +28,7 @@ _FIRST = re.compile(
 _LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b\s*:?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
 _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
 _OPEN = re.compile(
-    rf"\b(?:no\s+way|nobody|no\s+one|(?:false|wrong|incorrect|untrue)\s+that|(?:yes|no)\s+if\s+(?:yes|no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b",
+    rf"\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|no)\s+if\s+(?:yes|no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b",
     re.IGNORECASE,
 )
 _BETWEEN = r"\W{1,3}(?:(?:and|or)\W)?"

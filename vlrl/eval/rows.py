@@ -41,10 +41,6 @@ class Rows:
             raise ConfigError(f"suite {self.suite.name!r}: two rows have the id {double!r}; set data.id to an expression that tells them apart")
         return names
 
-    @property
-    def by_id(self) -> dict[str, Fields]:
-        return dict(zip(self.ids, self.fields, strict=True))
-
 
 def read(suite: Suite, where: str = "auto", media: str = "", limit: int = 0, cache: Path | None = None) -> Rows:
     """The rows of a suite.

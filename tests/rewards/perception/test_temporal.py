@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.ordering import METRICS, Order, kendall_tau
-from vlrl_rewards.temporal import TemporalIou, Timestamp, coverage, read_spans, temporal_iou
+from vlrl_rewards.temporal import TemporalIou, Timestamp, read_spans, temporal_iou
 
 JUNK = ["", "<answer></answer>", "<answer>never</answer>", "<think>2 - 6</think>", "<answer>[[[</answer>", "<answer>None</answer>"]
 
@@ -55,7 +55,6 @@ def test_several_spans_and_timestamps():
         with pytest.raises(ValueError, match="span"):
             TemporalIou().judge(broken, "")
     assert read_spans("1:00:05 to 1:00:10.5") == [((3605.0, 3610.5), 0)]
-    assert coverage([1, 5, 9], [(0, 2), (8, 9)]) == pytest.approx(2 / 3) and coverage([], [(0, 1)]) == 0
 
 
 def test_timestamp():

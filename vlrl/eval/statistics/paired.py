@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -65,11 +64,6 @@ def minimum_detectable_effect(se: float, alpha: float = 0.05, power: float = 0.8
     Source: Miller 2024, arXiv:2411.00640, sec. 5.
     """
     return float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * se
-
-
-def planned_standard_error(n: int, accuracy: float = 0.5, correlation: float = 0.5) -> float:
-    """Standard error of the difference of two runs before either was made (see `minimum_detectable_effect`)."""
-    return math.sqrt(2 * accuracy * (1 - accuracy) * (1 - correlation) / n)
 
 
 def compare(
