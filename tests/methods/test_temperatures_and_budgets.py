@@ -176,7 +176,7 @@ def test_an_earlier_success_stands_in(learn):
 @pytest.mark.parametrize("method", ["ead", "erpo", "coba_rl", "dars", "ar3po"])
 def test_presets_take_steps(method):
     run = text_run([f"methods/{method}"], ["group_size=6", "data.train.arithmetic.count=8", "minibatches=1", "iterations=1"])
-    metrics = steps(run, 3)
+    metrics = steps(run, 2)
     assert metrics[-1]["rollouts"] > 0 and metrics[-1]["reward/errors"] == 0 and max(m.get("grad_norm", 0) for m in metrics) > 0
     assert isinstance(run.decode(ASK, 0), Sampling)
     if method in ("erpo", "coba_rl", "ar3po"):
