@@ -30,6 +30,17 @@ class Media(ABC):
         """A cheap look before training (does the file exist?). Raises `MediaError`."""
 
 
+@dataclass(frozen=True)
+class Edited(Media):
+    """`base` with something done to it; a subclass says what, in `key` and `load`."""
+
+    base: Media
+
+    @property
+    def kind(self) -> Literal["image", "video"]:  # type: ignore[override]
+        return self.base.kind
+
+
 class MediaError(ValueError):
     """A picture or video that is missing, broken or refused."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from vlrl.media import Clip, Media, MediaError, Space
+from vlrl.media import Clip, Edited, Media, MediaError, Space
 from vlrl.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Clip",
     "Completion",
+    "Edited",
     "Group",
     "LossInputs",
     "Media",

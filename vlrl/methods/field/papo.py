@@ -11,24 +11,19 @@ from torch import Tensor
 
 from vlrl.registry import register
 from vlrl.stages import Field
-from vlrl.types import Clip, Media, Prompt, TokenBatch
+from vlrl.types import Clip, Edited, Media, Prompt, TokenBatch
 
 if TYPE_CHECKING:
     from vlrl.run import Run
 
 
 @dataclass(frozen=True)
-class Blackened(Media):
+class Blackened(Edited):
     """`base` with each `patch` x `patch` square of pixels black with probability `share`; in a video the same squares in every frame."""
 
-    base: Media
     patch: int
     share: float
     seed: str
-
-    @property
-    def kind(self) -> Any:  # type: ignore[override]
-        return self.base.kind
 
     @property
     def key(self) -> str:

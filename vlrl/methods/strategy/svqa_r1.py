@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from vlrl.methods.strategy._second_view import SecondView
 from vlrl.registry import register
-from vlrl.types import Media, Row
+from vlrl.types import Edited, Row
 
 _PAIRS = (("left", "right"), ("leftmost", "rightmost"), ("leftward", "rightward"), ("leftwards", "rightwards"), ("clockwise", "counterclockwise"))
 _OTHER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
@@ -16,14 +16,8 @@ _SIDE = re.compile(r"\b(" + "|".join(sorted(_OTHER, key=len, reverse=True)) + r"
 
 
 @dataclass(frozen=True)
-class Mirrored(Media):
+class Mirrored(Edited):
     """`base`, a picture, flipped left to right."""
-
-    base: Media
-
-    @property
-    def kind(self) -> Any:  # type: ignore[override]
-        return self.base.kind
 
     @property
     def key(self) -> str:

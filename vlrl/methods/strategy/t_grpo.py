@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vlrl.methods.strategy.independent import Independent
 from vlrl.registry import ConfigError, register
-from vlrl.types import Clip, Group, Media, Prompt, Request
+from vlrl.types import Clip, Edited, Group, Prompt, Request
 
 if TYPE_CHECKING:
     from vlrl.run import Run
 
 
 @dataclass(frozen=True)
-class ShuffledFrames(Media):
+class ShuffledFrames(Edited):
     """`base`, a video, with its frames in the random order that `seed` gives."""
 
-    base: Media
     seed: int
-
-    @property
-    def kind(self) -> Any:  # type: ignore[override]
-        return self.base.kind
 
     @property
     def key(self) -> str:

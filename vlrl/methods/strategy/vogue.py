@@ -13,23 +13,18 @@ from PIL import Image
 
 from vlrl.methods.strategy.independent import Independent
 from vlrl.registry import ConfigError, register
-from vlrl.types import Clip, Group, Media, Prompt, Request
+from vlrl.types import Clip, Edited, Group, Prompt, Request
 
 if TYPE_CHECKING:
     from vlrl.run import Run
 
 
 @dataclass(frozen=True)
-class Noisy(Media):
+class Noisy(Edited):
     """`base` with Gaussian noise of standard deviation `sigma` on pixels of 0..1, cut off there; in a video the same noise in every frame."""
 
-    base: Media
     sigma: float
     seed: int
-
-    @property
-    def kind(self) -> Any:  # type: ignore[override]
-        return self.base.kind
 
     @property
     def key(self) -> str:
