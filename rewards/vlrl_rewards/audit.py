@@ -88,6 +88,7 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
         {"name": "term_recall"},
         Seed(_TOLD, _TOLD, ("It rains.", "Birds sing.", "The end."), {"list": "the door, " * 40}, {"meta": _TERMS}, joined=""),
     ),
+    "self_verdict": _over_math("self_verdict", mode="final"),
     "filled": ({"name": "filled"}, Seed(["5", "32"], "5; 32", ("7; 8", "32; 5", "0"), {"all": "; ".join(map(str, range(60)))}, joined="; ")),
     "places": (
         {"name": "places"},
