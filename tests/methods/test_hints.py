@@ -77,13 +77,16 @@ def test_without_a_solution_or_room_the_group_stays():
 
 @pytest.mark.parametrize(
     ("advantage", "loss", "slope"),
-    [(1.0, -0.5, -0.5), (-1.0, 0.8, 0.0)],  # u = 0.4 / 0.8 = 0.5, clipped to 0.8 where A < 0
+    [(1.0, -0.5, -0.5), (-1.0, 0.8, 0.0), (-9.0, 0.8 * 9, 0.0)],  # u = 0.4 / 0.8 = 0.5, clipped to 0.8 where A < 0
 )
 def test_the_ratio_of_a_guided_token(advantage, loss, slope):
     g = group(1.0, lengths=[1], source=["guided"])
     x = inputs([[LOG(0.4)]], old=[[LOG(0.2)]], sampled=[[LOG(0.8)]], advantage=[advantage], groups=[g], reward=[1.0])
     out = MixedPolicy(sources=("guided",), behaviour="recorded", beta=0.0, clip=True, clip_others=True)(x)
     assert (out.loss.item(), gradient(out.loss, x).item()) == pytest.approx((loss, slope))
+    x = inputs([[LOG(0.4)]], old=[[LOG(0.2)]], sampled=[[LOG(0.05)]], advantage=[-1.0], groups=[g], reward=[1.0])  # u = 8
+    bounded = MixedPolicy(sources=("guided",), behaviour="recorded", beta=0.0, clip_others=True, dual_clip=3.0)(x)
+    assert bounded.loss.item() == pytest.approx(3.0) and gradient(bounded.loss, x).item() == 0.0
     with pytest.raises(ValueError, match="clip_others"):
         MixedPolicy(clip_others=True)
 

@@ -59,6 +59,6 @@ class MixedPolicy(Surrogate):
         u_BT = self.relative(x)
         f_BT = u_BT / (u_BT + self.beta) if self.beta else u_BT
         rare_BT = (1 - x.logp_BT.detach().exp()).clamp(min=0).pow(self.explore)
-        others_BT = clipped(u_BT, x.advantage_BT, self.low, self.high).loss if self.clip_others else -f_BT * x.advantage_BT
+        others_BT = clipped(u_BT, x.advantage_BT, self.low, self.high, self.dual_clip).loss if self.clip_others else -f_BT * x.advantage_BT
         loss_BT = torch.where(other_B1, others_BT * rare_BT, own.loss)
         return PerToken(loss_BT, {**own.metrics, "ratio": ratio_BT.detach(), "off_policy": other_B1.to(x.logp_BT).expand_as(ratio_BT)})
