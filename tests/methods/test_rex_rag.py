@@ -1,0 +1,78 @@
+"""Wrong answers taken up again after a sentence of doubt: where, with what chances, which stay, how they are weighed. A fake engine speaks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from make import inputs
+from tiny import text_run
+
+from vlrl.methods.strategy._doubt import chances
+from vlrl.methods.strategy.rex_rag import Probing
+from vlrl.methods.surrogate.ppo_clip import clipped
+from vlrl.methods.surrogate.rex_rag import BalanceHeuristic
+from vlrl.registry import ConfigError
+
+DOUBTS = "strategy.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
+
+
+def speaking(words, function):
+    made = text_run(["methods/rex_rag"], ["minibatches=1", "decode.max_tokens=200", "strategy.share=1", DOUBTS, *words])
+    made.engine = replace(made.engine, function=function)
+    made.engine.setup(made)
+    return made
+
+
+def test_chances_of_a_drawn_text():
+    bank = [[1, 2, 3], [1, 2, 4], [1, 5], [6]]
+    assert chances([1, 2, 3], bank) == pytest.approx([math.log(3 / 4), math.log(2 / 3), math.log(1 / 2)])
+    assert chances([6], bank) == pytest.approx([math.log(1 / 4)])
+    assert math.fsum(chances([1, 5], bank)) == pytest.approx(math.log(1 / 4))  # every text has the same chance in all
+
+
+def test_wrong_answers_are_probed():
+    """Of four answers the first is right, the second wrong, the third shows none; the fourth is wrong too, and its probe is right."""
+
+    def say(request, index):
+        gold, before = request.prompt.row.answer, made.policy.decode(list(request.prefix_ids))
+        if before:
+            assert not request.sampling.stop and before.rstrip(".").endswith((" Hm, no", " Hm, wait", " Or so")) and "<answer>" not in before
+            return f" Now: <answer>{gold if 'fourth' in before else 'x'}</answer>"
+        return [f"first <answer>{gold}</answer>", "second <answer>x</answer> yes", "third", "fourth <answer>x</answer>"][turn() % 4]
+
+    said = iter(range(10**6))
+    turn = lambda: next(said)  # noqa: E731
+    made = speaking(["group_size=4", "strategy.keep=0.25"], say)
+    prompts = [made.scaffold(made.rows["arithmetic"][i]) for i in range(3)]
+    groups = made.strategy(prompts, [4] * 3, made)
+    probes = [(g, r) for g in groups for r in g if r.source == "probe"]
+    assert 3 <= len(probes) <= 4 and sum(len(g) for g in groups) == 12 + len(probes)  # 12 / 4, and what chance makes of a fraction
+    assert sum("fourth" in r.text for _, r in probes) == 3  # the right ones come first
+    for group, rollout in probes:
+        begin, end = rollout.info["probe"]
+        doubt = made.policy.decode(rollout.ids[begin:end])
+        assert doubt in made.strategy.doubts and rollout.text.count("<answer>") == 1 and f"{doubt}\n Now: <answer>" in rollout.text
+        assert made.policy.decode(rollout.ids[:begin]).strip() in ("second", "fourth") and rollout.loss_mask is None
+        assert len(rollout.logp) == len(rollout.ids) and math.fsum(rollout.logp[begin:end]) == pytest.approx(math.log(1 / 3))
+        parent = next(r for r in group if r.source == "policy" and r.info["conversation"] == rollout.info["conversation"])
+        assert parent.logp[:begin] == rollout.logp[:begin] and parent.ids[:begin] == rollout.ids[:begin]
+        assert rollout.info["probes"] == sum(r.source == "probe" for r in group) / len(group) and rollout.rewards
+    made.close()
+    with pytest.raises(ConfigError, match="no reward slot"):
+        speaking(["strategy.slot=none"], say)
+    with pytest.raises(ValueError, match="share"):
+        Probing(share=0.0)
+
+
+def test_the_balance_heuristic():
+    """Half the group are probes, q = 0.5 for the second token: mu = (pi_old + 0.5) / 2."""
+    logp = [[-0.1, -1.0, -0.3], [-0.1, -1.0, -0.3]]
+    x = inputs(logp=logp, old=[[-0.2, -1.1, -0.3]] * 2, sampled=[[-0.2, math.log(0.5), -0.3]] * 2, advantage=[1.0, 1.0])
+    x.batch.rollouts[1].info.update(probe=(1, 2), probes=0.5)
+    plain = clipped(x.log_ratio_BT.exp(), x.advantage_BT, 0.2, 0.2).loss
+    out = BalanceHeuristic()(x).loss
+    assert torch.allclose(out[0], plain[0]) and torch.allclose(out[1, ::2], plain[1, ::2])
+    assert out[1, 1].item() == pytest.approx(-math.exp(-1.0) / (0.5 * math.exp(-1.1) + 0.25))
