@@ -1,129 +1,16 @@
-"""Rewards for descriptions: keywords, objects named and not made up, n-gram consensus."""
+"""A description against its references: n-gram consensus."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
-from vlrl_rewards.parsing import clean
-from vlrl_rewards.vocabulary import NOT
-
-MAX_WORDS = 4000
-_WORD = re.compile(r"[^\W_]{1,60}(?:['’][^\W_]{1,10})?")
-
-
-def words_of(text: str) -> list[str]:
-    """Lower-case words without punctuation; at most 4,000."""
-    return _WORD.findall(clean(text[:50_000]).casefold())[:MAX_WORDS]
-
-
-def phrase_pattern(phrases: Sequence[str]) -> list[tuple[str, ...]]:
-    """Phrases as tuples of words. Raises ValueError if one is empty."""
-    split = [tuple(words_of(phrase)) for phrase in phrases]
-    if not split or not all(split):
-        raise ValueError(f"answer: {phrases!r} must be words or phrases, none of them empty")
-    return split
-
-
-def places(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
-    """Where a phrase stands in a list of words; a plural "s" at its end counts too."""
-    size, head = len(phrase), phrase[:-1]
-    last = {phrase[-1], phrase[-1] + "s", phrase[-1] + "es"}
-    return [i for i in range(len(words) - size + 1) if words[i + size - 1] in last and tuple(words[i : i + size - 1]) == head]
-
-
-def mentions(words: Sequence[str], phrase: tuple[str, ...]) -> int:
-    """How often a phrase stands in a list of words."""
-    return len(places(words, phrase))
-
-
-def asserts(words: Sequence[str], phrase: tuple[str, ...]) -> bool:
-    """Whether a phrase is named at least once without "no", "not a", "without", "neither a", "nor any" before it."""
-    return any(not _negated(words[max(0, i - 3) : i]) for i in places(words, phrase))
-
-
-def _negated(before: Sequence[str]) -> bool:
-    left = list(before)
-    while left and left[-1] in ("a", "an", "the", "any", "single"):
-        left.pop()
-    return bool(left) and left[-1] in ("no", "without", *NOT.split("|"))
-
-
-@judged("keywords")
-@register("keywords")
-@dataclass(frozen=True, kw_only=True)
-class Keywords(Graded):
-    """r = (keywords mentioned / keywords) x min(1, most / words) x min(1, (1 - density) / (1 - dense)), density = keyword words / words.
-
-    Paper: PeBR-R1, arXiv:2509.13031 (keyword part 0.4, length part 1 or 512 / length, of its perception reward; the CLIP part needs a second model).
-    Deviates: whole words (substrings count there); the density factor is ours: a bare list of keywords earns nothing, a sentence around them all.
-    Edge: empty: 0; naming a keyword twice counts once. Range [0, 1]. Gold: a list of words or phrases.
-    """
-
-    refusals = False
-    joinable = False
-    most: int = 400
-    dense: float = 0.7
-
-    def __post_init__(self) -> None:
-        if self.most < 1 or not 0 < self.dense < 1:
-            raise ValueError(f"most, dense: must be at least 1 and in (0, 1), got {self.most} and {self.dense}")
-
-    def target(self, gold: Any, scene: Scene) -> list[tuple[str, ...]]:
-        return phrase_pattern([str(g) for g in members(gold)])
-
-    def grade(self, target: list[tuple[str, ...]], answer: Answer, scene: Scene) -> Grade:
-        words = words_of(answer.text)
-        if not words:
-            return self.refuse("no words")
-        counts = [mentions(words, phrase) for phrase in target]
-        found = sum(count > 0 for count in counts)
-        density = min(1.0, sum(c * len(p) for c, p in zip(counts, target, strict=True)) / len(words))
-        factor = min(1.0, self.most / len(words)) * min(1.0, (1 - density) / (1 - self.dense))
-        return Grade(found / len(target) * factor, found == len(target) and factor == 1, f"{found} of {len(target)} keywords")
-
-
-@judged("objects_named")
-@register("objects_named")
-@dataclass(frozen=True, kw_only=True)
-class ObjectsNamed(Graded):
-    """r = 2 hits / (named + gold), over the objects of `vocabulary` that the text names; made-up objects cost as much as missed ones.
-
-    Paper: CHAIR, arXiv:1809.02156 (share of named objects that are not there); its F1 form as a reward: vlrl original.
-    Deviates: no synonym table is built in; give `synonyms` {name: [other names]}; "no dog" names none.
-    Edge: nothing named: 0 (so silence never pays), also for an empty gold list unless the text has words. Range [0, 1].
-    Gold: the objects in the picture.
-    """
-
-    refusals = False
-    joinable = False
-    vocabulary: tuple[str, ...] = ()
-    synonyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def target(self, gold: Any, scene: Scene) -> set[str]:
-        objects = {" ".join(words_of(str(g))) for g in members(gold)}
-        known = {" ".join(words_of(v)) for v in self.vocabulary}
-        if not known or not objects <= known:
-            raise ValueError(f"vocabulary: must hold every gold object; missing {sorted(objects - known)}")
-        return objects
-
-    def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
-        words = words_of(answer.text)
-        named = {" ".join(words_of(v)) for v in self.vocabulary if any(asserts(words, tuple(words_of(n))) for n in (v, *self.synonyms.get(v, ())))}
-        if not words:
-            return self.refuse("no words")
-        if not named and not target:
-            return Grade(1.0, True, "names nothing, and there is nothing")
-        score = 2 * len(named & target) / (len(named) + len(target))
-        return Grade(
-            score, named == target, f"{len(named & target)} of {len(target)} objects, {len(named - target)} made up", ", ".join(sorted(named))
-        )
+from vlrl_rewards.phrases import words_of
 
 
 def ngrams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Rewards for reading: transcription, fields of a form, answers with their evidence."""
+"""Fields read from a document."""
 
 from __future__ import annotations
 
@@ -8,74 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rapidfuzz.distance import Levenshtein
 from rapidfuzz.fuzz import ratio
 
 from vlrl.registry import register
-from vlrl_rewards.boxes import Box, gold_boxes, parse_boxes, to_original
 from vlrl_rewards.classification import normal_label
-from vlrl_rewards.geometry import overlap
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
 from vlrl_rewards.parsing import clean
 
-MAX_TEXT = 20_000
 _CELL = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,12})?")
-
-
-def error_rate(said: str, meant: str, unit: str) -> float:
-    """Edit distance over the length of the reference, by words ("word") or characters ("char"); may exceed 1. An empty reference counts as length
-    1."""
-    a, b = (said.split(), meant.split()) if unit == "word" else (list(said), list(meant))
-    return Levenshtein.distance(a, b) / max(1, len(b))
-
-
-@judged("ocr")
-@register("ocr")
-@dataclass(frozen=True, kw_only=True)
-class Ocr(Graded):
-    """wer, cer: max(0, 1 - edits / |reference|) by words or characters;  edit: 1 - edits / max(|said|, |reference|);  anls: edit if >= 1/2, else 0;
-    exact: 1[equal].
-
-    Paper: Video-R1, arXiv:2503.21776 (1 - WER); Perception-R1, arXiv:2504.07954 (1 - normalised edit distance); ANLS, arXiv:1905.13648.
-    Deviates: Unicode is folded (NFKC) and white space collapsed on both sides; `case` and `punctuation` off ignore these too.
-    Edge: empty: 0; a gold list gives the best of its members; more than 20,000 characters: 0. Range [0, 1].
-    """
-
-    refusals = False
-    metric: Literal["wer", "cer", "edit", "anls", "exact"] = "cer"
-    case: bool = True
-    punctuation: bool = True
-
-    def plain(self, text: str) -> str:
-        """The text as it is compared."""
-        text = clean(text) if self.case else clean(text).casefold()
-        return text if self.punctuation else clean("".join(c if c.isalnum() or c.isspace() else " " for c in text))
-
-    def target(self, gold: Any, scene: Scene) -> list[str]:
-        listed = list(gold) if isinstance(gold, (list, tuple)) else [gold]
-        texts = [self.plain(str(g)) for g in listed if isinstance(g, (str, int))]
-        if not all(texts) or not texts or len(texts) != len(listed):
-            raise ValueError(f"answer: the gold text {gold!r} is empty, or no text")
-        return texts
-
-    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
-        said = self.plain(answer.text)
-        if not said or len(said) > MAX_TEXT:
-            return self.refuse("nothing to compare" if not said else "the answer is too long")
-        best = max(self.similarity(said, meant) for meant in target)
-        return Grade(best, said in target, f"{self.metric} {best:.3f}", said[:200])
-
-    def similarity(self, said: str, meant: str) -> float:
-        """Closeness of two plain texts, in [0, 1]."""
-        if self.metric in ("wer", "cer"):
-            return max(0.0, 1.0 - error_rate(said, meant, "word" if self.metric == "wer" else "char"))
-        if self.metric == "exact":
-            return float(said == meant)
-        near = float(Levenshtein.normalized_similarity(said, meant))
-        return near if self.metric == "edit" or near >= 0.5 else 0.0
-
-
 Leaf = tuple[str, str]
 
 
@@ -143,43 +84,3 @@ class Fields(Graded):
                 open_gold.remove(near)
                 count += 1
         return count
-
-
-@judged("evidence")
-@register("evidence")
-@dataclass(frozen=True, kw_only=True)
-class Evidence(Graded):
-    """r = (a 1[answer right] + b IoU(evidence box, gold box)) / (a + b), from one JSON object with both.
-
-    Paper: DocThinker, arXiv:2508.08589, sec. 3.2.2 (final_answer and bbox_2d; all weights 1 there; its format and rephrasing parts are other
-    rewards).
-    Deviates: `needs_answer` pays the box only with a right answer (off: as published). Edge: no object, several, or no such field: 0. Range [0, 1].
-    Gold: {"answer": text (or list of texts), "bbox": [x1, y1, x2, y2]} in original pixels.
-    """
-
-    refusals = False
-    answer: float = 1.0
-    box: float = 1.0
-    needs_answer: bool = False
-    picture: int = 0
-
-    def target(self, gold: Any, scene: Scene) -> tuple[list[str], Box]:
-        answers = gold.get("answer", gold.get("final_answer")) if isinstance(gold, Mapping) else None
-        texts = [normal_label(str(a)) for a in (answers if isinstance(answers, list) else [answers])] if answers is not None else []
-        boxes = gold_boxes(gold.get("bbox", gold.get("bbox_2d"))) if isinstance(gold, Mapping) else []
-        if not texts or not all(texts) or len(boxes) != 1:
-            raise ValueError(f"answer: needs {{'answer': text, 'bbox': [x1, y1, x2, y2]}}, got {gold!r:.200}")
-        return texts, boxes[0]
-
-    def grade(self, target: tuple[list[str], Box], answer: Answer, scene: Scene) -> Grade:
-        objects = [f.value for f in find_values(answer.text) if isinstance(f.value, dict)]
-        if len(objects) != 1:
-            return self.refuse("no JSON object in the answer" if not objects else "several JSON objects in the answer")
-        lower = {str(k).lower(): v for k, v in objects[0].items()}
-        text = next((lower[k] for k in ("final_answer", "answer") if k in lower), "")
-        right = normal_label(str(text)) in target[0]
-        boxes = parse_boxes(str(next((lower[k] for k in ("bbox_2d", "bbox", "box") if k in lower), ""))) or []
-        picture = scene.meta.get("picture", self.picture)
-        iou = overlap(to_original(boxes[0].xyxy, scene.spaces, picture), target[1].xyxy) if len(boxes) == 1 else 0.0
-        paid = 0.0 if self.needs_answer and not right else iou
-        return Grade((self.answer * right + self.box * paid) / (self.answer + self.box), right and iou >= 0.5, f"answer {right}, IoU {iou:.3f}")

@@ -13,7 +13,7 @@ from vlrl_rewards.boxes import Box, gold_boxes, gold_points, parse_points, to_or
 from vlrl_rewards.classification import normal_label
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.loose import find_values
-from vlrl_rewards.points import distance, inside, is_box
+from vlrl_rewards.point import distance, inside, is_box
 from vlrl_rewards.process import section
 from vlrl_rewards.written import bare_numbers
 

@@ -1,98 +1,17 @@
-"""Rewards for points: inside a region, near a gold point, sets of points, clicks."""
+"""Several points."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from vlrl.registry import register
-from vlrl_rewards.boxes import Box, Point, gold_boxes, gold_points, parse_boxes, read_boxes, read_points, says_none, the_one
-from vlrl_rewards.geometry import overlap
+from vlrl_rewards.boxes import Box, Point, gold_boxes, gold_points, read_points, says_none
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.matching import hungarian
-
-
-def inside(point: Sequence[float], box: Sequence[float]) -> bool:
-    """Whether (x, y) lies in [x1, y1, x2, y2], edges included."""
-    return box[0] <= point[0] <= box[2] and box[1] <= point[1] <= box[3]
-
-
-def centre(box: Sequence[float]) -> tuple[float, float]:
-    """The middle of a box."""
-    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-
-
-def distance(a: Sequence[float], b: Sequence[float]) -> float:
-    """Euclidean distance."""
-    return math.hypot(a[0] - b[0], a[1] - b[1])
-
-
-def one_point(answer: Answer, scene: Scene, picture: int, from_box: bool = False) -> Point | None:
-    """The point that an answer commits to, in original pixels (with `from_box`, the centre of a box will do), or None."""
-    if parse_boxes(answer.text):
-        boxes = read_boxes(answer.text, scene.spaces, picture) if from_box else None
-        box = the_one(boxes, answer.text, answer.tagged) if boxes else None
-        return Point(centre(box.xyxy)) if box and box.xyxy[2] > box.xyxy[0] and box.xyxy[3] > box.xyxy[1] else None
-    points = read_points(answer.text, scene.spaces, picture)
-    return the_one(points, answer.text, answer.tagged) if points else None
-
-
-def is_box(gold: Any) -> bool:
-    """Whether a gold answer is a box (or boxes) rather than points: [[1, 2], [3, 4]] is two points here."""
-    return bool(parse_boxes(gold if isinstance(gold, str) else str(gold))) and not _only_pairs(gold)
-
-
-def _only_pairs(gold: Any) -> bool:
-    return isinstance(gold, (list, tuple)) and all(isinstance(g, (list, tuple)) and len(g) == 2 for g in gold)
-
-
-@judged("point", "click")
-@register("point")
-@dataclass(frozen=True, kw_only=True)
-class PointReward(Graded):
-    """gold box: r = 1[point in box];  gold point: r = 1[d <= radius], or exp(-d / radius) with `soft`.
-
-    Paper: GUI-R1, arXiv:2504.10458, sec. 3.2 (in box; 140 px around a gold point); UI-R1, arXiv:2503.21620, eq. 4 (in box).
-    Deviates: the edge of the box counts; `radius` has no default for gold points (GUI-R1: 140 pixels of the original picture).
-    Edge: no point, several different points, a box (unless `from_box`, then its centre): 0. `soft` with a gold box measures from its centre and gives
-    exp(-2 d / diagonal) inside, 0 outside. Range [0, 1]. Units: pixels of the original.
-    """
-
-    radius: float = 0.0
-    soft: bool = False
-    from_box: bool = False
-    picture: int = 0
-
-    def target(self, gold: Any, scene: Scene) -> Box | Point:
-        if is_box(gold):
-            boxes = gold_boxes(gold)
-            if len(boxes) != 1:
-                raise ValueError(f"answer: reward 'point' needs one gold box or point, got {len(boxes)} boxes; use `points` for several")
-            return boxes[0]
-        points = gold_points(gold)
-        if len(points) != 1 or self.radius <= 0:
-            raise ValueError(
-                f"radius: must be above 0 and there must be one gold point where the gold is a point, got {self.radius} and {len(points)} points"
-            )
-        return points[0]
-
-    def grade(self, target: Box | Point, answer: Answer, scene: Scene) -> Grade:
-        point = one_point(answer, scene, scene.meta.get("picture", self.picture), self.from_box)
-        if point is None:
-            return self.refuse("the answer does not commit to one point")
-        if isinstance(target, Box):
-            hit = inside(point.xy, target.xyxy)
-            away = distance(point.xy, centre(target.xyxy)) / distance(target.xyxy[:2], target.xyxy[2:])
-            score = math.exp(-2 * away) if self.soft and hit else float(hit)
-        else:
-            away = distance(point.xy, target.xy) / self.radius
-            hit = away <= 1
-            score = math.exp(-min(away, 700)) if self.soft else float(hit)
-        return Grade(score, hit, "on target" if hit else "off target", str(list(point.xy)))
+from vlrl_rewards.point import centre, distance, inside, is_box
 
 
 @judged("points")
@@ -136,44 +55,3 @@ class Points(Graded):
             return 1.0 + 1e-4 / (1 + distance(point.xy, centre(gold.xyxy))) if inside(point.xy, gold.xyxy) else 0.0
         away = distance(point.xy, gold.xy)
         return 1.0 + 1e-4 / (1 + away) if away <= self.radius else 0.0
-
-
-@judged("gui_grounding")
-@register("gui_grounding")
-@dataclass(frozen=True, kw_only=True)
-class GuiGrounding(Graded):
-    """r = hit + a IoU + b box, hit = 1[centre of the box in the gold box], box = harmonic mean of 1 - |dx1|/W, 1 - |dx2|/W, 1 - |dy1|/H, 1 - |dy2|/H.
-
-    Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original picture (of `scene.spaces`, else `meta.size`).
-    Deviates: the size terms count only on a hit (a box of the right size elsewhere earns nothing); a side that is off by the picture's size or more
-    gives 0.
-    Edge: no box, several, or one without area: 0. Range [0, 1 + a + b]. Units: pixels of the original.
-    """
-
-    iou: float = 0.25
-    box: float = 0.125
-    picture: int = 0
-
-    def target(self, gold: Any, scene: Scene) -> tuple[Box, tuple[float, float]]:
-        boxes = gold_boxes(gold)
-        picture = scene.meta.get("picture", self.picture)
-        size = scene.spaces[picture].original if scene.spaces else scene.meta.get("size")
-        if len(boxes) != 1 or not size:
-            raise ValueError(f"answer: reward {self.name!r} needs one gold box ({len(boxes)}) and the picture's size (spaces, or meta.size: {size})")
-        return boxes[0], (float(size[0]), float(size[1]))
-
-    def grade(self, target: tuple[Box, tuple[float, float]], answer: Answer, scene: Scene) -> Grade:
-        gold, size = target
-        boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
-        box = the_one(boxes, answer.text, answer.tagged) if boxes else None
-        if box is None or box.xyxy[2] <= box.xyxy[0] or box.xyxy[3] <= box.xyxy[1]:
-            return self.refuse("the answer does not commit to one box")
-        if not inside(centre(box.xyxy), gold.xyxy):
-            return self.refuse("the centre is off", str(list(box.xyxy)))
-        fit = harmonic([1 - abs(box.xyxy[i] - gold.xyxy[i]) / size[i % 2] for i in range(4)])
-        return Grade(1 + self.iou * overlap(box.xyxy, gold.xyxy) + self.box * fit, True, "hit", str(list(box.xyxy)))
-
-
-def harmonic(values: Sequence[float]) -> float:
-    """Harmonic mean; 0 if a value is not above 0."""
-    return len(values) / sum(1 / v for v in values) if all(v > 0 for v in values) else 0.0

@@ -8,10 +8,10 @@ from typing import Any
 
 from vlrl.registry import register
 from vlrl_rewards.boxes import Box, gold_boxes, read_boxes
-from vlrl_rewards.captions import words_of
 from vlrl_rewards.geometry import matrix, overlap
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
 from vlrl_rewards.loose import fold
+from vlrl_rewards.phrases import words_of
 from vlrl_rewards.plans import alignment
 
 _STEP = re.compile(r"\n|(?<=[.;!?])\s")

@@ -8,8 +8,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.documents import Evidence, Fields, Ocr, error_rate
+from vlrl_rewards.documents import Fields
+from vlrl_rewards.evidence import Evidence
 from vlrl_rewards.graded import Scene
+from vlrl_rewards.ocr import Ocr, error_rate
 from vlrl_rewards.scene_graph import SceneGraph, Triples
 
 from vlrl.types import Space

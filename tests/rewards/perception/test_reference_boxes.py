@@ -10,7 +10,9 @@ import pytest
 from coco_kit import coco_ap, scenes
 from vlrl_rewards.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.points import GuiGrounding, PointReward, Points
+from vlrl_rewards.gui_grounding import GuiGrounding
+from vlrl_rewards.point import PointReward
+from vlrl_rewards.points import Points
 from vlrl_rewards.process import Blink
 from vlrl_rewards.siblings import BoxAgreement, IouHard
 

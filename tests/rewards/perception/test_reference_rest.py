@@ -10,18 +10,22 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from vlrl_rewards.captions import Caption, words_of
+from vlrl_rewards.captions import Caption
 from vlrl_rewards.counting import Counting
-from vlrl_rewards.documents import Fields, Ocr
+from vlrl_rewards.documents import Fields
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.gui import token_f1
 from vlrl_rewards.jigsaw import Jigsaw
 from vlrl_rewards.labels import Hierarchy, MultiLabel, OpenSet
+from vlrl_rewards.maze import Maze
 from vlrl_rewards.numeric_decay import Angle, Closeness, Counts
+from vlrl_rewards.ocr import Ocr
 from vlrl_rewards.ordering import METRICS
-from vlrl_rewards.plans import Maze, Plan, TrueFalse, alignment, bag_f1
+from vlrl_rewards.phrases import words_of
+from vlrl_rewards.plans import Plan, alignment, bag_f1
 from vlrl_rewards.scene_graph import SceneGraph, Triples
 from vlrl_rewards.temporal import TemporalIou, Timestamp
+from vlrl_rewards.true_false import TrueFalse
 
 CASES = 1000
 WORDS = ["red", "blue", "cat", "dog", "bus", "sky"]

@@ -6,17 +6,17 @@ import json
 
 import pytest
 from vlrl_rewards.attacks_perception import SEEDS
-from vlrl_rewards.captions import Keywords
 from vlrl_rewards.classification import Classification
 from vlrl_rewards.counting import Counting
 from vlrl_rewards.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
-from vlrl_rewards.documents import Ocr
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.grounding import Iou
 from vlrl_rewards.gui import GuiAction
 from vlrl_rewards.jigsaw import Jigsaw
 from vlrl_rewards.jigsaw_question import JigsawQuestion
+from vlrl_rewards.mentions import Keywords
 from vlrl_rewards.numeric_decay import Closeness
+from vlrl_rewards.ocr import Ocr
 from vlrl_rewards.plans import Plan
 from vlrl_rewards.process import Blink
 from vlrl_rewards.scene_graph import SceneGraph

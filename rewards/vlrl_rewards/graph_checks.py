@@ -1,0 +1,85 @@
+"""Whether nodes answer a question about a graph: walks, colourings, sets, matchings, trees."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+
+def _edges(meta: Any) -> set[frozenset[int]]:
+    return {frozenset(edge) for edge in meta["edges"]}
+
+
+def _is_walk(nodes: Sequence[int], meta: Any) -> bool:
+    return bool(nodes) and {frozenset(step) for step in itertools.pairwise(nodes)} <= _edges(meta)
+
+
+def is_shortest_path(path: Sequence[int], meta: Any) -> bool:
+    """Whether nodes form a way from meta.start to meta.end over the graph's edges, of meta.length edges."""
+    return _is_walk(path, meta) and path[0] == meta["start"] and path[-1] == meta["end"] and len(path) - 1 == meta["length"]
+
+
+def is_colouring(colours: Sequence[int], meta: Any) -> bool:
+    """Whether every node has a colour from 1 to meta.colours, and joined nodes differ."""
+    fits = len(colours) == meta["nodes"] and all(1 <= colour <= meta["colours"] for colour in colours)
+    return fits and all(colours[a] != colours[b] for a, b in meta["edges"])
+
+
+def is_hamilton_path(path: Sequence[int], meta: Any) -> bool:
+    """Whether a way visits every node exactly once."""
+    return sorted(path) == list(range(meta["nodes"])) and _is_walk(path, meta)
+
+
+def _is_set(nodes: Sequence[int], meta: Any) -> bool:
+    return len(set(nodes)) == len(nodes) == meta["size"] and set(nodes) <= set(range(meta["nodes"]))
+
+
+def is_clique(nodes: Sequence[int], meta: Any) -> bool:
+    """Whether meta.size nodes are all joined to each other."""
+    return _is_set(nodes, meta) and all(frozenset(pair) in _edges(meta) for pair in itertools.combinations(nodes, 2))
+
+
+def is_independent(nodes: Sequence[int], meta: Any) -> bool:
+    """Whether no two of meta.size nodes are joined."""
+    return _is_set(nodes, meta) and not any(edge <= set(nodes) for edge in _edges(meta))
+
+
+def is_cover(nodes: Sequence[int], meta: Any) -> bool:
+    """Whether meta.size nodes touch every edge."""
+    return _is_set(nodes, meta) and all(edge & set(nodes) for edge in _edges(meta))
+
+
+def _pairs(nodes: Sequence[int], meta: Any) -> list[frozenset[int]] | None:
+    """Node numbers two by two, as edges of the graph; None if they are not."""
+    pairs = [frozenset(nodes[i : i + 2]) for i in range(0, len(nodes), 2)]
+    return pairs if len(nodes) % 2 == 0 and set(pairs) <= _edges(meta) else None
+
+
+def is_matching(nodes: Sequence[int], meta: Any) -> bool:
+    """Whether meta.size edges (a b c d: a-b and c-d) have no node in common."""
+    pairs = _pairs(nodes, meta)
+    return pairs is not None and len(pairs) == meta["size"] and len(set(nodes)) == len(nodes)
+
+
+def is_spanning_tree(nodes: Sequence[int], meta: Any) -> bool:
+    """Whether nodes - 1 edges join all nodes."""
+    pairs = _pairs(nodes, meta)
+    if pairs is None or len(pairs) != meta["nodes"] - 1:
+        return False
+    reached = {0}
+    for _ in pairs:
+        reached |= {node for pair in pairs if pair & reached for node in pair}
+    return len(reached) == meta["nodes"]
+
+
+GRAPH_CHECKS = {
+    "path": is_shortest_path,
+    "colouring": is_colouring,
+    "hamilton": is_hamilton_path,
+    "clique": is_clique,
+    "independent": is_independent,
+    "cover": is_cover,
+    "matching": is_matching,
+    "tree": is_spanning_tree,
+}
