@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -65,6 +66,30 @@ def test_wrong_answers_are_probed():
         speaking(["strategy.slot=none"], say)
     with pytest.raises(ValueError, match="share"):
         Probing(share=0.0)
+
+
+def test_a_probe_after_a_tool_goes_on_with_it():
+    """search, reply, wrong answer; the probe keeps search and reply, searches again, and answers."""
+
+    def reply(rollout):
+        return [{"role": "user", "content": "a fact <answer>y</answer>"}] if rollout.info["turn_text"].endswith("?") else None
+
+    def say(request, index):
+        return next(said)
+
+    said = iter(["what?", "so <answer>x</answer>", " what else?", "then <answer>7</answer>"])
+    made = speaking(["strategy.keep=1"], say)
+    made.env = SimpleNamespace(name="facts", stops=(), reply=reply)
+    prompt = made.scaffold(replace(made.rows["arithmetic"][0], answer="7"))
+    (group,) = made.strategy([prompt], [1], made)
+    first, probe = group
+    assert (first.info["turns"], first.info["calls"], probe.info["turns"], probe.info["calls"]) == (2, 1, 4, 2)
+    begin, end = probe.info["probe"]
+    assert probe.ids[:begin] == first.ids[:begin] and "<answer>x" not in probe.info["transcript"] and "<answer>x" in first.text
+    assert probe.info["transcript"].count("a fact") == 2 and "a fact" not in probe.text and probe.text.endswith("then <answer>7</answer>")
+    assert all(probe.loss_mask[begin:end]) and not all(probe.loss_mask[:begin]) and not all(probe.loss_mask[end:])
+    assert probe.reward > first.reward
+    made.close()
 
 
 def test_the_balance_heuristic():
