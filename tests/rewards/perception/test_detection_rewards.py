@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
+from vlrl_rewards.detection import Detection, DetectionMap
+from vlrl_rewards.detection_mixtures import DetectionConfidence, DetectionWeighted
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.matching import by_confidence, hungarian
 

@@ -12,7 +12,8 @@ from vlrl_rewards.documents import Fields
 from vlrl_rewards.evidence import Evidence
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.ocr import Ocr, error_rate
-from vlrl_rewards.scene_graph import SceneGraph, Triples
+from vlrl_rewards.scene_graph import SceneGraph
+from vlrl_rewards.triples import Triples
 
 from vlrl.types import Space
 

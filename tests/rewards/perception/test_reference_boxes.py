@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 from coco_kit import coco_ap, scenes
-from vlrl_rewards.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
+from vlrl_rewards.detection import Detection, DetectionMap
+from vlrl_rewards.detection_mixtures import DetectionConfidence, DetectionWeighted
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.gui_grounding import GuiGrounding
 from vlrl_rewards.point import PointReward

@@ -16,15 +16,17 @@ from vlrl_rewards.documents import Fields
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.gui import token_f1
 from vlrl_rewards.jigsaw import Jigsaw
-from vlrl_rewards.labels import Hierarchy, MultiLabel, OpenSet
+from vlrl_rewards.labels import Hierarchy, MultiLabel
 from vlrl_rewards.maze import Maze
 from vlrl_rewards.numeric_decay import Angle, Closeness, Counts
 from vlrl_rewards.ocr import Ocr
+from vlrl_rewards.open_set import OpenSet
 from vlrl_rewards.ordering import METRICS
 from vlrl_rewards.phrases import words_of
 from vlrl_rewards.plans import Plan, alignment, bag_f1
-from vlrl_rewards.scene_graph import SceneGraph, Triples
+from vlrl_rewards.scene_graph import SceneGraph
 from vlrl_rewards.temporal import TemporalIou, Timestamp
+from vlrl_rewards.triples import Triples
 from vlrl_rewards.true_false import TrueFalse
 
 CASES = 1000

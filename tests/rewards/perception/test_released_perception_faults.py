@@ -8,7 +8,8 @@ import pytest
 from vlrl_rewards.attacks_perception import SEEDS
 from vlrl_rewards.classification import Classification
 from vlrl_rewards.counting import Counting
-from vlrl_rewards.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
+from vlrl_rewards.detection import Detection, DetectionMap
+from vlrl_rewards.detection_mixtures import DetectionConfidence, DetectionWeighted
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.grounding import Iou
 from vlrl_rewards.gui import GuiAction

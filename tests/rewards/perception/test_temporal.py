@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.ordering import METRICS, Order, kendall_tau
-from vlrl_rewards.temporal import TemporalIou, Timestamp, read_spans, temporal_iou
+from vlrl_rewards.spans import read_spans, temporal_iou
+from vlrl_rewards.temporal import TemporalIou, Timestamp
 
 JUNK = ["", "<answer></answer>", "<answer>never</answer>", "<think>2 - 6</think>", "<answer>[[[</answer>", "<answer>None</answer>"]
 

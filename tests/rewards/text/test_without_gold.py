@@ -3,7 +3,8 @@
 import math
 
 import pytest
-from vlrl_rewards.goldless import arch, formulas
+from vlrl_rewards.goldless import arch
+from vlrl_rewards.group_diversity import formulas
 from vlrl_rewards.reranking import average_overlap
 from vlrl_rewards.voting import majority
 
