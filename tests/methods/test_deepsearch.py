@@ -11,7 +11,8 @@ from make import group, run
 from tiny import text_run
 
 from vlrl.methods.advantage.deepsearch import ChunkValues
-from vlrl.methods.strategy.deepsearch import Node, TreeSearch, back_up, surprise, valued
+from vlrl.methods.strategy._tree import Node, back_up, surprise, valued
+from vlrl.methods.strategy.deepsearch import TreeSearch
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Prompt, Rollout, Row
 

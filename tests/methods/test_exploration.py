@@ -13,8 +13,9 @@ from make import gradient, group, inputs, run
 from tiny import text_run, vision_run
 
 from vlrl.methods.advantage.vogue import VisualUncertainty, divergence
+from vlrl.methods.strategy._forgetting import complementary
 from vlrl.methods.strategy._prompt_tokens import asked, cut, prompt_logp, spans_of, with_text
-from vlrl.methods.strategy.eepo import SampleThenForget, complementary
+from vlrl.methods.strategy.eepo import SampleThenForget
 from vlrl.methods.strategy.lens import Purified
 from vlrl.methods.strategy.vogue import NoisyBranch, clean
 from vlrl.methods.surrogate.lens import CalibratedClip

@@ -8,20 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from vlrl.methods.strategy._branch import Branching, entropy
+from vlrl.methods.strategy._forgetting import gradient
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
     from vlrl.run import Run
-
-
-def complementary(logp_BT: Tensor, mask_BT: Tensor, eps: float) -> Tensor:
-    """(B,): mean_t -log(1 - min(pi_t, 1 - eps)), which is large for what is likely."""
-    p_BT = logp_BT.exp().clamp(max=1 - eps)
-    return torch.where(mask_BT, -torch.log1p(-p_BT), 0.0).sum(-1) / mask_BT.sum(-1).clamp(min=1)
 
 
 @register("eepo")
@@ -54,7 +48,7 @@ class SampleThenForget(Branching):
             raise ConfigError(f"strategy eepo: group_size {run.group_size} has no second half; use 2 or more")
 
     def setup(self, run: Run) -> None:
-        if getattr(run.accelerator.distributed_type, "value", "NO") in ("DEEPSPEED", "FSDP"):
+        if run.sharded:
             raise ConfigError("strategy eepo changes the weights of one rank for a moment; spread weights do not allow it: use neither FSDP nor ZeRO")
 
     def state_dict(self) -> dict[str, Any]:
@@ -95,7 +89,7 @@ class SampleThenForget(Branching):
         weights = [p for p in run.policy.model.parameters() if p.requires_grad]
         before = [p.detach().clone() for p in weights]
         try:
-            steps = self.gradient([group for group in groups if len(group)], weights, run)
+            steps = gradient([group for group in groups if len(group)], weights, run, self.eps)
             with torch.no_grad():
                 for p, step in zip(weights, steps, strict=True):
                     p.sub_(step.to(p), alpha=self.rate)
@@ -106,21 +100,6 @@ class SampleThenForget(Branching):
                 for p, value in zip(weights, before, strict=True):
                     p.copy_(value)
             self.load(run)
-
-    def gradient(self, groups: Sequence[Group], weights: Sequence[Tensor], run: Run) -> list[Tensor]:
-        """d L / d weights."""
-        total = [torch.zeros_like(p) for p in weights]
-        number = sum(map(len, groups))
-        for part in run.micros(groups):
-            batch = run.batch(part)
-            with torch.enable_grad():
-                logp_BT = run.policy.forward(batch)["logp"]
-                mask_BT = (batch.loss_mask_BT & batch.mask_BT).to(logp_BT.device)
-                loss = complementary(logp_BT, mask_BT, self.eps).sum() / number
-            for sum_, grad in zip(total, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
-                if grad is not None:
-                    sum_ += grad
-        return total
 
     def load(self, run: Run) -> None:
         """The present weights into the engine, and out of autocast's memory."""
