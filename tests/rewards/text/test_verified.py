@@ -30,6 +30,17 @@ def test_reward(rollout, name, gold, row, right, bad):
         assert reward(rollout(gold, nothing, **row)) == 0.0, nothing
 
 
+@pytest.mark.parametrize(("spec", "gold", "said", "expected"), [
+    ({"name": "text", "case_sensitive": True}, "Paris", "<answer>paris</answer>", 0.0),
+    ({"name": "text", "case_sensitive": True}, "Paris", "<answer>Paris</answer>", 1.0),
+    ({"name": "instructions"}, [{"id": "no_comma"}, {"id": "english_lowercase"}], "One two", 0.5),
+    ({"name": "instructions", "all_or_nothing": True}, [{"id": "no_comma"}, {"id": "english_lowercase"}], "One two", 0.0),
+    ({"name": "instructions", "all_or_nothing": True}, [{"id": "no_comma"}, {"id": "english_lowercase"}], "one two", 1.0),
+])  # fmt: skip
+def test_options(rollout, spec, gold, said, expected):
+    assert build(Reward, spec)(rollout(gold, said)) == expected
+
+
 @pytest.mark.parametrize(("form", "gold", "right", "half"), [
     ("json", {"a": 1, "b": "x"}, '{"a": 1.0, "b": "X"}', '{"a": 1, "b": "y"}'),
     ("table", "| a | b |\n|---|---|\n| 1 | 2 |", "a,b\n1,2", "a,c\n1,3"),
