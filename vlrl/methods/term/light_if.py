@@ -21,7 +21,8 @@ class CovarianceEntropy(Term):
     A positive `coef` raises the entropy of the tokens whose reinforcement lowers it.
     Paper: Light-IF, arXiv:2508.03178, TEA-RL; checked against compute_entropy_with_cov of the release (alpha 10, most 5), which the released actor
     names in a branch that it does not reach. Deviates: c_t carries no gradient (there the gradient also goes through log pi), and means are over the
-    group and not the micro-batch, so that its split does not matter.
+    group and not the micro-batch, so that its split does not matter. Edge: a rollout's weights sum to at most alpha, whatever its length, so short
+    answers get a strong bonus: at five tokens 2 each, which wrecked a tiny policy (docs/LOG.md); lower alpha there.
     """
 
     alpha: float = 10.0
