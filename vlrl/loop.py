@@ -37,7 +37,7 @@ def collect(run: Run) -> list[Group]:
     reasons: Counter[str] = Counter()
     missing = settings.prompts_per_step
     for _ in range(settings.collect_rounds):
-        rows = run.sampler(missing)[rank::world]
+        rows = run.tally.deal(run.sampler(missing), rank, world)
         groups = sample(run, rows)
         run.tally.sampled.extend(groups)
         kept += admit(run, groups, reasons)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl.dist import all_groups, gather
 from vlrl.objective import Sums, add_sums, means
-from vlrl.types import Group
+from vlrl.types import Group, Row
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -30,6 +30,8 @@ class Tally:
         """Start a step."""
         self.counts: dict[str, float] = defaultdict(float)
         self.sampled: list[Group] = []
+        self.first: dict[str, int] = {}  # row -> the rank that was the first to draw it in this step
+        self.shared: dict[str, int] = {}  # row that another rank drew first -> this rank
         self.updates = 0
         self.seconds: dict[str, float] = defaultdict(float)
 
@@ -41,6 +43,13 @@ class Tally:
             yield
         finally:
             self.seconds[name] += time.perf_counter() - begun
+
+    def deal(self, rows: Sequence[Row], rank: int, world: int) -> Sequence[Row]:
+        """The rank's share of rows that all ranks drew; `shared` tells those that another rank had first, so that they get streams of their own."""
+        for place, row in enumerate(rows):
+            self.first.setdefault(row.id, place % world)
+        self.shared |= {row.id: rank for row in rows[rank::world] if self.first[row.id] != rank}
+        return rows[rank::world]
 
     def count(self, values: Mapping[str, float]) -> None:
         """Add to this step's counters; they are summed over ranks for the log."""

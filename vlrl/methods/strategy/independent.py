@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds by address: a function of the run's seed, its phase and step, the prompt, and how often it was asked for in this step."""
+    """Seeds by address: a function of the run's seed, its phase and step, the prompt, and how often it was asked for in this step.
+
+    A row that several ranks drew has a stream of its own on each: all but the first to draw it add their rank.
+    """
 
     state: dict[str, Any] = field(default_factory=lambda: {"at": None, "asked": {}})
 
@@ -28,7 +31,9 @@ class Seeds:
         asked = self.state["asked"]
         address = f"{prompt.row.id}/{prompt.key}"
         asked[address] = asked.get(address, 0) + 1
-        digest = hashlib.blake2b(repr((at, address, asked[address])).encode(), digest_size=8).digest()
+        tally = getattr(run, "tally", None)
+        rank = (tally.shared[prompt.row.id],) if tally and prompt.row.id in tally.shared else ()
+        digest = hashlib.blake2b(repr((at, address, asked[address], *rank)).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") >> 1  # 63 bits: every engine takes it
 
 
