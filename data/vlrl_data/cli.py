@@ -184,10 +184,12 @@ def select(
     slot: Annotated[str, typer.Option(help="the reward that says right or wrong (default: the total)")] = "",
 ) -> None:
     """Rows chosen by how their accuracy went over runs, as a config: `vlrl train CONFIG OUT` trains on these rows alone."""
-    from vlrl_data.tools.history import visits, write_choice
+    from vlrl_data.tools.history import left_out, visits, write_choice
 
     series: dict[str, list[float]] = {}
     for folder in runs:
+        if missing := left_out(folder):
+            typer.echo(f"{folder}: {missing} steps kept no rollouts, so visits are missing; train with watch.rollouts_every=1", err=True)
         for name, values in visits(folder, slot).items():
             series.setdefault(name, []).extend(values)
     chosen = build(Sampler, {"name": "by_history", "score": score, "least": least, "most": most, "top": top}).choose(series)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -57,9 +58,9 @@ class ManyBoxes(Graded):
         score = self.score_boxes(boxes, target, scene)
         return Grade(score, correct, f"{len(pairs)} of {len(target)} found with {len(boxes)} boxes", f"{len(boxes)} boxes")
 
+    @abstractmethod
     def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
         """The reward where both lists have members; everything is in original pixels."""
-        raise NotImplementedError
 
 
 def match(score_NM: np.ndarray, boxes: Sequence[Box], how: str, minimum: float) -> Pairs:

@@ -113,8 +113,10 @@ def test_the_tool_writes_a_config(tmp_path):
     pq.write_table(pa.Table.from_pylist(table[::-1]), tmp_path / "rollouts" / "step-000001.parquet")
     out = tmp_path / "chosen.yaml"
     told = CliRunner().invoke(app, ["select", str(tmp_path), "--score", "spread", "--top", "2", "-o", str(out)])
-    assert told.exit_code == 0 and "2 of 4 rows" in told.output
+    assert told.exit_code == 0 and "2 of 4 rows" in told.output and "kept no rollouts" not in told.output
     assert yaml.safe_load(out.read_text()) == {"select": {"chosen": {"name": "listed", "ids": ["r0", "r1"]}}}  # r0: std of 0.5, 1, 0
+    (tmp_path / "rollouts" / "step-000001.parquet").rename(tmp_path / "rollouts" / "step-000010.parquet")
+    assert "9 steps kept no rollouts" in CliRunner().invoke(app, ["select", str(tmp_path), "-o", str(out)]).output
 
 
 @pytest.mark.parametrize(("method", "rows"), [("lim", 4.0), ("1_shot_rlvr", 1.0)])

@@ -49,16 +49,16 @@ class WhiteVideo(Media):
 
 
 def test_patches_are_black_with_the_given_share():
-    pixels = np.asarray(Blackened(White(), 14, 0.6, "1").load())
+    pixels = np.asarray(Blackened(White(), "1", 14, 0.6).load())
     squares = pixels.reshape(10, 14, 20, 14, 3)
     assert ((squares == 0).all((1, 3, 4)) | (squares == 255).all((1, 3, 4))).all() and 0.45 < (pixels == 0).mean() < 0.75
-    again = np.asarray(Blackened(White(), 14, 0.6, "1").load())
-    other = Blackened(White(), 14, 0.6, "2")
-    assert (again == pixels).all() and (np.asarray(other.load()) != pixels).any() and other.key != Blackened(White(), 14, 0.6, "1").key
+    again = np.asarray(Blackened(White(), "1", 14, 0.6).load())
+    other = Blackened(White(), "2", 14, 0.6)
+    assert (again == pixels).all() and (np.asarray(other.load()) != pixels).any() and other.key != Blackened(White(), "1", 14, 0.6).key
 
 
 def test_a_video_is_blackened_alike_in_all_frames():
-    frames = Blackened(WhiteVideo(), 14, 0.5, "1").load().frames_THWC
+    frames = Blackened(WhiteVideo(), "1", 14, 0.5).load().frames_THWC
     assert (frames == frames[0]).all() and 0 < (frames == 0).mean() < 1
 
 

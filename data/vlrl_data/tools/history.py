@@ -33,6 +33,12 @@ def visits(folder: Path, slot: str = "") -> dict[str, list[float]]:
     return {name: [sum(values) / len(values) for _, values in sorted(steps.items())] for name, steps in sorted(seen.items())}
 
 
+def left_out(folder: Path) -> int:
+    """How many steps before the last one that kept its rollouts kept none."""
+    steps = {int(file.stem[5:]) for file in folder.glob("rollouts/step-*.parquet")}
+    return max(steps, default=0) - len(steps)
+
+
 def write_choice(ids: Iterable[str], out: Path) -> None:
     """A config that keeps these rows: `vlrl train CONFIG OUT`."""
     out.write_text(

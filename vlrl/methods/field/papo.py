@@ -6,43 +6,33 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 from torch import Tensor
 
+from vlrl.methods._pixels import Repainted
 from vlrl.registry import register
 from vlrl.stages import Field
-from vlrl.types import Clip, Edited, Media, Prompt, TokenBatch
+from vlrl.types import Media, Prompt, TokenBatch
 
 if TYPE_CHECKING:
     from vlrl.run import Run
 
 
 @dataclass(frozen=True)
-class Blackened(Edited):
+class Blackened(Repainted):
     """`base` with each `patch` x `patch` square of pixels black with probability `share`; in a video the same squares in every frame."""
 
     patch: int
     share: float
-    seed: str
 
     @property
     def key(self) -> str:
         return f"{self.base.key}/black{self.patch}-{self.share:g}-{self.seed}"
 
-    def load(self) -> Any:
-        loaded = self.base.load()
-        if isinstance(loaded, Clip):
-            return Clip(np.where(self.dark(*loaded.frames_THWC.shape[1:3])[None, :, :, None], 0, loaded.frames_THWC).astype(np.uint8), loaded.fps)
-        pixels_HWC = np.asarray(loaded.convert("RGB"))
-        return Image.fromarray(np.where(self.dark(*pixels_HWC.shape[:2])[:, :, None], 0, pixels_HWC).astype(np.uint8))
-
-    def dark(self, height: int, width: int) -> np.ndarray:
-        """(H, W) bool: the pixels that are black."""
-        import zlib
-
-        random = np.random.default_rng(zlib.crc32(f"{self.base.key}/{self.seed}".encode()))
-        squares = random.random((-(-height // self.patch), -(-width // self.patch))) < self.share
-        return squares.repeat(self.patch, 0).repeat(self.patch, 1)[:height, :width]
+    def repaint(self, pixels: np.ndarray) -> np.ndarray:
+        height, width = pixels.shape[-3:-1]
+        squares = self.draw().random((-(-height // self.patch), -(-width // self.patch))) < self.share
+        dark = squares.repeat(self.patch, 0).repeat(self.patch, 1)[:height, :width, None]
+        return np.where(dark, 0, pixels).astype(np.uint8)
 
 
 @register("blind_logp")
@@ -71,6 +61,6 @@ class BlindLogp(Field):
         """The prompt with all its pictures and videos blackened."""
 
         def black(media: tuple[Media, ...]) -> tuple[Media, ...]:
-            return tuple(Blackened(medium, self.patch, self.share, seed) for medium in media)
+            return tuple(Blackened(medium, seed, self.patch, self.share) for medium in media)
 
         return replace(prompt, images=black(prompt.images), videos=black(prompt.videos), train=None)

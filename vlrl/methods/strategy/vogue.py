@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
 
+from vlrl.methods._pixels import Repainted
 from vlrl.methods.strategy.independent import Independent
 from vlrl.registry import ConfigError, register
-from vlrl.types import Clip, Edited, Group, Prompt, Request
+from vlrl.types import Group, Prompt, Request
 
 if TYPE_CHECKING:
     from vlrl.run import Run
 
 
 @dataclass(frozen=True)
-class Noisy(Edited):
+class Noisy(Repainted):
     """`base` with Gaussian noise of standard deviation `sigma` on pixels of 0..1, cut off there; in a video the same noise in every frame."""
 
     sigma: float
-    seed: int
 
     @property
     def key(self) -> str:
         return f"{self.base.key}/noise{self.sigma:g}-{self.seed}"
 
-    def load(self) -> Any:
-        loaded = self.base.load()
-        if isinstance(loaded, Clip):
-            return Clip(self.disturbed(loaded.frames_THWC, loaded.frames_THWC.shape[1:]), loaded.fps)
-        pixels_HWC = np.asarray(loaded.convert("RGB"))
-        return Image.fromarray(self.disturbed(pixels_HWC, pixels_HWC.shape))
-
-    def disturbed(self, pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """8-bit pixels with noise of this shape."""
-        draw = np.random.default_rng(zlib.crc32(f"{self.base.key}/{self.seed}".encode()))
-        return (np.clip(pixels / 255 + self.sigma * draw.standard_normal(shape), 0, 1) * 255).round().astype(np.uint8)
+    def repaint(self, pixels: np.ndarray) -> np.ndarray:
+        noise = self.sigma * self.draw().standard_normal(pixels.shape[-3:])
+        return (np.clip(pixels / 255 + noise, 0, 1) * 255).round().astype(np.uint8)
 
 
 def clean(prompt: Prompt) -> Prompt:
@@ -87,7 +77,7 @@ class NoisyBranch(Independent):
         for group, n, draw in zip(groups, noisy, draws):
             if n:
                 seed = draw.getrandbits(31)
-                media = (tuple(Noisy(m, self.sigma, seed + i) for i, m in enumerate(some)) for some in (group.prompt.images, group.prompt.videos))
+                media = (tuple(Noisy(m, seed + i, self.sigma) for i, m in enumerate(some)) for some in (group.prompt.images, group.prompt.videos))
                 prompt = replace(group.prompt, **dict(zip(("images", "videos"), media)), train=None)
                 requests.append(Request(prompt, run.decode(prompt, 0), n, self.seeds(run, prompt), tag=group))
         for completion in run.engine.generate(requests):
