@@ -33,9 +33,9 @@ def test_nothing_passes(kind):
     kinds()  # imports everything, once
     passed = []
     for attack in attacks(kind):
-        started = time.process_time()
+        started = time.thread_time()
         verdict = verify(attack.gold, attack.response, kind=kind, choices=attack.choices, **attack.options)
-        assert time.process_time() - started < 2.0, attack.name
+        assert time.thread_time() - started < 2.0, attack.name
         if verdict.correct or verdict.score > attack.at_most:
             passed.append((attack.name, verdict))
     assert not passed

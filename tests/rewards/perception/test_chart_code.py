@@ -91,9 +91,9 @@ def test_nothing_is_run(tmp_path):
     "bomb", ["(" * 19_000, "plt.bar(" + "-" * 18_000 + "1)", "x = x\n" * 3000, "plt.bar(" + "[" * 90 + "]" * 90 + ")", "a = b = " * 2000 + "1", NAMES]
 )
 def test_bombs_are_read_in_time(bomb):
-    started = time.process_time()
+    started = time.thread_time()
     ChartCode().judge(GOLD, fenced(bomb))
-    assert time.process_time() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_a_gold_that_draws_nothing_raises():

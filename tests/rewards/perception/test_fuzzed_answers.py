@@ -77,9 +77,9 @@ def test_mutated_answers(kind):
     for i in range(40):
         body = mutated(rng, rng.choice((seed.right, *seed.wrong)))
         text = (f"<answer>{body}</answer>", body, mutated(rng, f"<think>x</think><answer>{body}</answer>"))[i % 3]
-        started = time.process_time()
+        started = time.thread_time()
         first, second = (verify(seed.gold, text, kind=kind, choices=seed.choices, **seed.options) for _ in range(2))
-        assert time.process_time() - started < 4.0, text
+        assert time.thread_time() - started < 4.0, text
         assert 0 <= first.score <= 1 and isinstance(first.correct, bool), text
         assert (first.score, first.correct, first.reason) == (second.score, second.correct, second.reason), text
         if first.correct:
