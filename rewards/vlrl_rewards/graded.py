@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from vlrl.registry import make
 from vlrl.stages import Reward
 from vlrl.types import Rollout, Space
-from vlrl_rewards.hedges import refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.loose import fold
+from vlrl_rewards.literals import fold
 from vlrl_rewards.parsing import committed, visible
+from vlrl_rewards.text.denials import refuses, taken_back
 from vlrl_rewards.verdict import Verdict
 
 _LETTER = re.compile(r"[^\W\d_]")

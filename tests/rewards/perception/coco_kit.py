@@ -6,7 +6,7 @@ import contextlib
 import io
 
 import numpy as np
-from vlrl_rewards.boxes import Box
+from vlrl_rewards.boxes.reading import Box
 
 
 def scenes(seed, cases):

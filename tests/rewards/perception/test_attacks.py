@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from vlrl_rewards.attacks_perception import ALIASES, SEEDS, attacks
+from vlrl_rewards.audit.perception import ALIASES, SEEDS, attacks
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.kinds import VERIFIERS
 from vlrl_rewards.verification import kinds, verify

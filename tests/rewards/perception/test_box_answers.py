@@ -8,8 +8,8 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.boxes import gold_boxes, gold_points, parse_boxes, parse_points, read_boxes, the_one, to_original
-from vlrl_rewards.loose import find_values
+from vlrl_rewards.boxes.reading import gold_boxes, gold_points, parse_boxes, parse_points, read_boxes, the_one, to_original
+from vlrl_rewards.literals import find_values
 
 from vlrl.types import Space
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from vlrl_rewards.charts import ChartCode, chart_of
+from vlrl_rewards.charts.chart_code import ChartCode, chart_of
 
 GOLD = """
 import matplotlib.pyplot as plt

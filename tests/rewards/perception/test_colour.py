@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from vlrl_rewards.colour import Colour, delta_e, lab, read_colour
+from vlrl_rewards.recognition.colour import Colour, delta_e, lab, read_colour
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.documents import Fields
-from vlrl_rewards.evidence import Evidence
+from vlrl_rewards.text.documents import Fields
+from vlrl_rewards.text.documents import Evidence
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.ocr import Ocr, error_rate
-from vlrl_rewards.scene_graph import SceneGraph
-from vlrl_rewards.triples import Triples
+from vlrl_rewards.recognition.ocr import Ocr, error_rate
+from vlrl_rewards.graphs.scene_graph import SceneGraph
+from vlrl_rewards.graphs.triples import Triples
 
 from vlrl.types import Space
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vlrl_rewards.counting import mean_relative_accuracy
+from vlrl_rewards.recognition.counting import mean_relative_accuracy
 
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward

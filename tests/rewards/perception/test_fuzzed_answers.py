@@ -7,7 +7,7 @@ import random
 import time
 
 import pytest
-from vlrl_rewards.attacks_perception import SEEDS
+from vlrl_rewards.audit.perception import SEEDS
 from vlrl_rewards.verification import kinds, verify
 
 PIECES = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.geometry import OVERLAPS, WORST, as_boxes, matrix, overlap
+from vlrl_rewards.boxes.geometry import OVERLAPS, WORST, as_boxes, matrix, overlap
 
 corner, side = st.floats(-50, 50), st.floats(0.5, 60)
 box = st.tuples(corner, corner, side, side).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from vlrl_rewards.jigsaw import read_order
+from vlrl_rewards.puzzles.jigsaw import read_order
 
 
 @pytest.mark.parametrize("count", [2, 4])

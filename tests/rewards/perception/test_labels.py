@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.jigsaw_question import JigsawQuestion, relation
-from vlrl_rewards.labels import Hierarchy, MultiLabel
-from vlrl_rewards.numeric_decay import Angle, Closeness, Counts
-from vlrl_rewards.open_set import OpenSet
+from vlrl_rewards.puzzles.jigsaw import JigsawQuestion, relation
+from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
+from vlrl_rewards.math.closeness import Angle, Closeness, Counts
+from vlrl_rewards.text.open_set import OpenSet
 
 
 def tag(text):

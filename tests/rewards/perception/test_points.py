@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.gui import GuiAction, token_f1
-from vlrl_rewards.gui_grounding import GuiGrounding, harmonic
-from vlrl_rewards.point import PointReward
-from vlrl_rewards.points import Points
+from vlrl_rewards.gui.actions import GuiAction, token_f1
+from vlrl_rewards.gui.grounding import GuiGrounding, harmonic
+from vlrl_rewards.points.points import PointReward
+from vlrl_rewards.points.points import Points
 
 from vlrl.types import Space
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 
 import pytest
-from vlrl_rewards.attacks_perception import SEEDS
-from vlrl_rewards.classification import Classification
-from vlrl_rewards.counting import Counting
-from vlrl_rewards.detection import Detection, DetectionMap
-from vlrl_rewards.detection_mixtures import DetectionConfidence, DetectionWeighted
+from vlrl_rewards.audit.perception import SEEDS
+from vlrl_rewards.recognition.classification import Classification
+from vlrl_rewards.recognition.counting import Counting
+from vlrl_rewards.boxes.detection import Detection, DetectionMap
+from vlrl_rewards.boxes.detection import DetectionConfidence, DetectionWeighted
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.grounding import Iou
-from vlrl_rewards.gui import GuiAction
-from vlrl_rewards.jigsaw import Jigsaw
-from vlrl_rewards.jigsaw_question import JigsawQuestion
-from vlrl_rewards.mentions import Keywords
-from vlrl_rewards.numeric_decay import Closeness
-from vlrl_rewards.ocr import Ocr
-from vlrl_rewards.plans import Plan
-from vlrl_rewards.process import Blink
-from vlrl_rewards.scene_graph import SceneGraph
-from vlrl_rewards.siblings import IouHard
+from vlrl_rewards.boxes.iou import Iou
+from vlrl_rewards.gui.actions import GuiAction
+from vlrl_rewards.puzzles.jigsaw import Jigsaw
+from vlrl_rewards.puzzles.jigsaw import JigsawQuestion
+from vlrl_rewards.text.mentions import Keywords
+from vlrl_rewards.math.closeness import Closeness
+from vlrl_rewards.recognition.ocr import Ocr
+from vlrl_rewards.puzzles.plans import Plan
+from vlrl_rewards.text.process import Blink
+from vlrl_rewards.graphs.scene_graph import SceneGraph
+from vlrl_rewards.boxes.group import IouHard
 from vlrl_rewards.verification import verify
 
 from vlrl.types import Space

@@ -8,11 +8,11 @@ import io
 import numpy as np
 import pytest
 from shapely import affinity, box
-from vlrl_rewards.geometry import overlap
+from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.keypoints import COCO_NAMES, COCO_SIGMAS, Keypoints, oks
-from vlrl_rewards.masks import MaskReward, code_pixels, encode, mask_iou, mask_of, read_mask
-from vlrl_rewards.shapes import PolygonReward, RotatedBox, area_iou, polygon, rotated_corners
+from vlrl_rewards.points.keypoints import COCO_NAMES, COCO_SIGMAS, Keypoints, oks
+from vlrl_rewards.masks.mask import MaskReward, code_pixels, encode, mask_iou, mask_of, read_mask
+from vlrl_rewards.masks.polygons import PolygonReward, RotatedBox, area_iou, polygon, rotated_corners
 
 from vlrl.types import Space
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.ordering import METRICS, Order, kendall_tau
-from vlrl_rewards.spans import read_spans, temporal_iou
-from vlrl_rewards.temporal import TemporalIou, Timestamp
+from vlrl_rewards.puzzles.ordering import METRICS, Order, kendall_tau
+from vlrl_rewards.video.spans import read_spans, temporal_iou
+from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 
 JUNK = ["", "<answer></answer>", "<answer>never</answer>", "<think>2 - 6</think>", "<answer>[[[</answer>", "<answer>None</answer>"]
 
@@ -69,7 +69,7 @@ def test_timestamp():
 
 
 def test_temporal_iou_agrees_with_boxes():
-    from vlrl_rewards.geometry import overlap
+    from vlrl_rewards.boxes.geometry import overlap
 
     rng = np.random.default_rng(0)
     for a, b, c, d in rng.uniform(0, 50, (1000, 4)):

@@ -1,0 +1,188 @@
+"""X"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from vlrl.registry import register
+from vlrl_rewards.boxes.matching import COCO_THRESHOLDS, Pairs, average_precision, by_confidence, hungarian, label_mask, overlaps, ranked
+from vlrl_rewards.boxes.reading import Box, gold_boxes, read_boxes
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+
+
+def confidence(box: Box) -> float:
+    """The stated confidence, cut to [0, 1]; 1 where none is stated."""
+    return 1.0 if box.score is None else min(max(box.score, 0.0), 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyBoxes(Graded):
+    """What rewards for many boxes share. `labels`: whether labels must agree ("auto": where the gold has them)."""
+
+    picture: int = 0
+    layout: Literal["xyxy", "xywh", "cxcywh", "yxyx"] = "xyxy"
+    labels: Literal["auto", "yes", "no"] = "auto"
+    iou_threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.iou_threshold <= 1:
+            raise ValueError(f"iou_threshold: {self.iou_threshold} must lie in [0, 1]")
+
+    def target(self, gold: Any, scene: Scene) -> list[Box]:
+        boxes = gold_boxes(gold)
+        if self.labels == "yes" and not all(box.label for box in boxes):
+            raise ValueError(
+                f"answer: labels are compared, but a gold box has none: {gold!r}; give {{'bbox': [...], 'label': ...}} or set labels: no"
+            )
+        return boxes
+
+    def with_labels(self, gold: Sequence[Box]) -> bool:
+        """Whether labels are compared."""
+        return self.labels == "yes" or (self.labels == "auto" and any(box.label for box in gold))
+
+    def grade(self, target: list[Box], answer: Answer, scene: Scene) -> Grade:
+        boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture), self.layout)
+        if boxes is None:
+            return self.refuse("no boxes in the answer")
+        if not target or not boxes:
+            both = not target and not boxes
+            return (
+                Grade(1.0, True, "nothing there, and said so") if both else self.refuse("misses" if target else "false alarms", f"{len(boxes)} boxes")
+            )
+        pairs = hungarian(overlaps(boxes, target, self.with_labels(target)), self.iou_threshold)
+        correct = len(pairs) == len(target) == len(boxes)
+        score = self.score_boxes(boxes, target, scene)
+        return Grade(score, correct, f"{len(pairs)} of {len(target)} found with {len(boxes)} boxes", f"{len(boxes)} boxes")
+
+    @abstractmethod
+    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+        """The reward where both lists have members; everything is in original pixels."""
+
+
+def match(score_NM: np.ndarray, boxes: Sequence[Box], how: str, minimum: float) -> Pairs:
+    """One-to-one pairs, "hungarian" or by "confidence"."""
+    return hungarian(score_NM, minimum) if how == "hungarian" else by_confidence(score_NM, [confidence(b) for b in boxes], minimum)
+
+
+def salience_of(scene: Scene, name: str, count: int) -> list[float]:
+    """Weights of the gold boxes from the row's meta. Raises ValueError unless there is a positive one for each box."""
+    weights = [float(w) for w in scene.meta.get(name, ())]
+    if len(weights) != count or not all(w > 0 for w in weights):
+        raise ValueError(f"salience: row.meta[{name!r}] must hold {count} positive weights, one per gold box, got {weights}")
+    return weights
+
+
+@judged("boxes", "detection")
+@register("detection")
+@dataclass(frozen=True, kw_only=True)
+class Detection(ManyBoxes):
+    """r = sum of matched IoU / D, with D = max(n, m) ("max"), (n + m) / 2 ("f1"), or m ("recall"), for n boxes and m gold boxes.
+
+        weighted ("recall" and "max" with `salience`): sum_k w_k IoU_k / (sum_k w_k + max(0, n - m) mean w)
+
+    Paper: Visual-RFT, arXiv:2503.01785, eq. 3-4 (D = n; here a miss costs too); Perception-R1, arXiv:2504.07954, sec. 3.3 (Hungarian matching);
+    GRiP, arXiv:2511.22172 (salience; the form is ours, from its abstract).
+    Deviates: pairs below `iou_threshold`, or with different labels, count 0. Matching: "hungarian" (largest total) or "confidence" (surest box
+    first).
+    Edge: no gold boxes: 1 for "None" or "[]", else 0. Unreadable or empty answer: 0. Range [0, 1]. Units: pixels of the original.
+    `salience` names the field of `row.meta` that holds one weight per gold box. "recall" does not punish false alarms: use it with `detection_map`.
+    """
+
+    matching: Literal["hungarian", "confidence"] = "hungarian"
+    denominator: Literal["max", "f1", "recall"] = "max"
+    salience: str = ""
+
+    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+        iou_NM = overlaps(boxes, gold, self.with_labels(gold))
+        pairs = match(iou_NM, boxes, self.matching, self.iou_threshold)
+        if self.salience:
+            weights = salience_of(scene, self.salience, len(gold))
+            spurious = max(0, len(boxes) - len(gold)) * float(np.mean(weights)) if self.denominator != "recall" else 0.0
+            return sum(weights[j] * float(iou_NM[i, j]) for i, j in pairs) / (sum(weights) + spurious)
+        total = sum(float(iou_NM[i, j]) for i, j in pairs)
+        table = {"max": max(len(boxes), len(gold)), "f1": (len(boxes) + len(gold)) / 2, "recall": len(gold)}
+        return total / table[self.denominator]
+
+
+@judged("boxes_map")
+@register("detection_map")
+@dataclass(frozen=True, kw_only=True)
+class DetectionMap(ManyBoxes):
+    """r = COCO AP (mean over IoU .50:.05:.95, or at 0.5) x (min(1, m / n) if `length_penalty`), for n boxes and m gold boxes.
+
+    Paper: VLM-R1, arXiv:2504.07615, sec. 3 (odLength = mAP x length penalty); AP as in COCO, arXiv:1405.0312.
+    Deviates: a predicted category without a gold box counts as AP 0 (the release drops it, so invented classes are free); `extra: ignore` restores
+    that.
+    Our own code, several times faster than pycocotools on one picture; equal to it within 1e-12 (`test_reference_boxes.py`).
+    `ranking` declares the score rule: boxes as listed ("order", what equal scores give) or by stated confidence ("answer").
+    Edge: as `detection`. AP forgives false alarms that come after the right boxes, so the length penalty is on by default. Range [0, 1].
+    """
+
+    metric: Literal["map", "ap50"] = "map"
+    length_penalty: bool = True
+    ranking: Literal["order", "answer"] = "order"
+    extra: Literal["zero", "ignore"] = "zero"
+
+    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+        thresholds = COCO_THRESHOLDS if self.metric == "map" else (0.5,)
+        value = average_precision(ranked(boxes, self.ranking), gold, thresholds, self.with_labels(gold), self.extra)
+        return value * min(1.0, len(gold) / len(boxes)) if self.length_penalty else value
+
+
+@judged("boxes_weighted")
+@register("detection_weighted")
+@dataclass(frozen=True, kw_only=True)
+class DetectionWeighted(ManyBoxes):
+    """r = a sum IoU / max(n, m) + b (right labels) / max(n, m) + c (1 - (miss rate + false alarm rate) / 2), over Hungarian pairs of IoU >=
+    threshold.
+
+    Paper: VLM-R1, arXiv:2504.07615 (weighted_sum of the release: a 0.7, b 0.0, c 0.3).
+    Deviates: the release divides by the gold count m alone, so that 600 boxes around a right pair still earn 0.85; Hungarian instead of greedy
+    matching; a box without a label is a wrong label, not an error; the weights must sum to 1.
+    Edge: as `detection`. A pair with another label gives no IoU and is still "found". Without any pair the reward is 0. Range [0, 1].
+    """
+
+    position: float = 0.7
+    label: float = 0.0
+    completeness: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if abs(self.position + self.label + self.completeness - 1) > 1e-9 or min(self.position, self.label, self.completeness) < 0:
+            raise ValueError(f"position, label, completeness: must be >= 0 and sum to 1, got {self.position}, {self.label}, {self.completeness}")
+
+    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+        iou_NM = overlaps(boxes, gold, labels=False)
+        same_NM = label_mask(boxes, gold) if self.with_labels(gold) else np.ones_like(iou_NM, dtype=bool)
+        # A tiny bonus makes the matching prefer a right label among equal overlaps.
+        pairs = [(i, j) for i, j in hungarian(np.where(iou_NM >= self.iou_threshold, iou_NM + 1e-6 * same_NM, 0.0))]
+        if not pairs:
+            return 0.0
+        right = [(i, j) for i, j in pairs if same_NM[i, j]]
+        miss, alarm = 1 - len(pairs) / len(gold), 1 - len(pairs) / len(boxes)
+        most = max(len(gold), len(boxes))
+        place = sum(float(iou_NM[i, j]) for i, j in right) / most
+        return self.position * place + self.label * len(right) / most + self.completeness * (1 - (miss + alarm) / 2)
+
+
+@judged("boxes_confidence")
+@register("detection_confidence")
+@dataclass(frozen=True, kw_only=True)
+class DetectionConfidence(ManyBoxes):
+    """r = mean over boxes of (c if matched else 1 - c), for stated confidences c.
+
+    Paper: Visual-RFT, arXiv:2503.01785, eq. 5-6. Deviates: at least one box must be matched, and misses count 0 in the mean over max(n, m): else
+    far-off boxes of confidence 0 earn everything. A missing confidence is 1. Edge: as `detection`. Range [0, 1]. Matching: surest box first.
+    """
+
+    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+        pairs = by_confidence(overlaps(boxes, gold, self.with_labels(gold)), [confidence(b) for b in boxes], self.iou_threshold)
+        hit = {i for i, _ in pairs}
+        missed = max(0, len(gold) - len(pairs))
+        gained = sum(confidence(b) if i in hit else 1 - confidence(b) for i, b in enumerate(boxes))
+        return gained / (len(boxes) + missed) if pairs else 0.0

@@ -1,0 +1,268 @@
+"""The one place that reads boxes and points out of an answer, and that turns the policy's coordinates into original pixels.
+
+Understood: JSON and Python literals (`[x1, y1, x2, y2]`, lists of them, `{"bbox_2d": [...], "label": ...}`,
+`{'Position': ..., 'Confidence': ...}`, `{"dog": [...]}`), `(x1,y1),(x2,y2)`, `<box>...</box>`, `<|box_start|>...<|box_end|>`,
+`<point x="" y="">`, `x1=1, y1=2, ...`, and four (two) bare numbers that are all there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vlrl.types import Space
+from vlrl_rewards.boxes.unbracketed import CORNER_NAMES, Quad, are_corners, bare_numbers, label_before, named_corners, named_points
+from vlrl_rewards.literals import MAX_CHARS, Found, find_values, is_number
+
+MAX_ITEMS = 1000
+_BOX_KEYS = ("bbox_2d", "bbox", "bounding_box", "boundingbox", "box", "box_2d", "position", "coordinates", "coordinate", "coords", "rect", "region")
+_SIZE_KEYS = (("x", "y", "width", "height"), ("x", "y", "w", "h"))
+_PAIR_KEYS = (("top_left", "bottom_right"), ("topleft", "bottomright"), ("upper_left", "lower_right"))
+_POINT_KEYS = ("point_2d", "point", "click", "click_point", "coordinate", "coordinates", "center", "position")
+_LABEL_KEYS = ("label", "category", "class", "name", "category_name", "object", "id")
+_SCORE_KEYS = ("confidence", "score", "conf", "probability")
+_OPEN_TAG = re.compile(r"<\|?(?:box|bbox|bbox_2d|box_start|point|click)\|?>", re.IGNORECASE)
+_CLOSE_TAG = re.compile(r"</(?:box|bbox|bbox_2d|point|click)>|<\|(?:box|point)_end\|>", re.IGNORECASE)
+_BLANKED = re.compile(r"(?<=[0-9])\s?(?:px|pixels?)\b|\\(?:left|right)\b", re.IGNORECASE)
+_NONE = re.compile(
+    r"(?:none|null|nothing|empty|n/a|no|\[\s{0,9}\]|\{\s{0,9}\}"
+    r"|(?:there (?:is|are) )?no(?:ne)?(?: such)? (?:objects?|boxe?s?|match(?:es)?|target|instances?)(?: (?:found|detected|present|visible))?)\.?",
+    re.IGNORECASE,
+)
+_STATEMENT_END = re.compile(r"\n|[.;!?]\s")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box (x1, y1, x2, y2) with what was said about it. `start` is its place in the text, for telling statements apart."""
+
+    xyxy: tuple[float, float, float, float]
+    label: str = ""
+    score: float | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point (x, y)."""
+
+    xy: tuple[float, float]
+    label: str = ""
+    start: int = 0
+
+
+# --- coordinates ------------------------------------------------------------------------------------------------------------------------
+
+
+def to_original(xy: Sequence[float], spaces: Sequence[Space], picture: int = 0) -> tuple[float, ...]:
+    """(x, y, x, y, ...) in the policy's units to original pixels of picture `picture`. Without spaces they are taken as original pixels.
+
+    Raises ValueError if there is no such picture.
+    """
+    if not spaces:
+        return tuple(float(value) for value in xy)
+    if not 0 <= picture < len(spaces):
+        raise ValueError(f"picture: there is no picture {picture} among {len(spaces)}; it counts from 0")
+    return spaces[picture].to_original(xy)
+
+
+def read_boxes(text: str, spaces: Sequence[Space] = (), picture: int = 0, layout: str = "xyxy") -> list[Box] | None:
+    """Boxes of an answer in original pixels; [] if it says that there are none; None if it holds no box at all."""
+    boxes = parse_boxes(text, layout)
+    return boxes if not boxes or not spaces else [replace(box, xyxy=to_original(box.xyxy, spaces, picture)) for box in boxes]
+
+
+def read_points(text: str, spaces: Sequence[Space] = (), picture: int = 0) -> list[Point] | None:
+    """Points of an answer in original pixels; as `read_boxes`."""
+    points = parse_points(text)
+    return points if not points or not spaces else [replace(point, xy=to_original(point.xy, spaces, picture)) for point in points]
+
+
+# --- parsing ----------------------------------------------------------------------------------------------------------------------------
+
+
+def parse_boxes(text: str, layout: str = "xyxy") -> list[Box] | None:
+    """Boxes of an answer, in the units and the order they are written. `layout`: xyxy, xywh, cxcywh or yxyx, of lists of four numbers; named sides
+    say themselves what they are. None: no box found; []: "none"."""
+    reorder = layout_of(layout)
+    prepared, values = _prepare(text)
+    boxes: list[Box] = []
+    for found in values:
+        boxes.extend(_boxes_in(found.value, label_before(prepared, found.start), found.start, reorder))
+    boxes.extend(_paired(prepared, [found for found in values if _is_numbers(found.value, 2)]))
+    inside = bool(boxes)  # a name inside a bracket was read with it
+    boxes.extend(Box(quad, start=at) for quad, at in named_corners(prepared) if not (inside and any(f.start <= at < f.end for f in values)))
+    if not boxes and not values and (numbers := bare_numbers(prepared, 4)):
+        boxes = [Box(reorder(*numbers))]
+    if not boxes:
+        return [] if says_none(text) else None
+    return sorted(boxes, key=lambda box: box.start) if len(boxes) <= MAX_ITEMS else None
+
+
+def parse_points(text: str) -> list[Point] | None:
+    """Points of an answer as they are written. None: no point found; []: the answer says that there are none."""
+    prepared, values = _prepare(text)
+    points = [point for found in values for point in _points_in(found.value, "", found.start)]
+    points += [Point(xy, start=at) for xy, at in named_points(prepared)]
+    if not points and not values and (numbers := bare_numbers(prepared, 2)):
+        points = [Point((numbers[0], numbers[1]))]
+    if not points:
+        return [] if says_none(text) else None
+    return sorted(points, key=lambda point: point.start) if len(points) <= MAX_ITEMS else None
+
+
+def says_none(text: str) -> bool:
+    """Whether an answer says that there is nothing to find ("None", "[]", "no objects")."""
+    stripped = text.strip().strip("`").removeprefix("json").strip()
+    return len(stripped) < 100 and _NONE.fullmatch(stripped) is not None
+
+
+def the_one(items: Sequence[Any], text: str, tagged: bool) -> Any | None:
+    """The item an answer commits to, or None if it names several different ones.
+
+    Inside answer tags there may be one only. In free text the last statement (line or sentence) that names any decides.
+    """
+    if not tagged and len(items) > 1:
+        ends = [m.start() for m in _STATEMENT_END.finditer(text)]
+        last = sum(end < items[-1].start for end in ends)
+        items = [item for item in items if sum(end < item.start for end in ends) == last]
+    different = {replace(item, start=0, label="", **({"score": None} if isinstance(item, Box) else {})) for item in items}
+    return items[-1] if len(different) == 1 else None
+
+
+def gold_boxes(gold: Any, field: str = "answer") -> list[Box]:
+    """Gold boxes (original pixels) from a list of numbers, of lists, of {"bbox": ..., "label": ...} or from text; [] or "None" means none.
+
+    Raises ValueError if it cannot be read or a box has no area.
+    """
+    if isinstance(gold, (list, tuple)) and not gold:
+        return []
+    boxes = parse_boxes(gold) if isinstance(gold, str) else _boxes_in(_plain(gold), "", 0)
+    if boxes is None or (not boxes and not isinstance(gold, str)):
+        raise ValueError(f"{field}: no boxes in the gold answer {gold!r}; give [x1, y1, x2, y2], a list of them, or {{'bbox': [...], 'label': ...}}")
+    for box in boxes:
+        x1, y1, x2, y2 = box.xyxy
+        if not (x2 > x1 and y2 > y1):
+            raise ValueError(f"{field}: the gold box {list(box.xyxy)} has no area; it must be [x1, y1, x2, y2] with x1 < x2 and y1 < y2")
+    return boxes
+
+
+def gold_points(gold: Any, field: str = "answer") -> list[Point]:
+    """Gold points (original pixels). Raises ValueError if none can be read."""
+    points = parse_points(gold) if isinstance(gold, str) else _points_in(_plain(gold), "", 0)
+    if not points:
+        raise ValueError(f"{field}: no point in the gold answer {gold!r}; give [x, y], a list of them, or {{'point': [x, y]}}")
+    return points
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, Box):
+        return {"bbox": list(value.xyxy), "label": value.label, "score": value.score}
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _prepare(text: str) -> tuple[str, list[Found]]:
+    """The text with box tags as brackets and without "px" and "\\left", every place unchanged, and its values."""
+    prepared = _CLOSE_TAG.sub(lambda m: "]".rjust(len(m[0])), _OPEN_TAG.sub(lambda m: "[".ljust(len(m[0])), text[: MAX_CHARS + 1]))
+    prepared = _BLANKED.sub(lambda m: " " * len(m[0]), prepared)
+    return prepared, find_values(prepared)
+
+
+def _is_numbers(value: Any, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and all(is_number(v) for v in value)
+
+
+def _same(a: float, b: float, c: float, d: float) -> Quad:
+    return a, b, c, d
+
+
+def _quad(value: Any, reorder: Callable[..., Quad] = _same) -> Quad | None:
+    """Four numbers from [x1, y1, x2, y2] (in the given order) or [[x1, y1], [x2, y2]]."""
+    if isinstance(value, list) and len(value) == 2 and all(_is_numbers(v, 2) for v in value):
+        return _same(*(float(v) for v in value[0] + value[1]))
+    return reorder(*(float(v) for v in value)) if _is_numbers(value, 4) else None
+
+
+def _named_quad(lower: Mapping[str, Any]) -> Quad | None:
+    """A box from named sides, named corners, or a corner and a size."""
+    for names in CORNER_NAMES:
+        if all(name in lower for name in names):
+            return _quad([lower[name] for name in names])
+    for names in _PAIR_KEYS:
+        if all(name in lower for name in names):
+            return _quad([lower[name] for name in names])
+    for names in _SIZE_KEYS:
+        if all(is_number(lower.get(name)) for name in names):
+            x, y, width, height = (float(lower[name]) for name in names)
+            return x, y, x + width, y + height
+    return None
+
+
+def _first(mapping: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    return next((mapping[key] for key in keys if key in mapping), None)
+
+
+def _boxes_in(value: Any, label: str, start: int, reorder: Callable[..., Quad] = _same) -> list[Box]:
+    quad = _quad(value, reorder)
+    if quad:
+        return [Box(quad, label, start=start)]
+    if isinstance(value, list):
+        return [box for member in value for box in _boxes_in(member, label, start, reorder)]
+    if not isinstance(value, dict):
+        return []
+    lower = {str(key).lower(): member for key, member in value.items()}
+    named = _first(lower, _LABEL_KEYS)
+    label = named if isinstance(named, str) else label
+    score = _first(lower, _SCORE_KEYS)
+    score = float(score) if is_number(score) else None
+    quad = _named_quad(lower) or _quad(_first(lower, _BOX_KEYS), reorder)
+    if quad:
+        return [Box(quad, label, score, start)]
+    known = {*_BOX_KEYS, *_SCORE_KEYS, "objects", "boxes", "bboxes", "detections", "predictions", "answer", "results", "annotations", "instances"}
+    return [box for key, member in value.items() for box in _boxes_in(member, label if str(key).lower() in known else str(key), start, reorder)]
+
+
+def _points_in(value: Any, label: str, start: int) -> list[Point]:
+    if _is_numbers(value, 2):
+        return [Point((float(value[0]), float(value[1])), label, start)]
+    if isinstance(value, list):
+        return [point for member in value for point in _points_in(member, label, start)]
+    if not isinstance(value, dict):
+        return []
+    lower = {str(key).lower(): member for key, member in value.items()}
+    named = _first(lower, _LABEL_KEYS)
+    label = named if isinstance(named, str) else label
+    direct = [lower.get("x"), lower.get("y")] if "x" in lower and "y" in lower else _first(lower, _POINT_KEYS)
+    members = [direct] if direct is not None else list(value.values())
+    return [point for member in members for point in _points_in(member, label, start)]
+
+
+def _paired(text: str, points: Sequence[Found]) -> list[Box]:
+    """`(x1,y1),(x2,y2)`: two points with next to nothing between them. Of an odd number of points in a row none are corners."""
+    rows: list[list[Found]] = []
+    for point in points:
+        if rows and are_corners(text, rows[-1][-1].end, point.start):
+            rows[-1].append(point)
+        else:
+            rows.append([point])
+    pairs = [pair for row in rows if len(row) % 2 == 0 for pair in zip(row[::2], row[1::2], strict=True)]
+    return [Box(_same(*(float(v) for v in a.value + b.value)), label_before(text, a.start), start=a.start) for a, b in pairs]
+
+
+def layout_of(name: str) -> Callable[..., Quad]:
+    """The function from four numbers in the order `name` to (x1, y1, x2, y2). Raises ValueError for an unknown order."""
+    table = {
+        "xyxy": lambda a, b, c, d: (a, b, c, d),
+        "xywh": lambda x, y, w, h: (x, y, x + w, y + h),
+        "cxcywh": lambda x, y, w, h: (x - w / 2, y - h / 2, x + w / 2, y + h / 2),
+        "yxyx": lambda a, b, c, d: (b, a, d, c),
+    }
+    if name not in table:
+        raise ValueError(f"layout: {name!r} is not an order of coordinates; use one of {', '.join(table)}")
+    return table[name]

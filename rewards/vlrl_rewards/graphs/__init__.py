@@ -1,0 +1,1 @@
+"""Graphs: questions about a given graph, scene graphs, and relation triples."""

@@ -1,0 +1,1 @@
+"""Graphical user interfaces: one action of an agent, and where it clicks."""

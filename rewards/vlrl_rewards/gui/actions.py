@@ -1,0 +1,174 @@
+"""Rewards for one step of a GUI agent: the action, and its arguments."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vlrl.registry import register
+from vlrl_rewards.boxes.reading import Box, gold_boxes, gold_points, parse_points, to_original
+from vlrl_rewards.boxes.unbracketed import bare_numbers
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.literals import find_values
+from vlrl_rewards.points.points import distance, inside, is_box
+from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.text.process import section
+
+_NAME_KEYS = ("action", "action_type", "function", "name", "type")
+_TEXT_KEYS = ("input_text", "text", "value", "content", "app", "app_name", "argument")
+_DIRECTION_KEYS = ("direction", "scroll_direction")
+_POINT_KEYS = ("point", "coordinate", "coordinates", "point_2d", "position", "start", "click")
+_SYNONYMS = {
+    "click": ("tap", "left click", "press"),
+    "long press": ("longpress", "long click", "hold"),
+    "type": ("input text", "input", "enter text", "write"),
+    "scroll": ("swipe",),
+    "open app": ("open", "launch", "open application"),
+    "back": ("press back", "navigate back", "go back"),
+    "home": ("press home", "navigate home", "go home"),
+    "complete": ("finish", "finished", "done", "terminate", "task complete"),
+}
+_CANONICAL = {other: name for name, others in _SYNONYMS.items() for other in (name, *others)}
+POINTED = frozenset({"click", "long press", "double click", "right click", "hover"})
+WORDED = frozenset({"type", "select", "open app"})
+
+
+_CALL = re.compile(r"\b([A-Za-z_]{3,30})\(([^()]{0,300}(?:\([^()]{0,100}\)[^()]{0,300})?)\)")
+_ARGUMENT = re.compile(
+    r"([A-Za-z_]{1,20})\s{0,3}=\s{0,3}(?:'([^']{0,200})'|\"([^\"]{0,200})\"|([^,'\"]{1,60}(?:,\s{0,3}[0-9.]{1,12}\s{0,3}[\])]?)?))"
+)
+
+
+def read_call(text: str) -> Mapping[str, Any] | None:
+    """An action written as a call, `click(start_box='(12,34)')`, `click(12, 34)` or `scroll(direction="down")`, as a mapping; None if there is none,
+    or several."""
+    calls = _CALL.findall(text[:4000])
+    if len(calls) != 1:
+        return None
+    arguments = {name.lower(): first or second or third for name, first, second, third in _ARGUMENT.findall(calls[0][1])}
+    if not arguments and (numbers := bare_numbers(calls[0][1], 2)):
+        arguments["point"] = str(numbers)
+    start = arguments.pop("start_box", arguments.pop("start_point", None))
+    return {"action": calls[0][0], **arguments, **({"point": start} if start else {})}
+
+
+def read_action(text: str) -> Mapping[str, Any] | None:
+    """The one action an answer gives, as a mapping with lower-case keys, or None if it gives none or several.
+
+    JSON or Python literals, `<tool_call>` objects with "arguments", or a single call such as `click(start_box='(12,34)')`.
+    """
+    values = [found.value for found in find_values(text)]
+    actions = [v for value in values for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)]
+    if len(actions) != 1:
+        return None if actions else read_call(text)
+    action = {str(key).lower(): value for key, value in actions[0].items()}
+    nested = action.get("arguments") or action.get("args") or action.get("parameters")
+    return action | {str(k).lower(): v for k, v in nested.items()} if isinstance(nested, dict) else action
+
+
+def action_name(action: Mapping[str, Any]) -> str:
+    """The canonical name of the action ("tap" is "click"); "" if it has none."""
+    raw = next((action[key] for key in _NAME_KEYS if isinstance(action.get(key), str)), "")
+    return _CANONICAL.get(normal_label(raw), normal_label(raw))
+
+
+def argument(action: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    """The first text argument among `keys`, normalised."""
+    return normal_label(next((str(action[key]) for key in keys if isinstance(action.get(key), (str, int, float))), ""))
+
+
+def token_f1(said: str, meant: str) -> float:
+    """F1 of the bags of words, in [0, 1]."""
+    mine, theirs = Counter(said.split()), Counter(meant.split())
+    common = sum((mine & theirs).values())
+    return 2 * common / (sum(mine.values()) + sum(theirs.values())) if common else 0.0
+
+
+@judged("gui_action", "gui")
+@register("gui_action")
+@dataclass(frozen=True, kw_only=True)
+class GuiAction(Graded):
+    """r = type_credit 1[same action] + (1 - type_credit) 1[same action and right arguments].
+
+    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point; type-like: token F1 of the texts >= `text_f1`;
+    scroll: the same direction; all others have none.
+    Paper: UI-R1, arXiv:2503.21620, eq. 3-5 (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2 (type_credit 0, radius 140, text F1 0.5);
+    BTL-UI, arXiv:2509.15566, sec. 3 (point in box and within 0.14 of the gold point: `relative` is that share of the picture's diagonal).
+    Deviates: single words are compared as words (GUI-R1 accepts substrings, so "a" matches every word that holds an a); the edge of the box counts;
+    a text argument may also miss by white space and case. `tag` "link" reads BTL-UI's section instead of the answer. Edge: no action, several
+    actions, an unknown name: 0. Range [0, 1].
+    Gold: {"action": "click", "box": [...] or "point": [...]}, {"action": "type", "text": "..."}, {"action": "scroll", "direction": "up"} in original
+    pixels.
+    """
+
+    type_credit: float = 0.0
+    radius: float = 140.0
+    relative: float = 0.0
+    text_f1: float = 0.5
+    tag: str = ""
+    picture: int = 0
+
+    def target(self, gold: Any, scene: Scene) -> Mapping[str, Any]:
+        action = read_action(gold) if isinstance(gold, str) else {str(k).lower(): v for k, v in gold.items()} if isinstance(gold, Mapping) else None
+        if action is None or not action_name(action):
+            raise ValueError(f"answer: {gold!r} is not an action; give {{'action': 'click', 'box': [x1, y1, x2, y2]}} or the like")
+        name = action_name(action)
+        if name in POINTED and self.place(action) is None:
+            raise ValueError(f"answer: the gold action {name!r} has neither a box nor a point: {gold!r}")
+        if name in WORDED and not argument(action, _TEXT_KEYS):
+            raise ValueError(f"answer: the gold action {name!r} has no text: {gold!r}")
+        return action
+
+    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+        """Judge the answer, or (with `tag`) the only section of that name."""
+        if not self.tag:
+            return super().judge(gold, response, scene, answer)
+        text = section(response, self.tag)
+        scene = scene or Scene(response=response)
+        target = self.target(gold, scene)
+        return self.grade(target, Answer(text, True), scene) if text else self.refuse(f"no <{self.tag}> section, or several")
+
+    def place(self, action: Mapping[str, Any]) -> Any:
+        """Where a gold action points: a box or a point, as it is written."""
+        return next((action[key] for key in ("box", "bbox", "gt_bbox", *_POINT_KEYS) if action.get(key) is not None), None)
+
+    def grade(self, target: Mapping[str, Any], answer: Answer, scene: Scene) -> Grade:
+        action = read_action(answer.text)
+        name = action_name(action) if action else ""
+        if not action or name != action_name(target):
+            return self.refuse("no action" if not action else f"{name!r} instead of {action_name(target)!r}", name)
+        right = self.arguments(name, action, target, scene)
+        return Grade(self.type_credit + (1 - self.type_credit) * right, right, "right arguments" if right else "wrong arguments", name)
+
+    def arguments(self, name: str, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene) -> bool:
+        """Whether the arguments of two actions of the same name agree."""
+        if name in POINTED:
+            return self.hits(action, target, scene)
+        if name in WORDED or (argument(target, _TEXT_KEYS) and name != "scroll"):
+            return token_f1(argument(action, _TEXT_KEYS), argument(target, _TEXT_KEYS)) >= self.text_f1
+        if name == "scroll":
+            keys = _DIRECTION_KEYS + _TEXT_KEYS
+            return argument(action, keys) == argument(target, keys)
+        return True
+
+    def hits(self, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene) -> bool:
+        """Whether the point of an action falls where the gold action wants it."""
+        said = next((action[key] for key in _POINT_KEYS if action.get(key) is not None), None)
+        points = parse_points(str(said)) or []
+        if len(points) != 1:
+            return False
+        picture = scene.meta.get("picture", self.picture)
+        point = to_original(points[0].xy, scene.spaces, picture)
+        place = self.place(target)
+        gold: Any = gold_boxes(place)[0] if is_box(place) else gold_points(place)[0]
+        if not isinstance(gold, Box):
+            return distance(point, gold.xy) <= self.radius
+        middle = next((target[key] for key in _POINT_KEYS if target.get(key) is not None), None)
+        near = True
+        if self.relative and middle is not None and scene.spaces:
+            width, height = scene.spaces[picture].original
+            near = distance(point, gold_points(middle)[0].xy) <= self.relative * (width**2 + height**2) ** 0.5
+        return near and inside(point, gold.xyxy)

@@ -1,0 +1,1 @@
+"""Regions that are not axis-aligned boxes: pixel masks, polygons and rotated boxes."""

@@ -1,0 +1,128 @@
+"""Rewards for masks: run-length codes, polygons as masks, mask IoU, by pycocotools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pycocotools import mask as _coco
+
+from vlrl.registry import register
+from vlrl_rewards.boxes.reading import to_original
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.literals import find_values, is_number
+from vlrl_rewards.masks.polygons import corners_of
+
+MAX_PIXELS = 64_000_000
+_RLE_TEXT = re.compile(r"[0-o]{1,20000}")
+Rle = dict[str, Any]
+coco: Any = _coco  # its stubs know arrays, not the dictionaries that it takes and gives
+
+
+def mask_of(counts: Sequence[int], height: int, width: int) -> Rle:
+    """A compressed mask from plain run lengths (column-major, background first). Raises ValueError unless they sum to height x width."""
+    if height * width > MAX_PIXELS or min(height, width) < 1 or sum(counts) != height * width or min(counts) < 0:
+        raise ValueError(f"mask: runs sum to {sum(counts)}, not {height} x {width}")
+    return coco.frPyObjects({"counts": [int(c) for c in counts], "size": [height, width]}, height, width)
+
+
+def encode(array_HW: np.ndarray) -> Rle:
+    """A compressed mask from an (H, W) array of 0 and 1."""
+    return coco.encode(np.asfortranarray(array_HW.astype(np.uint8)))
+
+
+def code_pixels(counts: str) -> int:
+    """How many pixels a compressed COCO run-length string covers. Raises ValueError if it is not one (a broken one would crash the decoder)."""
+    runs: list[int] = []
+    value = shift = 0
+    for char in counts:
+        bits = ord(char) - 48
+        value |= (bits & 0x1F) << shift
+        shift += 5
+        if bits & 0x20:
+            if shift > 45:
+                raise ValueError("mask: a run is too long")
+            continue
+        if bits & 0x10:
+            value -= 1 << shift
+        runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+        if runs[-1] < 0:
+            raise ValueError("mask: a run is negative")
+        value = shift = 0
+    if shift:
+        raise ValueError("mask: the code ends in the middle of a run")
+    return sum(runs)
+
+
+def read_mask(value: Any, height: int, width: int, spaces: Sequence[Any] = (), picture: int = 0) -> Rle | None:
+    """A mask of height x width from {"counts": ..., "size": [h, w]} (plain or compressed), or a polygon (or several) in the policy's units; None if
+    broken."""
+    if isinstance(value, Mapping) and "counts" in value:
+        size = value.get("size", [height, width])
+        if list(size) != [height, width]:
+            return None
+        counts = value["counts"]
+        try:
+            if isinstance(counts, (str, bytes)):
+                text = counts.decode("ascii", "replace") if isinstance(counts, bytes) else counts
+                if not _RLE_TEXT.fullmatch(text) or code_pixels(text) != height * width:
+                    return None
+                return {"size": [height, width], "counts": text.encode("ascii")}
+            return mask_of([int(c) for c in counts], height, width) if isinstance(counts, list) and all(map(is_number, counts)) else None
+        except ValueError:
+            return None
+    parts = value if isinstance(value, list) and value and corners_of(value) is None else [value]
+    rings = [corners_of(part) for part in parts]
+    if not rings or len(rings) > 100 or not all(rings):
+        return None
+    flat = [[v for c in ring or () for v in to_original(c, spaces, picture)] for ring in rings]
+    flat = [[min(max(v, -1.0), float(max(height, width)) + 1) for v in ring] for ring in flat]
+    return coco.merge(coco.frPyObjects(flat, height, width))
+
+
+def mask_iou(a: Rle, b: Rle) -> float:
+    """|a & b| / |a | b| in [0, 1]; two empty masks give 0."""
+    if coco.area(a) == 0 and coco.area(b) == 0:
+        return 0.0
+    return float(coco.iou([a], [b], [0])[0, 0])
+
+
+@judged("mask")
+@register("mask")
+@dataclass(frozen=True, kw_only=True)
+class MaskReward(Graded):
+    """r = |M & G| / |M | G| of pixel masks; 1[IoU >= threshold] where a threshold is set.
+
+    Paper: mask IoU as in COCO, arXiv:1405.0312; as a reward: vlrl original.
+    Gold: {"counts": ..., "size": [h, w]} in COCO form, an (H, W) array, or a polygon with `row.meta["size"] = (width, height)`.
+    Answer: run lengths of the same size, or polygons in the policy's units. A box is not a mask: [x1, y1, x2, y2] has too few corners.
+    Edge: broken codes, another size, an empty mask: 0. Range [0, 1]. Units: pixels of the original.
+    """
+
+    threshold: float | None = None
+    correct_at: float = 0.5
+    picture: int = 0
+
+    def target(self, gold: Any, scene: Scene) -> Rle:
+        if isinstance(gold, np.ndarray) and gold.ndim == 2:
+            rle: Rle | None = encode(gold > 0)
+        else:
+            size = gold.get("size") if isinstance(gold, Mapping) else None
+            size = size or list(scene.meta.get("size", ()))[::-1]
+            rle = read_mask(gold, int(size[0]), int(size[1])) if len(size) == 2 else None
+        if rle is None or coco.area(rle) == 0:
+            raise ValueError(f"answer: the gold mask {gold!r:.200} is broken or empty; give COCO run lengths, an array, or a polygon with meta.size")
+        return rle
+
+    def grade(self, target: Rle, answer: Answer, scene: Scene) -> Grade:
+        height, width = target["size"]
+        found = [f.value for f in find_values(answer.text)]
+        picture = scene.meta.get("picture", self.picture)
+        masks = [m for value in found for m in [read_mask(value, int(height), int(width), scene.spaces, picture)] if m]
+        if len(masks) != 1:
+            return self.refuse("no mask in the answer" if not masks else "several masks in the answer")
+        iou = mask_iou(masks[0], target)
+        return Grade(iou if self.threshold is None else float(iou >= self.threshold), iou >= self.correct_at, f"IoU {iou:.3f}")

@@ -1,0 +1,146 @@
+"""Rewards for rotated boxes and polygons: overlap of areas, by shapely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from shapely.geometry import Polygon
+from shapely.geometry.base import BaseGeometry
+from shapely.validation import explain_validity
+
+from vlrl.registry import register
+from vlrl.types import Space
+from vlrl_rewards.boxes.reading import to_original
+from vlrl_rewards.boxes.unbracketed import are_corners
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.literals import find_values, is_number
+
+MAX_CORNERS = 500
+_KEYS = ("polygon", "segmentation", "points", "corners", "rbox", "rotated_box", "obb", "bbox_2d", "bbox")
+
+
+def rotated_corners(cx: float, cy: float, width: float, height: float, degrees: float) -> list[tuple[float, float]]:
+    """The four corners of a box of `width` x `height` around (cx, cy), turned by `degrees` (from x towards y: clockwise on the screen)."""
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    half = ((-width / 2, -height / 2), (width / 2, -height / 2), (width / 2, height / 2), (-width / 2, height / 2))
+    return [(cx + x * cos - y * sin, cy + x * sin + y * cos) for x, y in half]
+
+
+def corners_of(value: Any) -> list[tuple[float, float]] | None:
+    """Corners from [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...] (at least three points), [cx, cy, w, h, degrees], or a mapping that holds one."""
+    if isinstance(value, Mapping):
+        lower = {str(k).lower(): v for k, v in value.items()}
+        return next((c for key in _KEYS if key in lower and (c := corners_of(lower[key]))), None)
+    if not isinstance(value, (list, tuple)) or not value:
+        return None
+    if len(value) == 1 and isinstance(value[0], (list, tuple, Mapping)):
+        return corners_of(value[0])
+    if all(isinstance(v, (list, tuple)) and len(v) == 2 and all(map(is_number, v)) for v in value):
+        points = [(float(x), float(y)) for x, y in value]
+    elif all(map(is_number, value)):
+        flat = [float(v) for v in value]
+        points = (
+            (rotated_corners(*flat) if min(flat[2:4]) > 0 else [])
+            if len(flat) == 5
+            else list(zip(flat[::2], flat[1::2], strict=True))
+            if len(flat) % 2 == 0
+            else []
+        )
+    else:
+        return None
+    return points if 3 <= len(points) <= MAX_CORNERS else None
+
+
+def shapes_in(text: str) -> list[list[tuple[float, float]]]:
+    """The corners of every shape of a text; "(0, 0), (9, 0), (9, 9)" is one shape."""
+    values = find_values(text)
+    found = [corners for value in values if (corners := corners_of(value.value))]
+    if found or len(values) < 3 or not all(are_corners(text, a.end, b.start) for a, b in pairwise(values)):
+        return found
+    corners = corners_of([value.value for value in values])
+    return [corners] if corners else []
+
+
+def polygon(corners: Sequence[tuple[float, float]]) -> BaseGeometry | None:
+    """A valid area, or None where the corners enclose none or the outline crosses itself."""
+    shape = Polygon(corners)
+    return shape if shape.is_valid and shape.area > 0 else None
+
+
+def area_iou(a: BaseGeometry, b: BaseGeometry) -> float:
+    """|a & b| / |a | b| in [0, 1]."""
+    overlap = a.intersection(b).area
+    return min(1.0, max(0.0, overlap / (a.area + b.area - overlap)))
+
+
+def _moved(corners: Sequence[tuple[float, float]], spaces: Sequence[Space], picture: int) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in (to_original(c, spaces, picture) for c in corners)]
+
+
+@judged("polygon")
+@register("polygon")
+@dataclass(frozen=True, kw_only=True)
+class PolygonReward(Graded):
+    """r = |P & G| / |P | G| for the polygon or rotated box P and the gold area G; 1[IoU >= threshold] where a threshold is set.
+
+    Paper: IoU of rotated boxes as in DOTA, arXiv:1711.10398, sec. 5 (formula of the IoU; as a reward: vlrl original).
+    Read: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen), {"polygon": ...}. A turned box is turned
+    in the policy's units and converted corner by corner, so that pictures which were squeezed stay right.
+    Edge: fewer than 3 corners, no area, an outline that crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels.
+    """
+
+    threshold: float | None = None
+    correct_at: float = 0.5
+    picture: int = 0
+
+    def target(self, gold: Any, scene: Scene) -> BaseGeometry:
+        values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
+        corners = corners_of(values[0]) if len(values) == 1 else None
+        shape = polygon(corners) if corners else None
+        if shape is None:
+            why = explain_validity(Polygon(corners)) if corners else "fewer than three corners"
+            raise ValueError(f"answer: the gold polygon {gold!r:.200} is not an area ({why}); give [[x, y], ...] or [cx, cy, w, h, degrees]")
+        return shape
+
+    def grade(self, target: BaseGeometry, answer: Answer, scene: Scene) -> Grade:
+        found = shapes_in(answer.text)
+        if len(found) != 1:
+            return self.refuse("no polygon in the answer" if not found else "several polygons in the answer")
+        shape = polygon(_moved(found[0], scene.spaces, scene.meta.get("picture", self.picture)))
+        if shape is None:
+            return self.refuse("the outline encloses no area, or crosses itself")
+        iou = area_iou(shape, target)
+        return Grade(iou if self.threshold is None else float(iou >= self.threshold), iou >= self.correct_at, f"IoU {iou:.3f}")
+
+
+@judged("rotated_box")
+@register("rotated_box")
+@dataclass(frozen=True, kw_only=True)
+class RotatedBox(PolygonReward):
+    """r = IoU of turned boxes x |cos 2(a - a*)|^sharpness, a the long side's direction; sharpness 0 leaves the plain IoU.
+
+    Paper: vlrl original; IoU as in DOTA, arXiv:1711.10398. The factor tells apart squares and near-squares that overlap well but point elsewhere.
+    Edge: as `polygon`; only [cx, cy, w, h, degrees] or four corners are boxes. Range [0, 1].
+    """
+
+    sharpness: float = 0.0
+
+    def grade(self, target: BaseGeometry, answer: Answer, scene: Scene) -> Grade:
+        plain = super().grade(target, answer, scene)
+        found = shapes_in(answer.text)
+        if plain.score == 0 or len(found[0]) != 4:
+            return self.refuse(plain.reason if plain.score == 0 else "not a box")
+        mine = _moved(found[0], scene.spaces, scene.meta.get("picture", self.picture))
+        turn = direction(mine) - direction(list(target.exterior.coords)[:-1])  # type: ignore[attr-defined]
+        return plain._replace(score=plain.score * abs(math.cos(2 * turn)) ** self.sharpness)
+
+
+def direction(corners: Sequence[tuple[float, float]]) -> float:
+    """Angle (radians) of the longer of the first two sides."""
+    sides = [(b[0] - a[0], b[1] - a[1]) for a, b in (corners[:2], corners[1:3])]
+    x, y = max(sides, key=lambda s: math.hypot(*s))
+    return math.atan2(y, x)

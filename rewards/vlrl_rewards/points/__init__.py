@@ -1,0 +1,1 @@
+"""Points: one point, several points, and keypoints of a body."""

@@ -1,0 +1,137 @@
+"""X"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from vlrl.registry import register
+from vlrl_rewards.boxes.matching import hungarian
+from vlrl_rewards.boxes.reading import Box, Point, gold_boxes, gold_points, parse_boxes, read_boxes, read_points, says_none, the_one
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+
+
+def inside(point: Sequence[float], box: Sequence[float]) -> bool:
+    """Whether (x, y) lies in [x1, y1, x2, y2], edges included."""
+    return box[0] <= point[0] <= box[2] and box[1] <= point[1] <= box[3]
+
+
+def centre(box: Sequence[float]) -> tuple[float, float]:
+    """The middle of a box."""
+    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+
+
+def distance(a: Sequence[float], b: Sequence[float]) -> float:
+    """Euclidean distance."""
+    return math.hypot(a[0] - b[0], a[1] - b[1])
+
+
+def one_point(answer: Answer, scene: Scene, picture: int, from_box: bool = False) -> Point | None:
+    """The point that an answer commits to, in original pixels (with `from_box`, the centre of a box will do), or None."""
+    if parse_boxes(answer.text):
+        boxes = read_boxes(answer.text, scene.spaces, picture) if from_box else None
+        box = the_one(boxes, answer.text, answer.tagged) if boxes else None
+        return Point(centre(box.xyxy)) if box and box.xyxy[2] > box.xyxy[0] and box.xyxy[3] > box.xyxy[1] else None
+    points = read_points(answer.text, scene.spaces, picture)
+    return the_one(points, answer.text, answer.tagged) if points else None
+
+
+def is_box(gold: Any) -> bool:
+    """Whether a gold answer is a box (or boxes) rather than points: [[1, 2], [3, 4]] is two points here."""
+    return bool(parse_boxes(gold if isinstance(gold, str) else str(gold))) and not _only_pairs(gold)
+
+
+def _only_pairs(gold: Any) -> bool:
+    return isinstance(gold, (list, tuple)) and all(isinstance(g, (list, tuple)) and len(g) == 2 for g in gold)
+
+
+@judged("point", "click")
+@register("point")
+@dataclass(frozen=True, kw_only=True)
+class PointReward(Graded):
+    """gold box: r = 1[point in box];  gold point: r = 1[d <= radius], or exp(-d / radius) with `soft`.
+
+    Paper: GUI-R1, arXiv:2504.10458, sec. 3.2 (in box; 140 px around a gold point); UI-R1, arXiv:2503.21620, eq. 4 (in box).
+    Deviates: the edge of the box counts; `radius` has no default for gold points (GUI-R1: 140 pixels of the original picture).
+    Edge: no point, several different points, a box (unless `from_box`, then its centre): 0. `soft` with a gold box measures from its centre and gives
+    exp(-2 d / diagonal) inside, 0 outside. Range [0, 1]. Units: pixels of the original.
+    """
+
+    radius: float = 0.0
+    soft: bool = False
+    from_box: bool = False
+    picture: int = 0
+
+    def target(self, gold: Any, scene: Scene) -> Box | Point:
+        if is_box(gold):
+            boxes = gold_boxes(gold)
+            if len(boxes) != 1:
+                raise ValueError(f"answer: reward 'point' needs one gold box or point, got {len(boxes)} boxes; use `points` for several")
+            return boxes[0]
+        points = gold_points(gold)
+        if len(points) != 1 or self.radius <= 0:
+            raise ValueError(
+                f"radius: must be above 0 and there must be one gold point where the gold is a point, got {self.radius} and {len(points)} points"
+            )
+        return points[0]
+
+    def grade(self, target: Box | Point, answer: Answer, scene: Scene) -> Grade:
+        point = one_point(answer, scene, scene.meta.get("picture", self.picture), self.from_box)
+        if point is None:
+            return self.refuse("the answer does not commit to one point")
+        if isinstance(target, Box):
+            hit = inside(point.xy, target.xyxy)
+            away = distance(point.xy, centre(target.xyxy)) / distance(target.xyxy[:2], target.xyxy[2:])
+            score = math.exp(-2 * away) if self.soft and hit else float(hit)
+        else:
+            away = distance(point.xy, target.xy) / self.radius
+            hit = away <= 1
+            score = math.exp(-min(away, 700)) if self.soft else float(hit)
+        return Grade(score, hit, "on target" if hit else "off target", str(list(point.xy)))
+
+
+@judged("points")
+@register("points")
+@dataclass(frozen=True, kw_only=True)
+class Points(Graded):
+    """r = 2 TP / (n + m) ("f1"), TP / max(n, m) ("max") or 1[TP = n = m] ("exact"): TP of n points are matched one-to-one to the m gold regions.
+
+    Paper: Perception-R1, arXiv:2504.07954, sec. 3.3 (counting by pointing, matched one-to-one); point protocol of Molmo, arXiv:2409.17146.
+    A point matches a gold box that holds it, or a gold point within `radius`. Matching: Hungarian, nearest first among equals.
+    Edge: no gold: 1 for "None" or "[]", else 0; unreadable: 0. Range [0, 1]. Units: pixels of the original.
+    """
+
+    metric: Literal["f1", "max", "exact"] = "f1"
+    radius: float = 0.0
+    picture: int = 0
+
+    def target(self, gold: Any, scene: Scene) -> list[Box] | list[Point]:
+        if (isinstance(gold, (list, tuple)) and not gold) or (isinstance(gold, str) and says_none(gold)):
+            return []
+        if is_box(gold):
+            return gold_boxes(gold)
+        if self.radius <= 0:
+            raise ValueError(f"radius: must be above 0 where the gold answers are points, got {self.radius}")
+        return gold_points(gold)
+
+    def grade(self, target: list[Any], answer: Answer, scene: Scene) -> Grade:
+        points = read_points(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
+        if points is None or not (points or answer.text):
+            return self.refuse("no point in the answer")
+        if not target or not points:
+            return Grade(1.0, True, "nothing there, and said so") if not target and not points else self.refuse("misses or false alarms")
+        hits = len(hungarian(np.array([[self.closeness(p, g) for g in target] for p in points])))
+        exact = hits == len(target) == len(points)
+        table = {"f1": 2 * hits / (len(points) + len(target)), "max": hits / max(len(points), len(target)), "exact": float(exact)}
+        return Grade(table[self.metric], exact, f"{hits} of {len(target)} with {len(points)} points", f"{len(points)} points")
+
+    def closeness(self, point: Point, gold: Box | Point) -> float:
+        """1 + a little for being near if the point matches, else 0: the number of matches comes first."""
+        if isinstance(gold, Box):
+            return 1.0 + 1e-4 / (1 + distance(point.xy, centre(gold.xyxy))) if inside(point.xy, gold.xyxy) else 0.0
+        away = distance(point.xy, gold.xy)
+        return 1.0 + 1e-4 / (1 + away) if away <= self.radius else 0.0

@@ -1,0 +1,1 @@
+"""Puzzles with a checkable structure: jigsaws, orders, mazes, plans and sequences."""

@@ -1,0 +1,206 @@
+"""X"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl_rewards.boxes.geometry import overlap
+from vlrl_rewards.boxes.reading import gold_boxes, read_boxes, the_one
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.math.written_numbers import one_number
+from vlrl_rewards.recognition.classification import normal_label
+
+_INTEGERS = re.compile(r"[0-9]+")
+_PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}|[0-9]{1,4}(?:\s?-\s?[0-9]{1,4}){1,999}")
+
+
+def read_order(text: str, count: int) -> list[int] | None:
+    """The 1-based permutation of 1..count that `text` is ("2 1 4 3", "[[2, 1], [4, 3]]", "2143" up to nine pieces), or None."""
+    stripped = text.strip().removeprefix("```json").strip("` \n.")
+    if len(stripped) > 4000 or not _PERMUTATION.fullmatch(stripped):
+        return None
+    numbers = [int(n) for n in _INTEGERS.findall(stripped)]
+    written = stripped.strip("[]() ")
+    if len(numbers) == 1 and 1 < count <= 9 and len(written) == count and written.isdigit():
+        numbers = [int(c) for c in written]
+    return numbers if sorted(numbers) == list(range(1, count + 1)) else None
+
+
+def position_score(order: Sequence[int], gold: Sequence[int]) -> float:
+    """Share of places with the right piece, in [0, 1]."""
+    return sum(a == b for a, b in zip(order, gold, strict=True)) / len(gold)
+
+
+def adjacencies(order: Sequence[int], rows: int, columns: int) -> set[tuple[int, int, str]]:
+    """Neighbouring (piece, piece, direction) pairs of the picture put together: `order[k]` is where the piece shown at place k belongs."""
+    at = {piece: place for place, piece in enumerate(order)}
+    grid = [at[cell + 1] for cell in range(rows * columns)]
+    right = {(grid[r * columns + c], grid[r * columns + c + 1], "right") for r in range(rows) for c in range(columns - 1)}
+    below = {(grid[r * columns + c], grid[(r + 1) * columns + c], "below") for r in range(rows - 1) for c in range(columns)}
+    return right | below
+
+
+def adjacency_score(order: Sequence[int], gold: Sequence[int], rows: int, columns: int) -> float:
+    """Share of the 2rc - r - c inner seams of the solved picture that the answer restores, in [0, 1]; a single piece has none and scores 1."""
+    wanted = adjacencies(gold, rows, columns)
+    return len(wanted & adjacencies(order, rows, columns)) / len(wanted) if wanted else 1.0
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The inverse permutation, 1-based."""
+    return [list(order).index(k) + 1 for k in range(1, len(order) + 1)]
+
+
+def grid_of(meta: Mapping[str, Any], count: int, rows: int, columns: int) -> tuple[int, int]:
+    """(rows, columns) from the reward's fields, the row's meta, or a square. Raises ValueError if they do not make `count` pieces."""
+    grid = meta.get("grid") or ()
+    rows = rows or int(meta.get("rows", meta.get("m", grid[0] if grid else 0)))
+    columns = columns or int(meta.get("columns", meta.get("cols", meta.get("n", grid[1] if grid else 0))))
+    side = round(count**0.5)
+    rows, columns = (rows or (columns and count // columns) or side), (columns or (rows and count // rows) or side)
+    if rows * columns != count:
+        raise ValueError(f"rows, columns: {rows} x {columns} does not make {count} pieces; set both on the reward or in the row's meta")
+    return rows, columns
+
+
+@judged("jigsaw")
+@register("jigsaw")
+@dataclass(frozen=True, kw_only=True)
+class Jigsaw(Graded):
+    """positions: share of places with the right piece;  adjacency: share of inner seams restored;  exact: 1[all right].
+
+        adjacency = |seams(order) & seams(gold)| / (2 r c - r - c)
+
+    Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (positions and, as released, connections).
+    Deviates: an answer must be a permutation of 1..n (the release also pays "1 1 1 1" for each place it hits, so one constant answer is never wrong);
+    `centred` subtracts the share that a random permutation gets, 1/n, and rescales to [0, 1] (vlrl original).
+    Edge: another length, a repeated or missing piece, anything but numbers and brackets: 0. A single piece: 1. Range [0, 1].
+    Gold: "2 1 4 3", a list, or a grid; entry k (1-based, row-major) is the original place of the piece shown at place k.
+    """
+
+    mode: Literal["positions", "adjacency", "exact"] = "positions"
+    rows: int = 0
+    columns: int = 0
+    centred: bool = False
+
+    def target(self, gold: Any, scene: Scene) -> list[int]:
+        return gold_order(gold)
+
+    def grade(self, target: list[int], answer: Answer, scene: Scene) -> Grade:
+        order = read_order(answer.text, len(target))
+        if order is None:
+            return self.refuse(f"not a permutation of 1..{len(target)}")
+        exact = order == target
+        if self.mode == "positions":
+            score = position_score(order, target)
+            score = max(0.0, (score - 1 / len(target)) / (1 - 1 / len(target))) if self.centred and len(target) > 1 else score
+        elif self.mode == "adjacency":
+            # A "backward" answer lists places by piece; seams are counted on the picture put together, so it is turned round first.
+            rows, columns = grid_of(scene.meta, len(target), self.rows, self.columns)
+            backward = scene.meta.get("question_type") == "backward"
+            score = adjacency_score(inverse(order), inverse(target), rows, columns) if backward else adjacency_score(order, target, rows, columns)
+        else:
+            score = float(exact)
+        return Grade(score, exact, f"{sum(a == b for a, b in zip(order, target, strict=True))} of {len(target)} places", " ".join(map(str, order)))
+
+
+def gold_order(gold: Any) -> list[int]:
+    """The gold permutation, 1-based. Raises ValueError if it is not one."""
+    flat = [int(v) for row in gold for v in (row if isinstance(row, (list, tuple)) else [row])] if isinstance(gold, (list, tuple)) else None
+    numbers = flat if flat is not None else [int(n) for n in _INTEGERS.findall(str(gold))]
+    order = read_order(" ".join(map(str, numbers)), len(numbers))
+    if not numbers or (order is None and numbers != [1]):
+        raise ValueError(f"answer: {gold!r} is not a permutation of 1..n; the lab's format is '2 1 4 3'")
+    return order or numbers
+
+
+RELATIONS = {
+    (0, -1): "left", (0, 1): "right", (-1, 0): "above", (1, 0): "below",
+    (-1, -1): "upper left", (-1, 1): "upper right", (1, -1): "lower left", (1, 1): "lower right",
+}  # fmt: skip
+_SYNONYMS = {
+    "top left": "upper left",
+    "top right": "upper right",
+    "bottom left": "lower left",
+    "bottom right": "lower right",
+    "on top": "above",
+    "under": "below",
+}
+
+
+def relation(first: int, second: int, columns: int) -> str:
+    """Where place `first` lies as seen from place `second` (1-based, row-major), or "apart" if they do not touch."""
+    (row, column), (row2, column2) = divmod(first - 1, columns), divmod(second - 1, columns)
+    return RELATIONS.get((row - row2, column - column2), "apart")
+
+
+@judged("jigsaw_question")
+@register("jigsaw_question")
+@dataclass(frozen=True, kw_only=True)
+class JigsawQuestion(Graded):
+    """letter, digit, relation: r = 1[answer = gold];  box: r = IoU;  order: share of places with the right piece.
+
+    Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (pair and multiple: letter; single: digit; box: IoU of the swapped patch).
+    Deviates: the whole answer must be the letter (the release scans for the last capital, so any sentence that ends in a right capital passes) or
+    hold one number only (the release takes the first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so one reward scores a
+    mix. Edge: several letters or numbers: 0. Range {0, 1}; box: [0, 1]. A gold letter also matches its choice's text, a relation its synonyms ("top
+    left").
+    """
+
+    kind_of: Literal["auto", "letter", "digit", "relation", "box", "order"] = "auto"
+    picture: int = 0
+
+    def asked(self, scene: Scene) -> str:
+        """The kind of answer that is asked for. Raises ValueError if the row does not say."""
+        kind = scene.meta.get("answer_type", scene.meta.get("question_type", "")) if self.kind_of == "auto" else self.kind_of
+        table: Mapping[str, str] = {"pair": "letter", "multiple": "letter", "single": "digit", "full": "order", "backward": "order"}
+        kind = table.get(kind, kind)
+        if kind not in ("letter", "digit", "relation", "box", "order"):
+            raise ValueError(f"kind_of: row.meta['answer_type'] is {kind!r}; use letter, digit, relation, box or order, there or on the reward")
+        return kind
+
+    def target(self, gold: Any, scene: Scene) -> Any:
+        kind = self.asked(scene)
+        if kind == "box":
+            boxes = gold_boxes(gold)
+            if len(boxes) != 1:
+                raise ValueError(f"answer: a swapped patch is one box, got {gold!r}")
+            return boxes[0]
+        if kind == "order":
+            return gold_order(gold)
+        value = normal_label(str(gold))
+        checks = {
+            "letter": len(value) == 1 and value.isalpha(),
+            "digit": value.isdecimal(),
+            "relation": value in {*RELATIONS.values(), *_SYNONYMS, "apart"},
+        }
+        if not checks[kind]:
+            raise ValueError(f"answer: {gold!r} is not a {kind}")
+        return _SYNONYMS.get(value, value)
+
+    def grade(self, target: Any, answer: Answer, scene: Scene) -> Grade:
+        kind = self.asked(scene)
+        if kind == "box":
+            boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
+            box = the_one(boxes, answer.text, answer.tagged) if boxes else None
+            iou = overlap(box.xyxy, target.xyxy) if box else 0.0
+            return Grade(iou, iou >= 0.5, f"IoU {iou:.3f}")
+        if kind == "order":
+            order = read_order(answer.text, len(target))
+            share = position_score(order, target) if order else 0.0
+            return Grade(share, share == 1, f"{share:.2f} in place")
+        said = normal_label(answer.text)
+        if kind == "digit":
+            number = one_number(answer.text, tagged=True)
+            right = number is not None and number == int(target)
+        elif kind == "letter":
+            index = ord(target) - ord("a")
+            text = normal_label(scene.choices[index]) if index < len(scene.choices) else target
+            right = said in (target, text)
+        else:
+            right = _SYNONYMS.get(said, said).removeprefix("to the ").removesuffix(" of") == target
+        return Grade(float(right), right, f"{kind} {target}", said)

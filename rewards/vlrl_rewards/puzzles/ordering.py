@@ -1,0 +1,148 @@
+"""Rewards for orders: of clips, of events, by depth, by size, by colour."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.literals import find_values
+from vlrl_rewards.recognition.classification import normal_label
+
+_SPLIT = re.compile(r"\s{0,9}(?:(?:,|;|\n|->|→|⇒|>|\|)(?:\s{0,3}(?:and|then)\b)*|\band\b|\bthen\b)\s{0,9}")
+_HEAD = re.compile(r"(?:clip|frame|image|picture|photo|video|segment|shot|scene|event|step|item|object|option|panel|piece|number) ([a-z0-9])")
+_LIST_MARK = re.compile(r"(?:\(?[0-9]{1,3}[.)]|[-*•])\s{1,4}")
+_LEAD = re.compile(
+    r"\A(?:the\s)?(?:[a-z]{1,14}\s){0,3}(?:order|sequence|ranking)(?:\sof\s[a-z\s]{1,40}?)?\s?(?:is|should be|:|=)\s?:?\s{0,3}", re.IGNORECASE
+)
+_BARE = re.compile(r"[A-Za-z0-9](?:[\s,;>\-\[\]()]{0,6}[A-Za-z0-9]){0,60}")
+
+
+def kendall_tau(order: Sequence[Any], gold: Sequence[Any]) -> float:
+    """(concordant - discordant) / pairs in [-1, 1], of two orders of the same items; 1 for fewer than two items."""
+    place = {item: i for i, item in enumerate(order)}
+    pairs = list(combinations(gold, 2))
+    return sum(1 if place[a] < place[b] else -1 for a, b in pairs) / len(pairs) if pairs else 1.0
+
+
+def footrule(order: Sequence[Any], gold: Sequence[Any]) -> float:
+    """1 - sum |place - gold place| / floor(n^2 / 2) in [0, 1] (Spearman's footrule over its largest value)."""
+    place = {item: i for i, item in enumerate(order)}
+    worst = len(gold) ** 2 // 2
+    return 1 - sum(abs(place[item] - i) for i, item in enumerate(gold)) / worst if worst else 1.0
+
+
+def longest_run(order: Sequence[Any], gold: Sequence[Any]) -> float:
+    """Length of the longest common subsequence over n, in [0, 1]."""
+    place = {item: i for i, item in enumerate(gold)}
+    best: list[int] = []
+    for item in order:
+        at = place[item]
+        spot = sum(b < at for b in best)
+        best[spot : spot + 1] = [at]
+    return len(best) / len(gold)
+
+
+def in_place(order: Sequence[Any], gold: Sequence[Any]) -> float:
+    """Share of items at their own place."""
+    return sum(a == b for a, b in zip(order, gold, strict=True)) / len(gold)
+
+
+def adjacent(order: Sequence[Any], gold: Sequence[Any]) -> float:
+    """Share of neighbouring gold pairs (first, then second) that are neighbours in the answer too."""
+    wanted = set(pairwise(gold))
+    return len(wanted & set(pairwise(order))) / len(wanted) if wanted else 1.0
+
+
+METRICS = {
+    "exact": lambda order, gold: float(list(order) == list(gold)),
+    "kendall": lambda order, gold: (kendall_tau(order, gold) + 1) / 2,
+    "kendall_positive": lambda order, gold: max(0.0, kendall_tau(order, gold)),
+    "footrule": footrule,
+    "positions": in_place,
+    "adjacency": adjacent,
+    "lcs": longest_run,
+}
+
+
+def read_items(text: str, names: Sequence[str]) -> list[str] | None:
+    """The order an answer gives of exactly `names` (each once), as normalised labels, or None.
+
+    Understood: lists in brackets, one per line or with numbers in front, "a, b, c", "a > b > c", and "3 1 2" or "312" where the names are single
+    characters.
+    """
+    wanted = sorted(names)
+    for items in _candidates(text, all(len(n) == 1 for n in names)):
+        labels = [plain_item(item) for item in items]
+        if sorted(labels) == wanted:
+            return labels
+    return None
+
+
+def plain_item(item: str) -> str:
+    """A normalised item; "clip 3", "3." and "3.0" are 3."""
+    label = normal_label(item).removesuffix(".0")
+    head = _HEAD.fullmatch(label)
+    return head[1] if head else label
+
+
+def _candidates(text: str, single: bool) -> list[list[str]]:
+    if len(text) > 4000:
+        return []
+    text = _LEAD.sub("", text.strip())
+    values = [f.value for f in find_values(text)]
+    found = []
+    if len(values) == 1 and isinstance(values[0], list) and not any(isinstance(v, (list, dict)) for v in values[0]):
+        found.append([str(v) for v in values[0]])
+    found.append([_LIST_MARK.sub("", part, count=1) for part in _SPLIT.split(text.strip().strip("[]()."))])
+    found.append(_SPLIT.split(text.strip().strip("[]().")))
+    if single and _BARE.fullmatch(text.strip().strip("[](). ")):
+        words = re.findall(r"[A-Za-z0-9]+", text)
+        found.append(list(words[0]) if len(words) == 1 else words)
+    return found
+
+
+@judged("order")
+@register("order")
+@dataclass(frozen=True, kw_only=True)
+class Order(Graded):
+    """r = metric(order, gold):  exact: 1[equal];  kendall: (tau + 1) / 2;  kendall_positive: max(0, tau);  footrule: 1 - sum |d_i| / floor(n^2 / 2);
+    positions: share in place;  adjacency: share of neighbouring pairs;  lcs: longest common subsequence / n.
+
+    Paper: VideoSSR, arXiv:2511.06281 (temporal jigsaw: footrule); Kendall 1938 (tau). Used for clip order, depth order, colour or size order.
+    Deviates: none. `centred` subtracts what a random order earns on average (kendall 1/2, footrule about 1/3, positions 1/n), rescaled to [0, 1].
+    Edge: not exactly the gold items, each once: 0. Range [0, 1]. Gold: a list, or "3 1 2", "a, b, c", first to last.
+    Other names for items: `row.meta["names"]` = {label: item}.
+    """
+
+    metric: Literal["exact", "kendall", "kendall_positive", "footrule", "positions", "adjacency", "lcs"] = "kendall_positive"
+    centred: bool = False
+
+    def target(self, gold: Any, scene: Scene) -> list[str]:
+        if isinstance(gold, str):
+            parts = _SPLIT.split(gold.strip().strip("[]()"))
+            gold = gold.strip().strip("[]()").split() if len(parts) == 1 else parts
+        items = [normal_label(str(item)) for item in gold] if isinstance(gold, (list, tuple)) else []
+        if len(items) < 2 or not all(items) or len(set(items)) != len(items):
+            raise ValueError(f"answer: {gold!r} is not an order of two or more different items; give a list such as [3, 1, 2] or ['cup', 'book']")
+        return items
+
+    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+        items = read_items(answer.text, target)
+        if items is None:
+            return self.refuse(f"not an order of the {len(target)} items")
+        score = METRICS[self.metric](items, target)
+        if self.centred and len(target) > 1:
+            chance = self.chance(len(target))
+            score = max(0.0, (score - chance) / (1 - chance))
+        return Grade(score, items == target, f"{in_place(items, target):.2f} in place", " ".join(items))
+
+    def chance(self, n: int) -> float:
+        """The mean score of a random order (0 where it is not known in closed form)."""
+        # E|i - j| over independent uniform places is (n^2 - 1) / (3 n).
+        table = {"kendall": 0.5, "footrule": 1 - (n * n - 1) / 3 / (n * n // 2), "positions": 1 / n, "adjacency": 1 / n}
+        return table.get(self.metric, 0.0)

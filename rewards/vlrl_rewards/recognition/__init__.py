@@ -1,0 +1,1 @@
+"""What is in a picture: labels, counts, colours and text."""

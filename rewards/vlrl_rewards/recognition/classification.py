@@ -1,0 +1,83 @@
+"""Rewards for naming what is in a picture: one label, several labels, labels in a tree, labels without a list."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlrl.registry import register
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.literals import find_values
+from vlrl_rewards.parsing import clean
+
+_EDGE = " \t\n.,;:!?\"'`*()[]{}<>“”‘’"
+_ARTICLE = re.compile(r"\A(?:an?|the)\s+(?=\S)")
+_LEAD = re.compile(
+    r"\A\s*(?:it|this|that|(?:the|this) (?:image|picture|photo|object|thing|label|class|category))"
+    r"(?:'s| is| shows| contains| depicts)(?: called| labell?ed)?:? (?=\w)",
+    re.IGNORECASE,
+)
+_NAME_KEYS = ("label", "class", "category", "name", "answer")
+_SEPARATOR = re.compile(r"[\s_\-]{1,20}")
+
+
+def normal_label(text: str) -> str:
+    """A label as it is compared: NFKC, casefold, accents kept, `_` and `-` as blanks, outer punctuation and a leading article removed."""
+    folded = unicodedata.normalize("NFKC", clean(text)).casefold().strip(_EDGE)
+    return _ARTICLE.sub("", _SEPARATOR.sub(" ", folded).strip(), count=1) if len(folded) < 400 else ""
+
+
+def said_label(text: str) -> str:
+    """The label that an answer is, normalised: "It is a cat." and {"label": "cat"} are "cat"."""
+    if text.lstrip("` \n").startswith(("{", "json")):
+        values = [found.value for found in find_values(text)]
+        named = [values[0][key] for key in _NAME_KEYS if key in values[0]] if len(values) == 1 and isinstance(values[0], dict) else []
+        return normal_label(named[0]) if len(named) == 1 and isinstance(named[0], str) else ""
+    return normal_label(_LEAD.sub("", text.replace("\u2019", "'"), count=1))
+
+
+def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
+    """Normalised gold labels from text or a list. Raises ValueError if one of them is empty."""
+    listed = list(gold) if isinstance(gold, (list, tuple, set, frozenset)) else [gold]
+    labels = [normal_label(str(label)) for label in listed if isinstance(label, (str, int))]
+    if not labels or not all(labels) or len(labels) != len(listed):
+        raise ValueError(f"{field_name}: the gold label {gold!r} is empty or no text; give a word, or a list of words")
+    return labels
+
+
+@judged("label", "classification")
+@register("classification")
+@dataclass(frozen=True, kw_only=True)
+class Classification(Graded):
+    """r = 1[label = gold], after normalisation of both.
+
+    Paper: Visual-RFT, arXiv:2503.01785, sec. 3.2 (classification); CLS-RL, arXiv:2503.16188.
+    Deviates: the whole answer must be the label, "it is a" with it, or {"label": ...} (Visual-RFT accepts containment in either direction, so that
+    "" and "cat dog bird" are right).
+    Edge: `aliases` gives further names of a label, of either side. With choices, a letter ("B", "(b)") stands for its choice. Range {0, 1}.
+    Gold may be a list of accepted labels.
+    """
+
+    phrases = True
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def target(self, gold: Any, scene: Scene) -> set[str]:
+        accepted = set(gold_labels(gold))
+        for name, others in self.aliases.items():
+            family = {normal_label(name), *map(normal_label, others)}
+            accepted |= family if accepted & family else set()
+        return accepted
+
+    def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
+        said = choice_of(said_label(answer.text), scene.choices, target)
+        correct = bool(said) and said in target
+        return Grade(float(correct), correct, "the label" if correct else "another label", said)
+
+
+def choice_of(said: str, choices: Sequence[str], accepted: set[str]) -> str:
+    """The normalised choice that a bare letter stands for; anything else as it is (and a letter that is itself accepted)."""
+    index = ord(said) - ord("a") if len(said) == 1 and said.isascii() else -1
+    return normal_label(choices[index]) if 0 <= index < len(choices) and said not in accepted else said

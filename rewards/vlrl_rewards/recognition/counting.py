@@ -1,0 +1,72 @@
+"""Rewards for counts and other single numbers read off a picture."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.math.written_numbers import one_number
+
+_SHARE = re.compile(r"[0-9]\s?(?:%|percent\b)", re.IGNORECASE)
+MRA_THRESHOLDS = tuple(0.5 + 0.05 * step for step in range(10))
+
+
+def mean_relative_accuracy(value: float, gold: float) -> float:
+    """Share of the thresholds t in {0.50, 0.55, ..., 0.95} with |value - gold| / |gold| < 1 - t, in [0, 1]; gold 0 asks for 0 itself.
+
+    Source: Thinking in Space (VSI-Bench), arXiv:2412.14171, eq. 1.
+    """
+    if gold == 0:
+        return float(value == 0)
+    error = abs(value - gold) / abs(gold)
+    return sum(error < 1 - t - 1e-12 for t in MRA_THRESHOLDS) / len(MRA_THRESHOLDS)
+
+
+def relative_accuracy(value: float, gold: float) -> float:
+    """max(0, 1 - |value - gold| / |gold|), in [0, 1]; gold 0 asks for 0 itself."""
+    return float(value == 0) if gold == 0 else max(0.0, 1.0 - abs(value - gold) / abs(gold))
+
+
+def decay(value: float, gold: float, rate: float, eps: float = 1e-6) -> float:
+    """exp(-rate |value - gold| / (|gold| + eps)), in [0, 1]."""
+    return math.exp(-min(rate * abs(value - gold) / (abs(gold) + eps), 700.0))
+
+
+def gold_number(gold: Any, whole: bool = False) -> float:
+    """The gold number. Raises ValueError if there is not exactly one (or not a whole one, where a count is needed)."""
+    plain = isinstance(gold, (int, float)) and not isinstance(gold, bool)
+    number = float(gold) if plain else one_number(gold, tagged=True) if isinstance(gold, str) else None
+    if number is None or not math.isfinite(number) or (whole and number != int(number)):
+        raise ValueError(f"answer: {gold!r} is not a {'count' if whole else 'number'}; give one {'whole ' if whole else ''}number")
+    return number
+
+
+@judged("count", "counting")
+@register("counting")
+@dataclass(frozen=True, kw_only=True)
+class Counting(Graded):
+    """exact: 1[n = n*];  relative: max(0, 1 - |n - n*| / n*);  mra: mean over t of 1[|n - n*| / n* < 1 - t].
+
+    Paper: mra of Thinking in Space, arXiv:2412.14171, eq. 1; relative as the regression reward of Video-R1, arXiv:2503.21776.
+    Deviates: Video-R1 shifts both numbers of the fraction by 1e-9; here gold 0 asks for 0 itself.
+    Edge: no number, several different numbers, bounds ("at least 7"), shares ("7%") or a fraction of an object score 0. Number words count
+    ("twenty-one"), and "there are no cars" is 0. Range [0, 1].
+    """
+
+    mode: Literal["exact", "relative", "mra"] = "exact"
+
+    def target(self, gold: Any, scene: Scene) -> float:
+        return gold_number(gold, whole=True)
+
+    def grade(self, target: float, answer: Answer, scene: Scene) -> Grade:
+        number = one_number(answer.text, answer.tagged)
+        if number is None:
+            return self.refuse("the answer does not commit to one number")
+        if number != int(number) or number < 0 or _SHARE.search(answer.text):
+            return self.refuse("not a count", str(number))
+        rules = {"exact": lambda n, g: float(n == g), "relative": relative_accuracy, "mra": mean_relative_accuracy}
+        return Grade(rules[self.mode](number, target), number == target, f"{number:g} for {target:g}", f"{number:g}")

@@ -1,0 +1,103 @@
+"""Rewards for several labels, and labels in a tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vlrl.registry import register
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.literals import find_values
+from vlrl_rewards.recognition.classification import choice_of, gold_labels, normal_label, said_label
+
+_SPLIT = re.compile(r"\s{0,9}(?:,|;|\n|\||/|\band\b)\s{0,9}")
+_MARK = re.compile(r"(?:\(?[0-9]{1,3}[.)]|[-*•])\s{1,4}")
+
+
+def read_labels(text: str) -> list[str]:
+    """The labels of a list ("a, b and c", one a line, JSON), normalised, in order, empty ones left out."""
+    values = [f.value for f in find_values(text)]
+    if len(values) == 1 and isinstance(values[0], list) and all(isinstance(v, (str, int, float)) for v in values[0]):
+        parts = [str(v) for v in values[0]]
+    else:
+        parts = [_MARK.sub("", part, count=1) for part in _SPLIT.split(text[:4000])]
+    return [label for label in map(normal_label, parts) if label]
+
+
+@judged("labels", "multi_label")
+@register("multi_label")
+@dataclass(frozen=True, kw_only=True)
+class MultiLabel(Graded):
+    """f1: 2 |P & G| / (|P| + |G|);  jaccard: |P & G| / |P | G|;  exact: 1[P = G];  recall: |P & G| / |G|, 0 if there are more than `most` labels.
+
+    Paper: vlrl original (the usual example-based measures). A label counts once; `aliases` as in `classification`.
+    Edge: no label: 0; gold []: 1 for "none" or "[]", else 0. Naming everything costs precision, except under "recall", which `most` bounds. Range
+    [0, 1].
+    """
+
+    metric: Literal["f1", "jaccard", "exact", "recall"] = "f1"
+    most: int = 20
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def canonical(self, label: str) -> str:
+        """The name that an alias stands for."""
+        return next((normal_label(name) for name, others in self.aliases.items() if label in map(normal_label, others)), label)
+
+    def target(self, gold: Any, scene: Scene) -> set[str]:
+        if isinstance(gold, (list, tuple, set, frozenset)) and not gold:
+            return set()
+        return {self.canonical(label) for label in gold_labels(read_labels(gold) if isinstance(gold, str) else gold)}
+
+    def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
+        said = {self.canonical(choice_of(label, scene.choices, target)) for label in read_labels(answer.text)}
+        if not target or said <= {"none", "nothing"}:
+            nothing = said <= {"none", "nothing"} and not target
+            return Grade(1.0, True, "none, and said so") if nothing else self.refuse("labels where there are none, or none where there are")
+        both = len(said & target)
+        table = {
+            "f1": 2 * both / (len(said) + len(target)),
+            "jaccard": both / len(said | target),
+            "exact": float(said == target),
+            "recall": both / len(target) if len(said) <= self.most else 0.0,
+        }
+        return Grade(table[self.metric], said == target, f"{both} of {len(target)} with {len(said)} labels", ", ".join(sorted(said)))
+
+
+@judged("hierarchy")
+@register("hierarchy")
+@dataclass(frozen=True, kw_only=True)
+class Hierarchy(Graded):
+    """r = 2 depth(common ancestor) / (depth(label) + depth(gold)), which in a tree is the F1 of the two sets of ancestors, root left out.
+
+    Paper: Wu and Palmer 1994 (similarity); hierarchical F1 of Kiritchenko et al. 2005; as a reward: vlrl original.
+    `parents` maps each label to its parent ("": the root). Edge: a label that is not in the tree: 0; the root: 0. Range [0, 1]; the gold label gives
+    1.
+    A parent of the gold gives part of it ("dog" for "poodle"), a child that is wrong gives less than the right parent would.
+    """
+
+    parents: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, label: str) -> list[str]:
+        """Labels from `label` up to below the root; raises ValueError on a loop or an unknown parent."""
+        tree = {normal_label(child): normal_label(parent) if parent else "" for child, parent in self.parents.items()}
+        path: list[str] = []
+        while label:
+            if label in path or label not in tree:
+                fault = "its own ancestor" if label in path else "not in the tree"
+                raise ValueError(f"parents: {label!r} is {fault}; map every label to its parent, the top to ''")
+            path.append(label)
+            label = tree[label]
+        return path
+
+    def target(self, gold: Any, scene: Scene) -> list[str]:
+        return self.path(gold_labels(gold)[0])
+
+    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+        said = choice_of(said_label(answer.text), scene.choices, {target[0]})
+        if said not in set(map(normal_label, self.parents)):
+            return self.refuse("not a label of the tree", said)
+        mine = self.path(said)
+        common = len(set(mine) & set(target))
+        return Grade(2 * common / (len(mine) + len(target)), mine == target, f"{common} levels shared", said)

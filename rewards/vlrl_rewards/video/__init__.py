@@ -1,0 +1,1 @@
+"""Video: spans of time and time stamps."""

@@ -1,0 +1,87 @@
+"""Times and spans of a video, read from a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vlrl_rewards.text.denials import denied
+
+Span = tuple[float, float]
+_CLOCK = r"(?:[0-9]{1,2}:)?[0-9]{1,3}:[0-9]{2}(?:\.[0-9]{1,20})?"
+_TIME = rf"(?:{_CLOCK}|[0-9]{{1,7}}(?:\.[0-9]{{1,20}})?|\.[0-9]{{1,20}})"
+_UNIT = r"\s?(?:seconds?|secs?|s\b)?"
+_SPAN = re.compile(
+    rf"(?<![\w.:-])(?P<a>{_TIME}){_UNIT}\s{{0,4}}(?P<link>-|–|—|~|,|:(?=\s)|to|and|until|through)\s{{0,4}}(?P<b>{_TIME})(?!\.?[\d:%]){_UNIT}(?!\w)",
+    re.IGNORECASE,
+)
+_MINUTES = re.compile(
+    r"(?<![\w.:-])([0-9]{1,4})\s?(?:minutes?|mins?|m)\s?(?:and\s)?([0-9]{1,2}(?:\.[0-9]{1,20})?)\s?(?:seconds?|secs?|s)\b", re.IGNORECASE
+)
+_START = re.compile(r"\b(?:start|begin)(?:ning|ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"'<>{}]", re.IGNORECASE)
+_END = re.compile(r"[,;]?[\s\"']{0,4}\bend(?:ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?", re.IGNORECASE)
+_MORE = re.compile(rf"\s{{0,4}},\s{{0,4}}{_TIME}")
+_LESS = re.compile(rf"{_TIME}\s{{0,4}},\s{{0,4}}$")
+
+
+def seconds(text: str) -> float:
+    """Seconds of "12.5", "1:02.5" or "1:00:00"."""
+    total = 0.0
+    for part in text.split(":"):
+        total = total * 60 + float(part)
+    return total
+
+
+def plain_times(text: str) -> str:
+    """The text with "1 min 2 s" as "1:02", and without the names and quotes of {"start": "1:02", "end": "1:15"}."""
+    clocked = _MINUTES.sub(lambda m: f"{m[1]}:{m[2].zfill(2) if '.' not in m[2] else m[2].zfill(5)}", text[:20_000])
+    return _START.sub(" ", _END.sub(" to ", clocked))
+
+
+def read_spans(text: str) -> list[tuple[Span, int]]:
+    """(start, end) in seconds and the place in the plain text of every "a - b", "from a to b", "[a, b]", "0:05-0:10", {"start": a, "end": b}.
+
+    Two of three or more times between commas are no span; nor is a span that the text denies.
+    """
+    text = plain_times(text)
+    found = []
+    for match in _SPAN.finditer(text):
+        listed = match["link"] == "," and (_MORE.match(text, match.end()) or _LESS.search(text[max(0, match.start() - 24) : match.start()]))
+        if not listed and not denied(text, match.start(), match.end()):
+            found.append(((seconds(match["a"]), seconds(match["b"])), match.start()))
+    return found
+
+
+def temporal_iou(a: Span, b: Span) -> float:
+    """|a & b| / |a | b| of two spans, in [0, 1]; 0 for a span that ends before it starts. Two equal instants give 1."""
+    if a[1] < a[0] or b[1] < b[0]:
+        return 0.0
+    if a == b:
+        return 1.0
+    overlap = max(0.0, min(a[1], b[1]) - max(a[0], b[0]))
+    return overlap / (a[1] - a[0] + b[1] - b[0] - overlap) if overlap > 0 else 0.0
+
+
+def gold_spans(gold: Any) -> list[Span]:
+    """Gold spans in seconds from [start, end], a list of them, {"start": ..., "end": ...}, or text. Raises ValueError if one is broken."""
+    if isinstance(gold, Mapping):
+        gold = [gold.get("start"), gold.get("end")]
+    if isinstance(gold, str):
+        spans = [span for span, _ in read_spans(gold)]
+    elif isinstance(gold, (list, tuple)) and len(gold) == 2 and all(isinstance(v, (int, float)) for v in gold):
+        spans = [(float(gold[0]), float(gold[1]))]
+    else:
+        spans = [span for part in (gold if isinstance(gold, (list, tuple)) else ()) for span in gold_spans(part)]
+    if not spans or not all(0 <= a < b for a, b in spans):
+        raise ValueError(f"answer: {gold!r} is no span of time; give [start, end] in seconds with 0 <= start < end")
+    return spans
+
+
+_ONE_TIME = re.compile(rf"(?<![\w.:-])({_TIME})(?!\.?[\d:%])(?:\s?(?:seconds?|secs?|s)\b)?(?!\w)", re.IGNORECASE)
+
+
+def read_times(text: str) -> list[float]:
+    """Every time of a text that it does not deny, in seconds."""
+    text = plain_times(text)
+    return [seconds(m[1]) for m in _ONE_TIME.finditer(text) if not denied(text, m.start(), m.end())]

@@ -1,0 +1,104 @@
+"""Rewards for moments of a video: temporal IoU of one span or several, and key times."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from vlrl.registry import register
+from vlrl_rewards.boxes.matching import hungarian
+from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.video.spans import Span, gold_spans, plain_times, read_spans, read_times, temporal_iou
+
+_FINAL = re.compile(r"\n|[.;!?]\s")
+
+
+@judged("temporal", "temporal_iou")
+@register("temporal_iou")
+@dataclass(frozen=True, kw_only=True)
+class TemporalIou(Graded):
+    """r = |P & G| / |P | G| of spans of seconds; 1[IoU >= threshold] where a threshold is set; several: sum of matched IoU / max(n, m).
+
+        timestamp: x (1 - |start - start*| / duration) (1 - |end - end*| / duration)   (if `timestamps`; duration from row.meta)
+
+    Paper: Time-R1, arXiv:2503.13377 (temporal IoU and the factor for the timestamps);
+    VideoSSR, arXiv:2511.06281 (anomaly grounding).
+    Edge: no span, an end before its start, or several spans for one gold span: 0. In free text the last statement that names a span counts. Range
+    [0, 1].
+    """
+
+    threshold: float | None = None
+    timestamps: bool = False
+    correct_at: float = 0.5
+
+    def target(self, gold: Any, scene: Scene) -> list[Span]:
+        if self.timestamps and not float(scene.meta.get("duration", 0)) > 0:
+            raise ValueError(f"timestamps: needs row.meta['duration'] in seconds above 0, got {scene.meta.get('duration')!r}")
+        return gold_spans(gold)
+
+    def grade(self, target: list[Span], answer: Answer, scene: Scene) -> Grade:
+        spans = committed_spans(answer)
+        if not spans or (len(target) == 1 and len(spans) > 1):
+            return self.refuse("no span in the answer" if not spans else "several spans in the answer")
+        iou_NM = np.array([[temporal_iou(s, g) for g in target] for s in spans])
+        pairs = hungarian(iou_NM)
+        mean = sum(float(iou_NM[i, j]) for i, j in pairs) / max(len(spans), len(target))
+        correct = mean >= self.correct_at
+        if self.threshold is not None:
+            return Grade(float(mean >= self.threshold), correct, f"IoU {mean:.3f}", str(spans))
+        if self.timestamps and len(target) == 1:
+            length = float(scene.meta["duration"])
+            for said, meant in zip(spans[0], target[0], strict=True):
+                mean *= max(0.0, 1 - abs(said - meant) / length)
+        return Grade(mean, correct, f"IoU {mean:.3f}", str(spans))
+
+
+def committed_spans(answer: Answer) -> list[Span]:
+    """The different spans of an answer; in free text those of its last statement that names any."""
+    found = read_spans(answer.text)
+    if found and not answer.tagged:
+        ends = [m.start() for m in _FINAL.finditer(plain_times(answer.text))]
+        last = sum(end < found[-1][1] for end in ends)
+        found = [pair for pair in found if sum(end < pair[1] for end in ends) == last]
+    return list(dict.fromkeys(span for span, _ in found))[:1000]
+
+
+@judged("timestamp")
+@register("timestamp")
+@dataclass(frozen=True, kw_only=True)
+class Timestamp(Graded):
+    """r = 1[|t - t*| <= tolerance] ("window"), or exp(-|t - t*| / tolerance) ("decay"); a gold span asks for a time within it.
+
+    Paper: vlrl original (pointing at a moment is the temporal form of a click in a box).
+    Edge: no time, several times: 0. Times: "12.5", "12.5 s", "1:02". Range [0, 1]. Units: seconds.
+    """
+
+    mode: Literal["window", "decay"] = "window"
+    tolerance: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.tolerance <= 0:
+            raise ValueError(f"tolerance: {self.tolerance} must be above 0 seconds")
+
+    def target(self, gold: Any, scene: Scene) -> Span:
+        if isinstance(gold, (int, float)) and not isinstance(gold, bool):
+            return float(gold), float(gold)
+        times = read_times(gold) if isinstance(gold, str) else []
+        if len(times) == 1 and not read_spans(str(gold)):
+            return times[0], times[0]
+        spans = gold_spans(gold)
+        if len(spans) != 1:
+            raise ValueError(f"answer: {gold!r} holds {len(spans)} spans of time; give one, or one time in seconds")
+        return spans[0]
+
+    def grade(self, target: Span, answer: Answer, scene: Scene) -> Grade:
+        times = set(read_times(answer.text))
+        if len(times) != 1:
+            return self.refuse("the answer does not commit to one time")
+        time = times.pop()
+        away = max(target[0] - time, time - target[1], 0.0) / self.tolerance
+        hit = away <= (1 if target[0] == target[1] else 0)
+        return Grade(float(hit) if self.mode == "window" else float(np.exp(-min(away, 700.0))), hit, f"{time:g} s", f"{time:g}")
