@@ -1,0 +1,96 @@
+"""Pure functions of reinforcement learning for language models: tensors in, tensors out; no Run, config or registry is needed.
+
+| module           | what it holds                                                                                                             |
+|------------------|---------------------------------------------------------------------------------------------------------------------------|
+| advantages       | group_advantages (GRPO, Dr.GRPO, Lite PPO), rloo_, reinforce_pp_, maxrl_, opo_, pass_at_k_, gdpo_advantages               |
+| returns          | token_rewards, discounted_returns, gae, whiten, value_loss                                                                |
+| policy_losses    | reinforce_, ppo_clip_, clipped_ratio_, gspo_, gspo_token_, cispo_, gmpo_, sapo_, vespo_, cpgd_, mirror_descent_loss       |
+| kl               | kl_estimate, kl_penalty                                                                                                   |
+| ratios           | log_ratio, sequence_log_ratio, importance_weights (TIS), icepop_weights, effective_sample_size                            |
+| aggregation      | aggregate, aggregation_weights, masked_mean, group_sum, group_mean                                                        |
+| distributions    | logprobs_from_logits, entropy_from_logits                                                                                 |
+| length_rewards   | overlong_penalty (DAPO), kimi_length_reward                                                                               |
+| sampling_metrics | pass_at_k, clip_fractions                                                                                                 |
+| exact            | mean, std, centred of Python floats, exactly rounded (import them from there)                                             |
+
+The plug-ins in `vlrl.methods` call these functions, so a loss written with them has the numbers of a run. docs/functional.md has a training step.
+
+    loss_BT, metrics = ppo_clip_loss(logp_BT, old_logp_BT, group_advantages(reward_B, group_B), mask_BT, low=0.2, high=0.28)
+    aggregate(loss_BT, mask_BT, "token_mean").backward()
+"""
+
+from __future__ import annotations
+
+from vlrl.functional.advantages import (
+    gdpo_advantages,
+    group_advantages,
+    maxrl_advantages,
+    opo_advantages,
+    pass_at_k_advantages,
+    reinforce_pp_advantages,
+    rloo_advantages,
+)
+from vlrl.functional.aggregation import aggregate, aggregation_weights, group_mean, group_sum, masked_mean
+from vlrl.functional.distributions import entropy_from_logits, logprobs_from_logits
+from vlrl.functional.kl import kl_estimate, kl_penalty
+from vlrl.functional.length_rewards import kimi_length_reward, overlong_penalty
+from vlrl.functional.policy_losses import (
+    cispo_loss,
+    clipped_ratio_loss,
+    cpgd_loss,
+    gmpo_loss,
+    gspo_loss,
+    gspo_token_loss,
+    mirror_descent_loss,
+    ppo_clip_loss,
+    reinforce_loss,
+    sapo_loss,
+    vespo_loss,
+)
+from vlrl.functional.ratios import effective_sample_size, icepop_weights, importance_weights, log_ratio, sequence_log_ratio
+from vlrl.functional.returns import discounted_returns, gae, token_rewards, value_loss, whiten
+from vlrl.functional.sampling_metrics import clip_fractions, pass_at_k
+
+__all__ = [
+    "aggregate",
+    "aggregation_weights",
+    "cispo_loss",
+    "clip_fractions",
+    "clipped_ratio_loss",
+    "cpgd_loss",
+    "discounted_returns",
+    "effective_sample_size",
+    "entropy_from_logits",
+    "gae",
+    "gdpo_advantages",
+    "gmpo_loss",
+    "group_advantages",
+    "group_mean",
+    "group_sum",
+    "gspo_loss",
+    "gspo_token_loss",
+    "icepop_weights",
+    "importance_weights",
+    "kimi_length_reward",
+    "kl_estimate",
+    "kl_penalty",
+    "log_ratio",
+    "logprobs_from_logits",
+    "masked_mean",
+    "maxrl_advantages",
+    "mirror_descent_loss",
+    "opo_advantages",
+    "overlong_penalty",
+    "pass_at_k",
+    "pass_at_k_advantages",
+    "ppo_clip_loss",
+    "reinforce_loss",
+    "reinforce_pp_advantages",
+    "rloo_advantages",
+    "sapo_loss",
+    "sequence_log_ratio",
+    "token_rewards",
+    "value_loss",
+    "vespo_loss",
+    "whiten",
+]

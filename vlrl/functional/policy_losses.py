@@ -1,0 +1,403 @@
+"""Policy-gradient losses, unreduced: one number per token, to be summed by `vlrl.functional.aggregate`.
+
+Every function returns `PerToken(loss, metrics)`: the loss, (B, T) and zero outside the mask (a loss per sequence is (B,)), and numbers for the log
+without gradient. Gradients flow through `logp_BT` only; old log-probs and advantages are constants. Whatever stands outside the mask (padding, also
+inf and nan) reaches neither losses nor gradients. `advantages` are (B, T), or (B,) for one number per sequence. `mask_BT` is 1 or True on trained
+tokens; None stands for all.
+
+Shape legend: B sequences, T tokens. Log-probs are in nats. r = pi / pi_old is a token's importance ratio, A its advantage.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from vlrl.functional._checks import check_shapes, kept_tokens, lengths, per_token
+from vlrl.functional.ratios import log_ratio, sequence_log_ratio
+from vlrl.types import PerToken
+
+
+def reinforce_loss(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None) -> PerToken:
+    """REINFORCE: the policy gradient without ratio and without clip.
+
+        L = -A log pi
+
+    Biased once the policy has moved away from the sampler; meant for one optimizer step per batch.
+    Paper: Williams 1992, doi:10.1007/BF00992696; GPG, arXiv:2504.02546, eq. 5.
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+
+    Returns:
+        The (B, T) loss; no metrics.
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> reinforce_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([3.0])).loss
+    tensor([[3., 6.]])
+    """
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
+    return PerToken(-advantage_BT * torch.where(kept_BT, logp_BT, 0.0), {})
+
+
+def clipped_ratio_loss(ratio_BT: Tensor, advantage_BT: Tensor, low: Tensor | float, high: Tensor | float, dual_clip: float | None = None) -> PerToken:
+    """PPO's clipped objective of given ratios, the common part of the clipped losses.
+
+        L = -min(r A, clip(r, 1 - low, 1 + high) A);   with `dual_clip` c and A < 0 at most -c A
+
+    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7; dual clip: Ye et al. 2020, arXiv:1912.09729, eq. 5.
+
+    Args:
+        ratio_BT: (B, T) ratios, with gradient.
+        advantage_BT: (B, T) advantages.
+        low: distance of the lower bound from 1; a number or a tensor that broadcasts to (B, T).
+        high: distance of the upper bound from 1.
+        dual_clip: c, above 1; None for none.
+
+    Returns:
+        The (B, T) loss; metrics "clip_fraction" (1 on tokens whose gradient the clip removes), "clip_high", "clip_low", "ratio".
+
+    Raises:
+        ValueError: for shapes that differ, or a dual_clip of 1 or less.
+
+    >>> loss, metrics = clipped_ratio_loss(torch.tensor([[2.0, 0.5]]), torch.tensor([[1.0, 1.0]]), 0.2, 0.2)
+    >>> loss, metrics["clip_fraction"]
+    (tensor([[-1.2000, -0.5000]]), tensor([[1., 0.]]))
+    """
+    check_shapes("BT", ratio_BT=ratio_BT, advantage_BT=advantage_BT)
+    if dual_clip is not None and dual_clip <= 1:
+        raise ValueError(f"dual_clip={dual_clip} must be above 1 (3 is usual), or None for none")
+    upper, lower = (torch.as_tensor(bound, dtype=ratio_BT.dtype, device=ratio_BT.device) for bound in (1.0 + high, 1.0 - low))
+    bounded_BT = torch.maximum(torch.minimum(ratio_BT, upper), lower)
+    loss_BT = -torch.minimum(ratio_BT * advantage_BT, bounded_BT * advantage_BT)
+    if dual_clip is not None:
+        loss_BT = torch.where(advantage_BT < 0, torch.minimum(loss_BT, -dual_clip * advantage_BT), loss_BT)
+    upper_BT = ((ratio_BT > upper) & (advantage_BT > 0)).float()
+    lower_BT = ((ratio_BT < lower) & (advantage_BT < 0)).float()
+    metrics = {"clip_fraction": upper_BT + lower_BT, "clip_high": upper_BT, "clip_low": lower_BT, "ratio": ratio_BT.detach()}
+    return PerToken(loss_BT, metrics)
+
+
+def ppo_clip_loss(
+    logp_BT: Tensor,
+    old_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    low: Tensor | float = 0.2,
+    high: Tensor | float = 0.2,
+    dual_clip: float | None = None,
+) -> PerToken:
+    """PPO's clipped surrogate, per token; with high > low DAPO's clip-higher.
+
+        L = -min(r A, clip(r, 1 - low, 1 + high) A)
+
+    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7; clip-higher: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 8; dual clip: Ye et al. 2020,
+    arXiv:1912.09729, eq. 5. On the old policy (r = 1) the gradient is that of REINFORCE.
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        low: distance of the lower bound from 1, in [0, 1]; a number or a tensor that broadcasts to (B, T).
+        high: distance of the upper bound from 1, 0 or more.
+        dual_clip: c > 1 bounds the loss of tokens with A < 0 by -c A; None for none.
+
+    Returns:
+        The (B, T) loss; metrics "clip_fraction", "clip_high", "clip_low", "ratio".
+
+    Raises:
+        ValueError: for shapes that differ, or a dual_clip of 1 or less.
+
+    >>> logp, old = torch.tensor([[-0.5, -1.0]]), torch.tensor([[-1.0, -1.0]])
+    >>> ppo_clip_loss(logp, old, torch.tensor([1.0])).loss
+    tensor([[-1.2000, -1.0000]])
+    """
+    advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
+    return clipped_ratio_loss(log_ratio(logp_BT, old_logp_BT, mask_BT).exp(), advantage_BT, low, high, dual_clip)
+
+
+def gspo_loss(
+    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: float = 3e-4, high: float = 4e-4
+) -> PerToken:
+    """GSPO: PPO's clip on the sequence's length-normalised ratio, the same for every token of a sequence.
+
+        L = -min(s A, clip(s, 1 - low, 1 + high) A),  s = (pi(y) / pi_old(y))^(1 / |y|)
+
+    Paper: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7; ranges 3e-4 and 4e-4 from sec. 5.1. Aggregate with "sequence_mean". With T = 1 it is PPO.
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        low: distance of the lower bound from 1.
+        high: distance of the upper bound from 1.
+
+    Returns:
+        The (B, T) loss; metrics "clip_fraction", "clip_high", "clip_low", "ratio" (of the sequence).
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> gspo_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]), high=1.0).loss
+    tensor([[-1.6487, -1.6487]])
+    """
+    advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
+    ratio_BT = sequence_log_ratio(logp_BT, old_logp_BT, mask_BT).expand_as(logp_BT).exp()
+    return clipped_ratio_loss(ratio_BT, advantage_BT, low, high)
+
+
+def gspo_token_loss(
+    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: float = 3e-4, high: float = 4e-4
+) -> PerToken:
+    """GSPO-token: the value of GSPO's sequence ratio with the gradient of each token's own log-prob.
+
+        L = -min(s_t A_t, clip(s_t, 1 - low, 1 + high) A_t),  s_t = sg(s) pi_t / sg(pi_t)
+
+    With equal advantages along a sequence its loss, and under "sequence_mean" its gradient, are GSPO's, while advantages may differ between tokens.
+    Paper: Zheng et al. 2025, arXiv:2507.18071, eq. 13-14.
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        low: distance of the lower bound from 1.
+        high: distance of the upper bound from 1.
+
+    Returns:
+        The (B, T) loss; metrics "clip_fraction", "clip_high", "clip_low", "ratio" (of the sequence).
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> gspo_token_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]), high=1.0).loss
+    tensor([[-1.6487, -1.6487]])
+    """
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
+    own_BT = torch.where(kept_BT, logp_BT, 0.0)
+    log_s_BT = sequence_log_ratio(logp_BT, old_logp_BT, mask_BT).detach() + own_BT - own_BT.detach()
+    return clipped_ratio_loss(log_s_BT.exp(), advantage_BT, low, high)
+
+
+def cispo_loss(
+    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: float = 1.0, high: float = 4.0
+) -> PerToken:
+    """CISPO: REINFORCE with a clipped importance weight; every token keeps its gradient.
+
+        L = -sg(clip(r, 1 - low, 1 + high)) A log pi
+
+    Paper: MiniMax 2025, arXiv:2506.13585, eq. 4-5. The paper tunes only the upper bound; `low` 1 is no lower bound. On the old
+    policy it is REINFORCE.
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        low: distance of the lower bound from 1.
+        high: distance of the upper bound from 1 (TRL's `epsilon_high` is 1 + high).
+
+    Returns:
+        The (B, T) loss; metrics "clip_fraction" (1 where the weight is bounded), "ratio".
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> cispo_loss(torch.tensor([[-1.0]]), torch.tensor([[-3.0]]), torch.tensor([1.0]), high=1.0).loss
+    tensor([[2.]])
+    """
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
+    ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).exp().detach()
+    weight_BT = ratio_BT.clamp(1 - low, 1 + high)
+    loss_BT = -weight_BT * advantage_BT * torch.where(kept_BT, logp_BT, 0.0)
+    return PerToken(loss_BT, {"clip_fraction": (weight_BT != ratio_BT).float(), "ratio": ratio_BT})
+
+
+def gmpo_loss(
+    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: float = 0.4, high: float = 0.4
+) -> PerToken:
+    """GMPO: the geometric mean of a sequence's token ratios, each clipped on its own.
+
+        L = -A exp(mean_t m_A(log r_t)),  m_A(u) = min(u, high) for A > 0, else max(u, -low)
+
+    Paper: Zhao et al. 2025, arXiv:2507.20673, eq. 4 and algorithm 1; range (e^-0.4, e^0.4). Aggregate with "sequence_mean".
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        low: the lower bound of log r is -low.
+        high: the upper bound of log r.
+
+    Returns:
+        The (B, T) loss; metrics "clip_fraction", "ratio" (of the token).
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> gmpo_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0])).loss
+    tensor([[-1.2214, -1.2214]])
+    """
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
+    log_r_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
+    bounded_BT = torch.where(advantage_BT > 0, log_r_BT.clamp(max=high), log_r_BT.clamp(min=-low))
+    ratio_B1 = (torch.where(kept_BT, bounded_BT, 0.0).sum(-1) / lengths(kept_BT, logp_BT.dtype)).exp()[:, None]
+    metrics = {"clip_fraction": (bounded_BT != log_r_BT).float(), "ratio": log_r_BT.exp().detach()}
+    return PerToken(-advantage_BT * ratio_B1, metrics)
+
+
+def sapo_loss(
+    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, positive: float = 1.0, negative: float = 1.05
+) -> PerToken:
+    """SAPO: a sigmoid gate in place of the clip.
+
+        L = -f(r) A,  f(r) = 4 / tau sigmoid(tau (r - 1)),  tau = `positive` for A > 0, else `negative`
+
+    f'(1) = 1, so that on the old policy the gradient is REINFORCE's; it vanishes smoothly on both sides.
+    Paper: Gao et al. 2025 (Qwen), arXiv:2511.20347, eq. 5-7; temperatures 1.0 and 1.05 from sec. 5.
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        positive: tau of tokens with A > 0.
+        negative: tau of the others.
+
+    Returns:
+        The (B, T) loss; metrics "ratio".
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> sapo_loss(torch.tensor([[-1.0]]), torch.tensor([[-1.0]]), torch.tensor([1.0])).loss
+    tensor([[-2.]])
+    """
+    advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
+    ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).exp()
+    tau_BT = torch.where(advantage_BT > 0, ratio_BT.new_full((), positive), ratio_BT.new_full((), negative))
+    gate_BT = torch.sigmoid(tau_BT * (ratio_BT - 1)) * 4 / tau_BT
+    return PerToken(-gate_BT * advantage_BT, {"ratio": ratio_BT.detach()})
+
+
+def vespo_loss(
+    logp_BT: Tensor,
+    old_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    positive: tuple[float, float] = (2.0, 3.0),
+    negative: tuple[float, float] = (3.0, 2.0),
+) -> PerToken:
+    """VESPO: REINFORCE with a gamma-shaped weight of the whole sequence's ratio.
+
+        L = -sg(phi(w)) A log pi,  phi(w) = w^k e^(lambda (1 - w)),  w = pi(y) / pi_old(y)
+
+    The log of w is bounded to [log 1e-8, 20], each token's part to [-20, 20]. phi(1) = 1: on the old policy it is REINFORCE.
+    Paper: Shen et al. 2026, arXiv:2602.10693, eq. 11 and the released settings (2, 3) and (3, 2).
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        positive: (k, lambda) of tokens with A >= 0.
+        negative: (k, lambda) of the others.
+
+    Returns:
+        The (B, T) loss; metrics "phi", "ratio" (of the token).
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> vespo_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.0, -2.0]]), torch.tensor([1.0])).loss
+    tensor([[1., 2.]])
+    """
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
+    log_ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).detach()
+    log_w_B = log_ratio_BT.clamp(-20, 20).sum(-1).clamp(math.log(1e-8), 20)
+    up_BT = advantage_BT >= 0
+    k_BT, lam_BT = (torch.where(up_BT, log_w_B.new_full((), up), log_w_B.new_full((), down)) for up, down in zip(positive, negative))
+    phi_BT = (lam_BT + k_BT * log_w_B[:, None] - lam_BT * log_w_B.exp()[:, None]).exp()
+    loss_BT = -phi_BT * advantage_BT * torch.where(kept_BT, logp_BT, 0.0)
+    return PerToken(loss_BT, {"phi": phi_BT, "ratio": log_ratio_BT.exp()})
+
+
+def cpgd_loss(logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, eps: float = 0.2) -> PerToken:
+    """CPGD: the policy gradient clipped in the log-ratio, so that no ratio multiplies the gradient.
+
+        L = -min(d A, clip(d, log(1 - eps), log(1 + eps)) A),  d = log pi - log pi_old
+
+    Paper: Liu et al. 2025, arXiv:2505.12504, eq. 5-7. On the old policy the gradient is that of REINFORCE.
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        eps: clip range of the ratio, in (0, 1).
+
+    Returns:
+        The (B, T) loss; metrics "clip_fraction", "ratio".
+
+    Raises:
+        ValueError: for shapes that differ, or an eps outside (0, 1).
+
+    >>> cpgd_loss(torch.tensor([[-0.5, -1.0]]), torch.tensor([[-1.0, -1.0]]), torch.tensor([1.0])).loss
+    tensor([[-0.1823, -0.0000]])
+    """
+    if not 0 < eps < 1:
+        raise ValueError(f"eps={eps} must be in (0, 1)")
+    advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
+    d_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
+    bounded_BT = d_BT.clamp(math.log(1 - eps), math.log(1 + eps))
+    loss_BT = -torch.minimum(d_BT * advantage_BT, bounded_BT * advantage_BT)
+    clip_BT = (bounded_BT != d_BT) & (d_BT * advantage_BT > bounded_BT * advantage_BT)
+    return PerToken(loss_BT, {"clip_fraction": clip_BT.float(), "ratio": d_BT.exp().detach()})
+
+
+def mirror_descent_loss(logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, tau: float = 0.1) -> PerToken:
+    """Online policy mirror descent (Kimi k1.5), a loss per sequence.
+
+        L_i = -A_i log pi(y_i) + tau / 2 (log pi(y_i) - log pi_old(y_i))^2, log-probs summed over the sequence
+
+    A_i is the mean advantage of the sequence's tokens; use reward less group mean, `group_advantages(..., scale="none")`.
+    Paper: Kimi Team 2025, arXiv:2501.12599, eq. 3 (its gradient).
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy at the start of the step.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        tau: strength of the quadratic penalty, per nat squared.
+
+    Returns:
+        The (B,) loss; metrics "drift" (B,), "ratio" (B, T).
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> mirror_descent_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]), tau=2.0).loss
+    tensor([4.])
+    """
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
+    advantage_B = advantage_BT.sum(-1) / lengths(kept_BT, logp_BT.dtype)
+    log_ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
+    drift_B = log_ratio_BT.sum(-1)
+    logp_B = torch.where(kept_BT, logp_BT, 0.0).sum(-1)
+    return PerToken(-advantage_B * logp_B + tau / 2 * drift_B.square(), {"drift": drift_B.detach(), "ratio": log_ratio_BT.exp().detach()})
+
+
+def _prepare(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(B, T) advantages, 0 outside the mask and without gradient, and the mask as bool."""
+    check_shapes("BT", logp_BT=logp_BT)
+    kept_BT = kept_tokens(mask_BT, logp_BT, "logp_BT")
+    return torch.where(kept_BT, per_token(advantages, logp_BT, "advantages").detach(), 0.0), kept_BT
