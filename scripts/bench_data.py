@@ -20,11 +20,11 @@ from typing import Annotated, Any
 
 import typer
 from PIL import Image
-from vlrl_data.lab import real
-from vlrl_data.media import DECODED
+from vlrl_data.lab import shipped_images
+from vlrl_data.media.images import DECODED
 
 from vlrl.registry import build
-from vlrl.stages import Sampler, Source
+from vlrl.stages import PromptSampler, Source
 
 
 def megabytes() -> float:
@@ -33,9 +33,9 @@ def megabytes() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def sampler_over(rows: Any, **options: Any) -> Sampler:
+def sampler_over(rows: Any, **options: Any) -> PromptSampler:
     """The default sampler over one source."""
-    sampler: Sampler = build(Sampler, {"name": "shuffle", **options})
+    sampler: PromptSampler = build(PromptSampler, {"name": "shuffle", **options})
     sampler.setup(SimpleNamespace(rows={"bench": rows}, source_weights={}, seed=0, accelerator=None))  # type: ignore[arg-type]
     return sampler
 
@@ -69,8 +69,8 @@ def write_pictures(folder: Path, count: int, side: int) -> Path:
     rng = random.Random(0)
     with (folder / "pictures.jsonl").open("w", encoding="utf-8") as file:
         for i in range(count):
-            name, box = real.random_crop(rng, "train", ())
-            real.crop(name, box, side, side).save(folder / f"{i}.jpg", quality=90)
+            name, box = shipped_images.random_crop(rng, "train", ())
+            shipped_images.crop(name, box, side, side).save(folder / f"{i}.jpg", quality=90)
             file.write(json.dumps({"problem": f"<image>What is number {i}?", "answer": str(i), "images": [f"{i}.jpg"]}) + "\n")
     return folder / "pictures.jsonl"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from vlrl_rewards.attacks_perception import ALIASES, SEEDS
+from vlrl_rewards.audit.perception import ALIASES, SEEDS
 from vlrl_rewards.verification import kinds, verify
 
 THOUGHT = "<think>" + "The picture shows a thing on the left, and another one behind it. " * 8 + "</think>"

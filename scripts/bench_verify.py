@@ -15,8 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from vlrl_rewards import math_pool, verify
-from vlrl_rewards.attacks_bombs import bombs
+from vlrl_rewards import verify
+from vlrl_rewards.audit.bombs import bombs
+from vlrl_rewards.math import pool as math_pool
 
 CORES = 2
 Work = Callable[[int, int], float]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vlrl.config import folders, load
-from vlrl.run import Run
+from vlrl.trainer.run import Run
 
 ROOT = folders()[0]
 ALL = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
@@ -35,7 +35,7 @@ def test_config_builds(name):
     run = Run(config)
     assert [phase.name for phase in run.phases] == config.phases
     for phase in run.phases:
-        assert phase.train and phase.objective.surrogate is not None
+        assert phase.train and phase.objective.policy_loss is not None
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith("methods/")])

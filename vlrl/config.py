@@ -21,9 +21,10 @@ Tree = dict[str, Any]
 Origins = dict[str, str]
 
 _PLUGIN_SLOTS = (
-    "policy", "engine", "sampler", "scaffold", "decode", "budget", "strategy", "env", "replay", "advantage", "credit", "surrogate", "reduce", "tune",
+    "policy", "engine", "prompt_sampler", "prompt_template", "sampling", "rollout_budget", "rollout", "environment", "replay", "advantage", "token_credit", "policy_loss",
+    "loss_aggregation", "trainable",
 )  # fmt: skip
-_PLUGIN_MAPS = ("select", "rewards", "shape", "gate", "fields", "weights", "terms", "callbacks", "probes")
+_PLUGIN_MAPS = ("select", "rewards", "reward_shaping", "group_filters", "aux_tensors", "token_weights", "loss_terms", "callbacks", "metrics")
 _OTHER = ["about", "seed", "threads", "output", "plugins", "data", "eval", "phases"]
 
 

@@ -48,12 +48,12 @@ def register(name: str) -> Callable[[type[T]], type[T]]:
 
 
 def home_of(stage: type, module: str = "") -> types.ModuleType:
-    """The package that is home to a stage's plug-ins, or a module of it: how what is found by name alone offers more than its plug-ins."""
+    """The package that holds a stage's plug-ins, or a module of that package."""
     return importlib.import_module(".".join(filter(None, (stage.home, module))))  # type: ignore[attr-defined]
 
 
 def discover(stage: type) -> None:
-    """Import every module of the package that is home to a stage's plug-ins (once)."""
+    """Import every module of the package that holds a stage's plug-ins (once)."""
     home: str = stage.home  # type: ignore[attr-defined]
     if home in _LOADED:
         return

@@ -49,20 +49,20 @@ class Watch:
 class Settings:
     """Scalars of one phase.
 
-    `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in `minibatches` optimizer steps,
-    `iterations` times over. `micro_tokens` bounds a micro-batch (prompt once per group plus completions).
+    `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in `num_minibatches` optimizer steps,
+    `ppo_epochs` times over. `micro_batch_tokens` bounds a micro-batch (prompt once per group plus completions).
     `error_limit` is the share of rollouts whose rewards may
-    raise before the run stops; `collect_rounds` bounds the refilling after gates.
+    raise before the run stops; `max_refill_rounds` bounds the refilling after gates.
     """
 
     steps: int = 100
     group_size: int = 8
     prompts_per_step: int = 4
-    minibatches: int = 1
-    iterations: int = 1
-    micro_tokens: int = 8192
+    num_minibatches: int = 1
+    ppo_epochs: int = 1
+    micro_batch_tokens: int = 8192
     max_prompt_tokens: int = 4096
-    collect_rounds: int = 10
+    max_refill_rounds: int = 10
     error_limit: float = 0.1
     loop: str = "synchronous"
     loop_options: Mapping[str, Any] = field(default_factory=dict)
@@ -70,12 +70,23 @@ class Settings:
     watch: Watch = field(default_factory=Watch)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "group_size", "prompts_per_step", "minibatches", "iterations", "micro_tokens", "max_prompt_tokens", "collect_rounds"):
+        for name in (
+            "steps",
+            "group_size",
+            "prompts_per_step",
+            "num_minibatches",
+            "ppo_epochs",
+            "micro_batch_tokens",
+            "max_prompt_tokens",
+            "max_refill_rounds",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.prompts_per_step % self.minibatches:
+        if self.prompts_per_step % self.num_minibatches:
             divisors = [d for d in range(1, self.prompts_per_step + 1) if self.prompts_per_step % d == 0]
-            raise ValueError(f"minibatches={self.minibatches} does not divide prompts_per_step={self.prompts_per_step}; use one of {divisors}")
+            raise ValueError(
+                f"num_minibatches={self.num_minibatches} does not divide prompts_per_step={self.prompts_per_step}; use one of {divisors}"
+            )
         if not 0 <= self.error_limit <= 1:
             raise ValueError(f"error_limit is a share between 0 and 1, got {self.error_limit}")
 

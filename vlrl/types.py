@@ -8,22 +8,132 @@ Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longes
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from vlrl.media import Clip, Edited, Media, MediaError, Space
-from vlrl.sampling import Sampling
-
 if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image as PILImage
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one completion is drawn. `temperature` may be a tuple of (from_position, value) steps. 0 means greedy.
+
+    `top_k` 0, `top_p` 1 and `min_p` 0 switch the filter off. `stop` strings end a completion (and stay in its text).
+    """
+
+    temperature: float | tuple[tuple[int, float], ...] = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_tokens: int = 64
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    bad_ids: tuple[int, ...] = ()
+    top_logprobs: int = 0
+    processors: tuple[Any, ...] = ()  # callables (ids so far, logits_V) -> logits_V
+    guided: Mapping[str, Any] | None = None  # {"choice": [...]}, {"regex": ...} or {"json": schema}
+
+    def temperature_at(self, position: int) -> float:
+        """The temperature of the completion token at `position` (0-based)."""
+        if isinstance(self.temperature, (int, float)):
+            return float(self.temperature)
+        value = self.temperature[0][1]
+        for start, step_value in self.temperature:
+            if position >= start:
+                value = step_value
+        return float(value)
+
+
+class Media(ABC):
+    """A picture or a video that is decoded when it is first needed. Two media with equal keys show the same pixels."""
+
+    kind: Literal["image", "video"]
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Identity of the content: a run decodes, processes and encodes each key once per step."""
+
+    @abstractmethod
+    def load(self) -> PILImage.Image | Clip:
+        """Decode. Raises `MediaError` with the place it came from when it cannot be."""
+
+    def check(self) -> None:
+        """A cheap look before training (does the file exist?). Raises `MediaError`."""
+
+
+@dataclass(frozen=True)
+class Edited(Media):
+    """`base` with something done to it; a subclass says what, in `key` and `load`."""
+
+    base: Media
+
+    @property
+    def kind(self) -> Literal["image", "video"]:  # type: ignore[override]
+        return self.base.kind
+
+
+class MediaError(ValueError):
+    """A picture or video that is missing, broken or refused."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A decoded video. `frames_THWC` is uint8 RGB; `fps` is frames per second *of these frames* (after any subsampling)."""
+
+    frames_THWC: np.ndarray
+    fps: float
+
+    def __len__(self) -> int:
+        return len(self.frames_THWC)
+
+
+@dataclass(frozen=True)
+class CoordinateSpace:
+    """What one picture's coordinates mean to the policy, and how to get back to original pixels.
+
+    `original` and `seen` are (width, height) before and after the processor's resize. `units`: "seen" (pixels after resizing),
+    "original" (pixels before), "unit" (0-1) or "per_mille" (0-1000).
+    """
+
+    original: tuple[int, int]
+    seen: tuple[int, int]
+    units: Literal["seen", "original", "unit", "per_mille"] = "seen"
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Multiply the policy's (x, y) by this to get original pixels."""
+        (width, height), (seen_w, seen_h) = self.original, self.seen
+        table = {
+            "seen": (width / seen_w, height / seen_h),
+            "original": (1.0, 1.0),
+            "unit": (float(width), float(height)),
+            "per_mille": (width / 1000, height / 1000),
+        }
+        return table[self.units]
+
+    def to_original(self, xy: Sequence[float]) -> tuple[float, ...]:
+        """(x, y, x, y, ...) in the policy's units -> original pixels."""
+        return tuple(value * self.scale[i % 2] for i, value in enumerate(xy))
+
+    def from_original(self, xy: Sequence[float]) -> tuple[float, ...]:
+        """(x, y, x, y, ...) in original pixels -> the policy's units."""
+        return tuple(value / self.scale[i % 2] for i, value in enumerate(xy))
+
 
 __all__ = [
     "Clip",
     "Completion",
+    "CoordinateSpace",
     "Edited",
+    "FilterDecision",
     "Group",
     "LossInputs",
     "Media",
@@ -37,10 +147,9 @@ __all__ = [
     "RowError",
     "RowView",
     "Sampling",
-    "Space",
     "TokenBatch",
-    "Verdict",
 ]
+
 
 Message = Mapping[str, Any]  # {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"} | {"type": "video"}]}
 
@@ -168,7 +277,7 @@ class Rollout:
     version: int | list[int] = 0
     source: str = "policy"
     trained: bool = True  # False: scored and seen by shapes, then set aside in `Group.untrained` (greedy baselines, contrast views)
-    spaces: tuple[Space, ...] = ()
+    spaces: tuple[CoordinateSpace, ...] = ()
     temperature: float | list[float] = 1.0
     rewards: dict[str, float] = field(default_factory=dict)
     reward: float = 0.0
@@ -228,7 +337,7 @@ class Group:
         return iter(self.rollouts)
 
 
-class Verdict(NamedTuple):
+class FilterDecision(NamedTuple):
     """A gate's decision about a group."""
 
     keep: bool

@@ -23,7 +23,7 @@ def comments(text):
 
 
 def test_every_value_names_its_place(vlrl, config):
-    code, text = vlrl("show", config, "advantage.eps=1e-2", "reduce={name: token_mean}")
+    code, text = vlrl("show", config, "advantage.eps=1e-2", "loss_aggregation={name: token_mean}")
     assert code == 0
     assert comments(text) == {
         "seed": "child.yaml:2", "lr": "child.yaml:4", "betas": "parent.yaml:4", "eps": "command line", "steps": "child.yaml:7",

@@ -91,16 +91,16 @@ def test_senseless_plans_are_refused(tmp_path, bad):
 
 def plan(folder, *presets):
     words = ("policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}", "prompts_per_step=4", "group_size=4",
-             "data.heldout.arithmetic.count=6", "decode.max_tokens=8")  # fmt: skip
+             "data.heldout.arithmetic.count=6", "sampling.max_tokens=8")  # fmt: skip
     return Plan(presets, "arithmetic", 1, folder, steps=2, cold_steps=2, samples=2, overrides=words)
 
 
 def test_presets_keep_their_own_values(tmp_path):
     config = plan(tmp_path, "dapo").config("dapo", 3, "some/folder")
     tree = config.tree
-    assert tree["surrogate"]["high"] == 0.28 and tree["seed"] == 3 and tree["policy"]["model"] == "some/folder" and "phases" not in tree
+    assert tree["policy_loss"]["high"] == 0.28 and tree["seed"] == 3 and tree["policy"]["model"] == "some/folder" and "phases" not in tree
     assert tree["optimizer"]["lr"] == 1e-3, "the lab's own second phase is the base"
-    assert plan(tmp_path, "prorl").config("prorl", 0, "").tree["decode"]["temperature"] == 1.2
+    assert plan(tmp_path, "prorl").config("prorl", 0, "").tree["sampling"]["temperature"] == 1.2
 
 
 def test_a_folder_holds_one_comparison(tmp_path):

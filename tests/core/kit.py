@@ -6,9 +6,9 @@ import torch
 
 from vlrl.config import load
 from vlrl.registry import register
-from vlrl.rows import check_lengths
-from vlrl.run import Run
 from vlrl.stages import Reward, Source
+from vlrl.trainer.data import check_lengths
+from vlrl.trainer.run import Run
 from vlrl.types import Row
 
 TINY = "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}"
@@ -78,7 +78,7 @@ class Log:
 
 def open_run(tmp_path, *overrides, reward="test_loop_has", configs=("base/rl", "methods/grpo")):
     """A run on the tiny text policy, opened and in its first phase."""
-    base = [TINY, f"output={tmp_path}", "data.train.mine.name=test_loop_source", "decode={name: plain, max_tokens: 3}", "prompts_per_step=4"]
+    base = [TINY, f"output={tmp_path}", "data.train.mine.name=test_loop_source", "sampling={name: plain, max_tokens: 3}", "prompts_per_step=4"]
     config = load(list(configs), [*base, f"rewards.mine.name={reward}", "optimizer.lr=1e-2", *overrides])
     run = Run(config)
     run.open()

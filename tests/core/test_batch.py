@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vlrl.batch import make_batch, split_micros, split_minis, totals_of
+from vlrl.trainer.batch import denominators_of, make_batch, split_micros, split_minis
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
@@ -35,7 +35,7 @@ def test_empty_completions_and_batches_are_refused():
 
 
 def test_totals_count_trained_tokens():
-    assert totals_of([group_of("a", 2, 3), group_of("b", 4, masks={0: [True, False, True, False]})]) == (7.0, 3.0, 2.0)
+    assert denominators_of([group_of("a", 2, 3), group_of("b", 4, masks={0: [True, False, True, False]})]) == (7.0, 3.0, 2.0)
 
 
 def test_micro_batches_hold_whole_groups_within_the_budget():

@@ -7,7 +7,7 @@ import pytest
 
 from vlrl.config import load
 from vlrl.registry import ConfigError
-from vlrl.train import prepare
+from vlrl.trainer.train import prepare
 
 BASE = ["base/rl", "models/tiny_qwen2_5_vl", "tasks/lab_digits", "methods/grpo"]
 FILES = ["base/rl", "models/tiny_text"]
@@ -35,14 +35,14 @@ def no_model(monkeypatch):
         ("optimizer.lr=fast", "optimizer.lr: 'fast' is not valid"),
         ("rewards.digits.name=clasification", "rewards.digits: no reward named 'clasification'. Did you mean 'classification'"),
         ("rewards.digits.wieght=2", "rewards.digits.wieght: unknown field .* Did you mean 'weight'"),
-        ("minibatches=3", "minibatches=3 does not divide prompts_per_step=8; use one of"),
+        ("num_minibatches=3", "num_minibatches=3 does not divide prompts_per_step=8; use one of"),
         ("group_size=0", "group_size must be at least 1"),
         ("group_size=1", "group_size"),
         ("engine.name=vlm", "engine: no engine named 'vlm'. Did you mean 'vllm'"),
         ("policy.tinny=3", "policy.tinny: unknown field"),
         ("data.train=null", "data.train: no source"),
         ("rewards=null", "rewards: none is set"),
-        ("surrogate=null", "surrogate: not set"),
+        ("policy_loss=null", "policy_loss: not set"),
         ("plugins=[missing.py]", "plugins: no file 'missing.py'"),
         ("seed=x", "seed: expected a whole number"),
         ("rewards.digits.tasks=[other]", "scored by no reward|answer"),
@@ -61,7 +61,7 @@ def rows_file(tmp_path, *rows):
     task = tmp_path / "task.yaml"
     task.write_text(
         f"data: {{train: {{mine: {{name: files, path: {path}, limit: 0.0}}}}}}\nrewards: {{accuracy: {{name: exact}}}}\n"
-        "decode: {name: plain, max_tokens: 4}\n"
+        "sampling: {name: plain, max_tokens: 4}\n"
     )
     return task
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from kit import open_run, weights
 
-from vlrl.loop import assign, collect, learn, minis, train_step
 from vlrl.registry import ConfigError
-from vlrl.scoring import RewardError
+from vlrl.trainer.loop import assign, collect, learn, minis, train_step
+from vlrl.trainer.scoring import RewardError
 
 
 def test_the_loop_learns_a_bandit(tmp_path):
@@ -24,7 +24,7 @@ def stepped(tmp_path, *overrides, reward="test_loop_ids"):
     return weights(run), metrics
 
 
-@pytest.mark.parametrize("change", ["micro_tokens=1", "policy.layout=padded", "micro_tokens=40"])
+@pytest.mark.parametrize("change", ["micro_batch_tokens=1", "policy.layout=padded", "micro_batch_tokens=40"])
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "dapo", "grpo_kl"])
 def test_any_split_and_layout_gives_the_same_step(tmp_path, change, method):
     configs = ("base/rl", f"methods/{method}")
@@ -39,7 +39,7 @@ def test_any_split_and_layout_gives_the_same_step(tmp_path, change, method):
 
 
 def test_groups_without_advantage_are_skipped_and_change_nothing(tmp_path, monkeypatch):
-    from vlrl.objective import Objective
+    from vlrl.trainer.loss import Objective
 
     skipped, metrics = stepped(tmp_path)
     monkeypatch.setattr(Objective, "skips_zero", property(lambda self: False))
@@ -60,14 +60,14 @@ def test_old_log_probs_are_computed_only_off_policy(tmp_path):
     trained = sum(len(r) for g in groups if any(r.advantage for r in g) for r in g)
     assert run.policy.counters["head_rows"] - before == trained
     assert "old_logp" not in groups[0].rollouts[0].signals
-    run = open_run(tmp_path, "iterations=2", reward="test_loop_ids")
+    run = open_run(tmp_path, "ppo_epochs=2", reward="test_loop_ids")
     train_step(run)
     assert all("old_logp" in r.signals for g in run.groups for r in g)
-    assert run.tally.updates == 2
+    assert run.stats.updates == 2
 
 
 def test_totals_are_of_the_whole_step(tmp_path):
-    run = open_run(tmp_path, "minibatches=2", "micro_tokens=1", reward="test_loop_ids")
+    run = open_run(tmp_path, "num_minibatches=2", "micro_batch_tokens=1", reward="test_loop_ids")
     groups = collect(run)
     assign(groups, run)
     parts = minis(groups, run, 0)
@@ -90,23 +90,23 @@ def test_a_strategy_may_ask_for_rewards_before_the_loop_does(tmp_path, monkeypat
     asked = []
     call = type(run.rewards["mine"]).__call__
     monkeypatch.setattr(type(run.rewards["mine"]), "__call__", lambda self, rollout: (asked.append(id(rollout)), call(self, rollout))[1])
-    groups = run.strategy([run.scaffold(row) for row in run.sampler(2)], [4, 4], run)
+    groups = run.rollout([run.prompt_template(row) for row in run.prompt_sampler(2)], [4, 4], run)
     run.score(groups)
     early = [list(group.rewards) for group in groups]
     groups[0].rollouts.append(replace(groups[1].rollouts[0], rewards={}))
     run.score(groups)
     assert early == [groups[0].rewards[:4], groups[1].rewards] and len({*early[0], *early[1]}) > 1
-    assert len(asked) == len(set(asked)) == 9 == run.tally.scored
+    assert len(asked) == len(set(asked)) == 9 == run.stats.scored
 
 
 def test_the_tools_of_a_run_split_and_batch_as_the_policy_does(tmp_path):
-    run = open_run(tmp_path, "group_size=4", "micro_tokens=1", reward="test_loop_ids")
+    run = open_run(tmp_path, "group_size=4", "micro_batch_tokens=1", reward="test_loop_ids")
     groups = collect(run)
-    parts = run.micros(groups)
+    parts = run.micro_batches(groups)
     assert [len(part) for part in parts] == [1] * 4 and {part[0].id for part in parts} == {group.id for group in groups}
     logp_BT = run.policy.forward(run.batch(parts[0]))["logp"]
     assert logp_BT.shape[0] == 4 and logp_BT.requires_grad
-    assert (run.rank, run.ranks, run.gather([1, 2]), run.summed(torch.ones(2)).tolist()) == (0, 1, [1, 2], [1.0, 1.0])
+    assert (run.rank, run.ranks, run.gather([1, 2]), run.sum_tensor(torch.ones(2)).tolist()) == (0, 1, [1, 2], [1.0, 1.0])
 
 
 def test_a_broken_verifier_stops_the_run(tmp_path):
@@ -116,7 +116,7 @@ def test_a_broken_verifier_stops_the_run(tmp_path):
 
 
 def test_a_step_without_survivors_learns_nothing_and_says_so(tmp_path):
-    run = open_run(tmp_path, "collect_rounds=2", reward="test_loop_constant", configs=("base/rl", "methods/dapo"))
+    run = open_run(tmp_path, "max_refill_rounds=2", reward="test_loop_constant", configs=("base/rl", "methods/dapo"))
     before = weights(run)
     metrics = train_step(run)
     assert torch.equal(before, weights(run)) and metrics["groups"] == 0
@@ -128,10 +128,10 @@ def test_a_loss_that_is_not_finite_names_the_rows(tmp_path):
     with torch.no_grad():
         next(iter(run.policy.model.parameters())).fill_(float("nan"))
     groups = []
-    for row in run.sampler(1):
+    for row in run.prompt_sampler(1):
         from vlrl.types import Group, Rollout
 
-        prompt = run.scaffold(row)
+        prompt = run.prompt_template(row)
         groups.append(Group(prompt, [Rollout(prompt, [5, 6], reward=r, logp=[0.0, 0.0]) for r in (0.0, 1.0)]))
     assign(groups, run)
     with pytest.raises(FloatingPointError, match=r"the loss is nan .rows \['r\d'\]"):
@@ -153,14 +153,14 @@ def test_a_row_that_cannot_be_shown_is_left_out_and_replaced(tmp_path, monkeypat
     from vlrl.types import MediaError
 
     run = open_run(tmp_path, reward="test_loop_ids")
-    ask = type(run.scaffold).__call__
+    ask = type(run.prompt_template).__call__
 
     def broken(self, row):
         if row.id == "r2":
             raise MediaError("r2.png: not a picture")
         return ask(self, row)
 
-    monkeypatch.setattr(type(run.scaffold), "__call__", broken)
+    monkeypatch.setattr(type(run.prompt_template), "__call__", broken)
     metrics = train_step(run)
     assert metrics["data/dropped"] >= 1 and metrics["groups"] == 4
     assert all(group.row.id != "r2" for group in run.groups)

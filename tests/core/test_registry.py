@@ -3,13 +3,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from vlrl.registry import ConfigError, build, load_plugin_file, make, names, origin, register, stage_of
-from vlrl.stages import STAGES, Budget, Gate
-from vlrl.types import Verdict
+from vlrl.stages import STAGES, GroupFilter, RolloutBudget
+from vlrl.types import FilterDecision
 
 
 @register("test_registry_gate")
 @dataclass(frozen=True)
-class Example(Gate):
+class Example(GroupFilter):
     """Keeps all."""
 
     share: float = 0.5
@@ -21,13 +21,13 @@ class Example(Gate):
             raise ValueError(f"share is at most 1, got {self.share}")
 
     def __call__(self, group):
-        return Verdict(True)
+        return FilterDecision(True)
 
 
 def test_a_mapping_becomes_a_plugin_with_coerced_values():
-    gate = build(Gate, {"name": "test_registry_gate", "share": 1, "bounds": [0, 2]})
+    gate = build(GroupFilter, {"name": "test_registry_gate", "share": 1, "bounds": [0, 2]})
     assert gate == Example(1.0, (0.0, 2.0)) and isinstance(gate.bounds, tuple)
-    assert build(Gate, "test_registry_gate") == Example()
+    assert build(GroupFilter, "test_registry_gate") == Example()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_mapping_becomes_a_plugin_with_coerced_values():
 )
 def test_mistakes_are_named(spec, message):
     with pytest.raises(ConfigError, match=message):
-        build(Gate, spec, "gate.g")
+        build(GroupFilter, spec, "gate.g")
 
 
 def test_missing_values_are_named():
@@ -61,12 +61,12 @@ def test_a_name_belongs_to_one_class():
 
         @register("test_registry_gate")
         @dataclass(frozen=True)
-        class Other(Gate):
+        class Other(GroupFilter):
             def __call__(self, group):
-                return Verdict(True)
+                return FilterDecision(True)
 
     assert origin(Example).rpartition(":")[0].endswith("test_registry.py")
-    assert stage_of(Example) is Gate
+    assert stage_of(Example) is GroupFilter
     with pytest.raises(TypeError, match="not a plug-in"):
         stage_of(int)
 
@@ -76,7 +76,7 @@ def test_every_stage_is_discovered_and_documented():
     for stage in STAGES.values():
         for name in names(stage):
             assert name and stage.kind and stage.__doc__
-    assert "equal" in names(Budget)
+    assert "equal" in names(RolloutBudget)
 
 
 def test_plugin_files(tmp_path):
@@ -87,6 +87,6 @@ def test_plugin_files(tmp_path):
         "    def __call__(self, group):\n        return Verdict(False, 'no')\n"
     )
     load_plugin_file(file)
-    assert build(Gate, "from_a_file")(None) == (False, "no")
+    assert build(GroupFilter, "from_a_file")(None) == (False, "no")
     with pytest.raises(ConfigError, match="no file"):
         load_plugin_file(tmp_path / "missing.py")

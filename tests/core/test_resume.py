@@ -13,7 +13,7 @@ import pytest
 
 from vlrl.config import load
 from vlrl.registry import ConfigError
-from vlrl.train import train
+from vlrl.trainer.train import train
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 

@@ -8,12 +8,12 @@ import kit
 import pytest
 
 from vlrl.config import load
-from vlrl.train import train
+from vlrl.trainer.train import train
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 SHORT = ["data.heldout=null", "rewards.digits=null", "rewards.sums=null", "rewards.any.name=test_loop_ids",
-         "phases.cold_start.steps=1", "phases.rl.steps=3", "phases.rl.minibatches=1", "optimizer.lr=1.0e-2",
-         "phases.rl.terms.kl.coef=1.0", "watch.checkpoint_every=1", "watch.keep=0", "watch.entropy=false"]  # fmt: skip
+         "phases.cold_start.steps=1", "phases.rl.steps=3", "phases.rl.num_minibatches=1", "optimizer.lr=1.0e-2",
+         "phases.rl.loss_terms.kl.coef=1.0", "watch.checkpoint_every=1", "watch.keep=0", "watch.entropy=false"]  # fmt: skip
 TINY = "policy.tiny={hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32, vision_hidden: 16, vision_layers: 1, vision_heads: 2}"
 
 
@@ -25,9 +25,9 @@ def run_of(folder: Path, *more: str, resume: bool = False) -> list[dict]:
 @pytest.mark.parametrize("tune", ["{name: full}", "{name: lora, r: 4}", "{name: parts, freeze: [vision]}"])
 def test_the_reference_of_the_phase_survives_a_restart(tune: str, tmp_path: Path) -> None:
     assert kit.Ids.name == "test_loop_ids"  # a reward that differs from rollout to rollout
-    whole = run_of(tmp_path / "run", f"phases.rl.tune={tune}")
+    whole = run_of(tmp_path / "run", f"phases.rl.trainable={tune}")
     assert whole[1]["kl"] < 1e-9 < 1e-5 < whole[2]["kl"] < whole[3]["kl"]  # it starts at the reference and leaves it
     for folder in (tmp_path / "run" / "checkpoints").glob("step-*"):
         if int(folder.name[5:]) > 2:
             shutil.rmtree(folder)
-    assert run_of(tmp_path / "run", f"phases.rl.tune={tune}", resume=True) == whole
+    assert run_of(tmp_path / "run", f"phases.rl.trainable={tune}", resume=True) == whole

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from vlrl.methods.strategy.independent import Seeds
-from vlrl.tally import Tally
+from vlrl.methods.core.rollout import Seeds
+from vlrl.trainer.stats import StepStats
 from vlrl.types import Prompt, Row
 
 ROWS = [Row(name, "q", 1) for name in "ababc"]
@@ -13,8 +13,8 @@ ROWS = [Row(name, "q", 1) for name in "ababc"]
 
 def seeds(rank: int, world: int, draws) -> list[int]:
     """Of all rows that a rank has of these draws."""
-    run, seed = SimpleNamespace(seed=0, phase="rl", step=1, tally=Tally()), Seeds()
-    dealt = [row for rows in draws for row in run.tally.deal(rows, rank, world)]
+    run, seed = SimpleNamespace(seed=0, phase="rl", step=1, stats=StepStats()), Seeds()
+    dealt = [row for rows in draws for row in run.stats.shard_rows(rows, rank, world)]
     return [seed(run, Prompt(row, ())) for row in dealt]
 
 
@@ -33,8 +33,8 @@ def test_rows_that_one_rank_drew_have_the_streams_of_a_single_process():
 
 
 def test_a_step_forgets():
-    tally = Tally()
-    tally.deal(ROWS[:1] * 2, 1, 2)
-    assert tally.shared == {"a": 1}
-    tally.begin()
-    assert tally.shared == tally.first == {}
+    stats = StepStats()
+    stats.shard_rows(ROWS[:1] * 2, 1, 2)
+    assert stats.shared == {"a": 1}
+    stats.begin()
+    assert stats.shared == stats.first == {}

@@ -3,8 +3,8 @@
 import pytest
 from kit import open_run
 
-from vlrl.loop import collect
-from vlrl.tally import answered, describe, finish
+from vlrl.trainer.loop import collect
+from vlrl.trainer.stats import answered, describe, end_step
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
@@ -35,9 +35,9 @@ def test_a_sampler_learns_of_answers_and_a_strategy_of_all_that_it_made(tmp_path
     run, seen = open_run(tmp_path), {}
     groups = collect(run)
     groups[0].rollouts[0].source = "expert"
-    for part in (run.sampler, run.budget, run.strategy):
+    for part in (run.prompt_sampler, run.rollout_budget, run.rollout):
         monkeypatch.setattr(type(part), "observe", lambda self, groups: seen.update({self.kind: sum(map(len, groups))}))
-    finish(run, {})
+    end_step(run, {})
     whole = sum(map(len, groups))
     assert seen == {"sampler": whole - 1, "budget": whole - 1, "strategy": whole}
 

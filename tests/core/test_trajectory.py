@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from vlrl.cli.weights import app
+from vlrl.eval.weight_path import checkpoints, extrapolate, linearity
 from vlrl.registry import ConfigError
-from vlrl.trajectory import checkpoints, extrapolate, linearity
 
 CURVE = [0.0, 1.0, 0.5, 2.0]  # against 0, 10, 20, 30: products 27.5, squares 500 and 2.1875, so R^2 = 27.5^2 / (500 * 2.1875)
 

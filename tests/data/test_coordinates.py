@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from vlrl_data.answers import scaled
-from vlrl_data.media import PilImage
+from vlrl_data.media.images import InMemoryImage
+from vlrl_data.record_families.answers import scaled
 
 from vlrl.registry import build
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 BOX = (40, 24, 120, 72)
 SIZE = (168, 96)
@@ -34,7 +34,7 @@ def dark(image):
 @pytest.mark.parametrize("seen", [SIZE, (84, 48), (336, 192), (84, 192), (42, 24)])
 @pytest.mark.parametrize("units", ["seen", "original", "unit", "per_mille"])
 def test_both_ways(seen, units):
-    space = Space(SIZE, seen, units)
+    space = CoordinateSpace(SIZE, seen, units)
     there = space.from_original(BOX)
     assert space.to_original(there) == pytest.approx(BOX)
     share = (seen[0] / SIZE[0], seen[1] / SIZE[1])
@@ -47,7 +47,7 @@ def test_both_ways(seen, units):
     ("units", "raw"), [("per_mille", [238, 250, 714, 750]), ("unit", [40 / 168, 0.25, 120 / 168, 0.75]), ("original", [40, 24, 120, 72])]
 )
 def test_gold_answers_become_original_pixels(units, raw):
-    found = scaled([raw], Space(SIZE, SIZE, units))[0]
+    found = scaled([raw], CoordinateSpace(SIZE, SIZE, units))[0]
     assert all(abs(a - b) < 0.1 for a, b in zip(found, BOX))
 
 
@@ -60,7 +60,7 @@ def test_family_says_what_it_sees(name):
 
     family = build(Family, {"name": name, "tiny": {}})
     _, processor = family.build(family.tiny)
-    space = family.process(processor, PilImage(probe())).space
+    space = family.process(processor, InMemoryImage(probe())).space
     assert space.original == SIZE
     assert space.to_original(space.from_original(BOX)) == pytest.approx(BOX)
     whole = space.from_original((0, 0, *SIZE))

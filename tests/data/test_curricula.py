@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Sampler
+from vlrl.stages import PromptSampler
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
 def sampler_for(name, seed=0, **options):
     parts = {part: [Row(f"{part}{i}", "?", answer="x") for i in range(20)] for part in "abc"}
-    sampler = build(Sampler, {"name": name, **options})
+    sampler = build(PromptSampler, {"name": name, **options})
     sampler.setup(SimpleNamespace(rows=parts, source_weights={}, seed=seed))
     return sampler
 
@@ -115,6 +115,6 @@ def test_domains_that_lag_are_drawn_more():
 )
 def test_mistakes(spec):
     with pytest.raises(ConfigError, match="sampler"):
-        build(Sampler, spec)
+        build(PromptSampler, spec)
     with pytest.raises(ConfigError, match="more than 1"):
         sampler_for("domains", floor=0.5)

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from vlrl_data.answers import literal, parsed, untagged
-from vlrl_data.convert import pack, record_of, write
-from vlrl_data.families import by_name, recognise
+from vlrl_data.record_families import by_name, recognise
+from vlrl_data.record_families.answers import literal, parsed, untagged
+from vlrl_data.tools.convert import pack, record_of, write
 
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Source

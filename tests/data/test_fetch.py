@@ -6,9 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from PIL import Image
-from vlrl_data.anymedia import Place, Remote, image
-from vlrl_data.cache import DiskCache
-from vlrl_data.fetch import Web, fetch, public_address
+from vlrl_data.disk_cache import DiskCache
+from vlrl_data.media.fetch import Web, fetch, public_address
+from vlrl_data.media.parse import MediaSettings, RemoteMedia, parse_image
 
 from vlrl.types import MediaError
 
@@ -90,7 +90,7 @@ def test_private_addresses(server, tmp_path):
 
 def test_redirect_to_private_is_checked_like_the_first(server, tmp_path, monkeypatch):
     """The first host counts as public; the address it redirects to does not."""
-    import vlrl_data.fetch as module
+    import vlrl_data.media.fetch as module
 
     real = module.public_address
     monkeypatch.setattr(module, "public_address", lambda host, port, web, url: host if host == "127.0.0.1" else real(host, port, web, url))
@@ -109,12 +109,12 @@ def test_nothing_there(tmp_path):
 
 def test_remote_pictures(server, tmp_path, monkeypatch):
     monkeypatch.setenv("VLRL_CACHE", str(tmp_path))
-    place = Place(web=OPEN)
-    medium = image(f"{server}/a.png", place)
-    assert isinstance(medium, Remote) and medium.load().size == (5, 4)
-    assert medium.key == image({"url": f"{server}/a.png"}, place).key != image(f"{server}/hop", place).key
+    place = MediaSettings(web=OPEN)
+    medium = parse_image(f"{server}/a.png", place)
+    assert isinstance(medium, RemoteMedia) and medium.load().size == (5, 4)
+    assert medium.key == parse_image({"url": f"{server}/a.png"}, place).key != parse_image(f"{server}/hop", place).key
     with pytest.raises(MediaError, match=r"text\.png: .*not a picture"):
-        image(f"{server}/text.png", place).load()
+        parse_image(f"{server}/text.png", place).load()
 
 
 def test_cache_is_bounded_and_whole(tmp_path):

@@ -3,18 +3,17 @@
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from vlrl_data import anymedia
-from vlrl_data.answers import parsed
-from vlrl_data.anymedia import Place, Web
-from vlrl_data.families import by_name, recognise, table
-from vlrl_data.rowmaker import Options, RowMaker
+from vlrl_data.media.parse import MediaSettings, Web
+from vlrl_data.record_families import by_name, recognise, table
+from vlrl_data.record_families.answers import parsed
+from vlrl_data.row_builder import Options, RowBuilder
 from vlrl_data.tools.duplicates import ngrams
 from vlrl_data.tools.preview import marks_of
 
 from vlrl.registry import ConfigError
 from vlrl.types import MediaError, Row, RowError
 
-PLACE = Place(("/no/such/folder",), web=Web(enabled=False))
+PLACE = MediaSettings(("/no/such/folder",), web=Web(enabled=False))
 FIELDS = sorted(set().union(*(family.known for family in table().values())))
 TEXT = st.one_of(
     st.text(max_size=12),
@@ -37,7 +36,7 @@ PLAIN = st.recursive(
 @settings(max_examples=60, deadline=None)
 @given(record=st.dictionaries(st.sampled_from(FIELDS), PLAIN, max_size=7))
 def test_any_record(name, record):
-    maker = RowMaker(by_name(name), PLACE, Options(answers="optional"), "s")
+    maker = RowBuilder(by_name(name), PLACE, Options(answers="optional"), "s")
     try:
         row = maker(record, 0)
     except RowError as error:

@@ -14,7 +14,7 @@ from vlrl_data.generators.video import CORRUPTIONS, base_frames
 
 from vlrl.registry import ConfigError, build, names
 from vlrl.stages import Reward, Source
-from vlrl.types import Group, Prompt, Rollout, Space
+from vlrl.types import CoordinateSpace, Group, Prompt, Rollout
 
 GENERATORS = [name for name in names(Source) if name.startswith("gen_")]
 CASES = [  # source, reward
@@ -48,7 +48,7 @@ def make(spec):
 
 def score(reward, row, text):
     sizes = [medium.load().size for medium in row.images]
-    rollout = Rollout(Prompt(row, (), row.images, row.videos), [1], text=text, spaces=tuple(Space(size, size) for size in sizes))
+    rollout = Rollout(Prompt(row, (), row.images, row.videos), [1], text=text, spaces=tuple(CoordinateSpace(size, size) for size in sizes))
     return reward(rollout)
 
 
@@ -144,7 +144,7 @@ def test_video_jigsaw_restores_the_video():
 
 
 def test_users_videos_and_pictures(tmp_path):
-    from vlrl_data.video import encode
+    from vlrl_data.media.video import encode
 
     (tmp_path / "v").mkdir()
     (tmp_path / "v" / "a.mp4").write_bytes(encode([np.full((40, 60, 3), 20 * i, np.uint8) for i in range(10)], 5.0))
@@ -257,7 +257,7 @@ def test_mistakes(spec):
 
 
 def test_rows_are_json(tmp_path):
-    from vlrl_data.convert import write
+    from vlrl_data.tools.convert import write
 
     for name in GENERATORS:
         rows = make({"name": name})

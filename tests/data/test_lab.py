@@ -1,4 +1,4 @@
-"""Lab tasks: what is drawn is what is asked, splits are apart, the same everywhere."""
+"""GeneratedSource tasks: what is drawn is what is asked, splits are apart, the same everywhere."""
 
 import pickle
 import re
@@ -8,9 +8,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from vlrl_data.lab import real
+from vlrl_data.lab import shipped_images
 from vlrl_data.lab.text import Claim, solutions
-from vlrl_data.media import rgb
+from vlrl_data.media.images import rgb
 
 from vlrl.registry import ConfigError, build, names
 from vlrl.stages import Source
@@ -40,7 +40,11 @@ def test_same_in_another_process():
     code = "from vlrl.registry import build; from vlrl.stages import Source; r = build(Source, 'lab_counting')()[7]; print(r.answer, r.images[0].key)"
     row = make("lab_counting")[7]
     told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        environment={"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)},
     )
     assert told.stdout.split() == [str(row.answer), row.images[0].key]
 
@@ -49,20 +53,20 @@ def test_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    images, labels = real._digits()
+    images, labels = shipped_images._digits()
     assert np.array_equal(images, (data.images * (255 / 16)).round()) and np.array_equal(labels, data.target)
 
 
 def test_digit_splits_are_apart_and_complete():
-    train, heldout = set(real.digit_ids("train")), set(real.digit_ids("heldout"))
+    train, heldout = set(shipped_images.digit_ids("train")), set(shipped_images.digit_ids("heldout"))
     assert not train & heldout and len(train | heldout) == 1797 and len(heldout) == 360
-    assert {real.label_of(i) for i in heldout} == set(range(10))
+    assert {shipped_images.label_of(i) for i in heldout} == set(range(10))
     assert len(make("lab_digits")) == 1437 and len(make("lab_digits", split="heldout")) == 360
 
 
-@pytest.mark.parametrize("photo", sorted(real.PHOTOS))
+@pytest.mark.parametrize("photo", sorted(shipped_images.PHOTOS))
 def test_photo_regions_are_apart(photo):
-    left, right = real.region(photo, "train"), real.region(photo, "heldout")
+    left, right = shipped_images.region(photo, "train"), shipped_images.region(photo, "heldout")
     assert left[2] == right[0] and min(right[2] - right[0], right[3] - right[1]) >= 112
 
 
@@ -70,8 +74,8 @@ def test_digits_show_their_label():
     rows = make("lab_digits", size=16)
     picture = rows[0].images[0].load()
     index = rows[0].images[0].args[0]
-    assert picture.size == (16, 16) and rows[0].answer == str(real.label_of(index))
-    assert np.array_equal(np.asarray(picture), np.asarray(rgb(real.digit(index, 16))))
+    assert picture.size == (16, 16) and rows[0].answer == str(shipped_images.label_of(index))
+    assert np.array_equal(np.asarray(picture), np.asarray(rgb(shipped_images.digit(index, 16))))
     noisy = make("lab_digits", size=16, noise=0.3, shift=2)[0].images[0].load()
     assert noisy.size == (16, 16) and not np.array_equal(np.asarray(noisy), np.asarray(picture))
 
@@ -91,7 +95,7 @@ def test_counting(options):
 def test_counting_a_named_digit():
     for row in make("lab_counting", count=20, named=True, size=168):
         wanted = int(re.search(r"\d", row.question)[0])
-        assert sum(real.label_of(p[0]) == wanted for p in row.images[0].args[4]) == row.answer
+        assert sum(shipped_images.label_of(p[0]) == wanted for p in row.images[0].args[4]) == row.answer
 
 
 def test_grounding_box_frames_the_digit():
@@ -99,9 +103,9 @@ def test_grounding_box_frames_the_digit():
         x1, y1, x2, y2 = row.answer
         wanted = int(row.question[-2])
         index = next(p[0] for p in row.images[0].args[4] if (p[1], p[2]) == (x1, y1))
-        assert real.label_of(index) == wanted and (x2 - x1, y2 - y1) == (56, 56)
+        assert shipped_images.label_of(index) == wanted and (x2 - x1, y2 - y1) == (56, 56)
         shown = np.asarray(row.images[0].load().crop((x1, y1, x2, y2)).convert("L"))
-        assert np.array_equal(shown, np.asarray(real.digit(index, 56)))
+        assert np.array_equal(shown, np.asarray(shipped_images.digit(index, 56)))
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(2, 1), (2, 2), (1, 3), (3, 3)])
@@ -109,7 +113,7 @@ def test_jigsaw_can_be_put_together(rows, cols):
     for row in make("lab_jigsaw", count=5, rows=rows, cols=cols, piece=16):
         shown = np.asarray(row.images[0].load())
         photo, box, _, _, piece, _ = row.images[0].args
-        whole = np.asarray(real.crop(photo, box, cols * piece, rows * piece))
+        whole = np.asarray(shipped_images.crop(photo, box, cols * piece, rows * piece))
         for place, original in enumerate(row.answer):
             cut = [slice(i * piece, (i + 1) * piece) for i in divmod(place, cols)]
             home = [slice(i * piece, (i + 1) * piece) for i in divmod(original - 1, cols)]
@@ -139,7 +143,7 @@ def test_video_moves_as_the_answer_says():
 def test_video_order():
     row = make("lab_video", ask="order", shown=3, frames=6)[0]
     pictures = row.videos[0].args[4]
-    labels = [real.label_of(p) for p in pictures]
+    labels = [shipped_images.label_of(p) for p in pictures]
     assert len(set(labels)) == 3 and row.answer == str(labels[0])
     frames = row.videos[0].load().frames_THWC.astype(int)
     assert np.abs(frames[0] - frames[1]).mean() < 2 < np.abs(frames[1] - frames[2]).mean()
@@ -217,8 +221,8 @@ def test_too_many_digits_is_an_error_and_not_a_hang():
 
 
 def test_importing_brings_no_torch():
-    code = "import sys, vlrl_data.cli, vlrl_data.lab.video, vlrl_data.stored, vlrl_data.tools.preview; print('torch' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    code = "import sys, vlrl_data.cli, vlrl_data.lab.video, vlrl_data.sources.hub, vlrl_data.tools.preview; print('torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, environment={"PYTHONPATH": ":".join(sys.path)})
     assert told.stdout.strip() == "False"
 
 
@@ -226,11 +230,11 @@ def test_detection_names_every_place_or_none():
     counts = []
     for row in make("lab_detection", count=200, size=84, labels=[0, 1, 2, 3]):
         wanted, placed = int(row.question[-2]), row.images[0].args[4]
-        there = {(p[1], p[2]) for p in placed if real.label_of(p[0]) == wanted}
+        there = {(p[1], p[2]) for p in placed if shipped_images.label_of(p[0]) == wanted}
         assert [tuple(box[:2]) for box in row.answer] == sorted(there, key=lambda place: place[::-1])
         assert all((x2 - x1, y2 - y1) == (28, 28) for x1, y1, x2, y2 in row.answer) and len(placed) > len(there)
         assert row.target == f"<answer>{row.answer or None}</answer>"
-        assert {wanted, *(real.label_of(p[0]) for p in placed)} <= {0, 1, 2, 3}
+        assert {wanted, *(shipped_images.label_of(p[0]) for p in placed)} <= {0, 1, 2, 3}
         counts.append(len(there))
     assert set(counts) == {0, 1, 2} and 25 < counts.count(0) < 55  # a share of 0.2, four standard deviations either way
 

@@ -6,7 +6,7 @@ import pytest
 from vlrl_data.tools.lengths import over_budget, summary, token_count
 
 from vlrl.registry import build
-from vlrl.stages import Scaffold, Source
+from vlrl.stages import PromptTemplate, Source
 
 FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"
 
@@ -22,7 +22,7 @@ def policy():
 @pytest.mark.parametrize("spec", ["lab_digits", "lab_video", "lab_knights", str(FIXTURES / "easyr1.jsonl"), str(FIXTURES / "ms_swift.jsonl")])
 def test_same_as_the_policy(policy, spec):
     rows = build(Source, {"name": "files", "path": spec} if "/" in spec else spec)()
-    scaffold = build(Scaffold, {"name": "chat", "style": "think_open"})
+    scaffold = build(PromptTemplate, {"name": "chat", "style": "think_open"})
     for row in rows[:3]:
         prompt = scaffold(row)
         assert token_count(prompt, policy.processor) == len(policy.encode(prompt))
@@ -30,7 +30,7 @@ def test_same_as_the_policy(policy, spec):
 
 def test_rows_over_budget_are_told(policy):
     rows = build(Source, {"name": "lab_knights", "count": 20})()
-    scaffold = build(Scaffold, "chat")
+    scaffold = build(PromptTemplate, "chat")
     counts = sorted(token_count(scaffold(row), policy.processor) for row in rows)
     kept, dropped = over_budget(rows, scaffold, policy.processor, counts[9])
     assert len(kept) == sum(count <= counts[9] for count in counts) and len(kept) + len(dropped) == 20

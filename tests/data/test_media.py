@@ -8,10 +8,10 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
-from vlrl_data import anymedia
-from vlrl_data.anymedia import Place, Remote
-from vlrl_data.media import Limits, Made, Picture, PilImage, image_size, open_image, rgb
-from vlrl_data.video import Video
+from vlrl_data.media import parse
+from vlrl_data.media.images import GeneratedImage, InMemoryImage, Limits, StoredImage, image_size, open_image, rgb
+from vlrl_data.media.parse import MediaSettings, RemoteMedia
+from vlrl_data.media.video import Video
 
 from vlrl.types import MediaError
 
@@ -110,7 +110,7 @@ NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), n
 )
 def test_refused(data, limits, reason):
     with pytest.raises(MediaError, match=reason):
-        Picture(data, limits).load()
+        StoredImage(data, limits).load()
 
 
 def test_truncated_on_request():
@@ -121,23 +121,23 @@ def test_truncated_on_request():
 
 def test_missing_and_wrong_files(tmp_path):
     with pytest.raises(MediaError, match=r"no\.png: No such file"):
-        Picture(str(tmp_path / "no.png")).check()
+        StoredImage(str(tmp_path / "no.png")).check()
     with pytest.raises(MediaError, match=r"no\.png"):
-        _ = Picture(str(tmp_path / "no.png")).key
+        _ = StoredImage(str(tmp_path / "no.png")).key
     with pytest.raises(MediaError):
-        Picture(str(tmp_path)).load()
+        StoredImage(str(tmp_path)).load()
 
 
 def test_key_is_content(tmp_path):
     data = encoded(red())
     (tmp_path / "a.png").write_bytes(data)
     (tmp_path / "b.png").write_bytes(data)
-    same = [Picture(data), Picture(str(tmp_path / "a.png")), Picture(str(tmp_path / "b.png"))]
+    same = [StoredImage(data), StoredImage(str(tmp_path / "a.png")), StoredImage(str(tmp_path / "b.png"))]
     assert len({medium.key for medium in same}) == 1 and len(set(same)) == 1
-    assert Picture(encoded(transparent())).key != same[0].key
+    assert StoredImage(encoded(transparent())).key != same[0].key
     (tmp_path / "a.png").write_bytes(encoded(transparent()))
-    assert Picture(str(tmp_path / "a.png")).key != same[0].key
-    assert PilImage(red()) == PilImage(red()) != PilImage(red("L"))
+    assert StoredImage(str(tmp_path / "a.png")).key != same[0].key
+    assert InMemoryImage(red()) == InMemoryImage(red()) != InMemoryImage(red("L"))
 
 
 def paint(level):
@@ -145,14 +145,14 @@ def paint(level):
 
 
 def test_made():
-    assert Made(paint, (3,)).load().getpixel((0, 0)) == (3, 0, 0)
-    assert Made(paint, (3,)) == Made(paint, (3,)) != Made(paint, (4,))
+    assert GeneratedImage(paint, (3,)).load().getpixel((0, 0)) == (3, 0, 0)
+    assert GeneratedImage(paint, (3,)) == GeneratedImage(paint, (3,)) != GeneratedImage(paint, (4,))
 
 
 def test_any_column_value(tmp_path):
     data = encoded(red(size=(40, 30)))
     (tmp_path / "with space.png").write_bytes(data)
-    place = Place((str(tmp_path / "elsewhere"), str(tmp_path)))
+    place = MediaSettings((str(tmp_path / "elsewhere"), str(tmp_path)))
     text = base64.b64encode(encoded(NOISE)).decode()
     values = [
         red(),
@@ -169,10 +169,10 @@ def test_any_column_value(tmp_path):
         {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"},
         np.zeros((3, 4, 3), np.uint8),
         np.zeros((3, 4), np.uint8),
-        Picture(data),
+        StoredImage(data),
     ]
     for value in values:
-        medium = anymedia.image(value, place)
+        medium = parse.parse_image(value, place)
         medium.check()
         assert medium.load().mode == "RGB"
 
@@ -180,24 +180,24 @@ def test_any_column_value(tmp_path):
 @pytest.mark.parametrize("value", [None, 3, "", {}, {"name": "x"}, [], np.zeros((3, 4)), np.zeros((0, 4, 3), np.uint8), "data:image/png,xx"])
 def test_not_a_picture(value):
     with pytest.raises(MediaError):
-        anymedia.image(value, Place())
+        parse.parse_image(value, MediaSettings())
 
 
 @pytest.mark.parametrize("value", [None, 3, "", {}, [], [1]])
 def test_not_a_video(value):
     with pytest.raises(MediaError):
-        anymedia.video(value, Place())
+        parse.parse_video(value, MediaSettings())
 
 
 def test_plain_is_the_inverse(tmp_path):
     (tmp_path / "a.png").write_bytes(encoded(red()))
-    place = Place((str(tmp_path),))
-    for medium in (Picture(str(tmp_path / "a.png")), Picture(encoded(red())), Remote("http://example.org/a.png", place)):
-        assert anymedia.image(anymedia.plain(medium), place).key == medium.key
-    again = anymedia.image(anymedia.plain(PilImage(red())), place)
+    place = MediaSettings((str(tmp_path),))
+    for medium in (StoredImage(str(tmp_path / "a.png")), StoredImage(encoded(red())), RemoteMedia("http://example.org/a.png", place)):
+        assert parse.parse_image(parse.to_json(medium), place).key == medium.key
+    again = parse.parse_image(parse.to_json(InMemoryImage(red())), place)
     assert again.load().tobytes() == red().tobytes()
     clip = Video("x.mov", span=(0.5, None))
-    assert anymedia.video(anymedia.plain(clip), Place(("/",))).span == (0.5, None)
+    assert parse.parse_video(parse.to_json(clip), MediaSettings(("/",))).span == (0.5, None)
 
 
 def test_rgb_keeps_integer_range():

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from vlrl.registry import build
-from vlrl.stages import Scaffold, Source
+from vlrl.stages import PromptTemplate, Source
 
 
 def test_trains_on_the_strong_pictures():
     row = build(Source, "gen_mico")()[0]
-    prompt = build(Scaffold, {"name": "mico", "style": "think"})(row)
+    prompt = build(PromptTemplate, {"name": "mico", "style": "think"})(row)
     assert prompt.images == row.images and prompt.for_training.images == row.meta["train_images"]
     assert prompt.for_training.messages == prompt.messages and prompt.for_training.key != prompt.key
-    plain = build(Scaffold, "mico")(replace(row, meta={}))
+    plain = build(PromptTemplate, "mico")(replace(row, meta={}))
     assert plain.for_training is plain
     with pytest.raises(ValueError, match="2 train_images for 3 images"):
-        build(Scaffold, "mico")(replace(row, meta={"train_images": row.images[:2]}))
+        build(PromptTemplate, "mico")(replace(row, meta={"train_images": row.images[:2]}))

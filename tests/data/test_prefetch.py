@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 from PIL import Image
-from vlrl_data.media import DECODED, Picture
+from vlrl_data.media.images import DECODED, StoredImage
 
-from vlrl.methods.sampler._prefetch import Ahead
+from vlrl.methods.common.prefetch import Ahead
 from vlrl.registry import build
-from vlrl.stages import Sampler
+from vlrl.stages import PromptSampler
 from vlrl.types import MediaError, Row
 
 
@@ -21,8 +21,8 @@ def test_verify_skips_broken_media_and_decodes_once(tmp_path, caplog):
     for index in range(5):
         Image.new("RGB", (4, 4), (index, 0, 0)).save(tmp_path / f"{index}.png")
     (tmp_path / "3.png").write_bytes(b"broken")
-    parts = {"a": [Row(str(i), "?", images=(Picture(str(tmp_path / f"{i}.png")),)) for i in range(5)]}
-    sampler = build(Sampler, {"name": "shuffle", "verify": True})
+    parts = {"a": [Row(str(i), "?", images=(StoredImage(str(tmp_path / f"{i}.png")),)) for i in range(5)]}
+    sampler = build(PromptSampler, {"name": "shuffle", "verify": True})
     sampler.setup(SimpleNamespace(rows=parts, source_weights={}, seed=0, accelerator=None))
     before = DECODED["count"]
     rows = sampler(4)
@@ -37,9 +37,9 @@ def test_workers_decode_and_order_stays(tmp_path):
     for index in range(6):
         Image.new("RGB", (4, 4), (index, 0, 0)).save(tmp_path / f"{index}.png")
     (tmp_path / "5.png").write_bytes(b"broken")
-    parts = {"a": [Row(str(i), "?", images=(Picture(str(tmp_path / f"{i}.png")),)) for i in range(6)]}
+    parts = {"a": [Row(str(i), "?", images=(StoredImage(str(tmp_path / f"{i}.png")),)) for i in range(6)]}
     run = SimpleNamespace(rows=parts, source_weights={}, seed=0, accelerator=None)
-    plain, ahead = build(Sampler, "shuffle"), build(Sampler, {"name": "shuffle", "workers": 1})
+    plain, ahead = build(PromptSampler, "shuffle"), build(PromptSampler, {"name": "shuffle", "workers": 1})
     for sampler in (plain, ahead):
         sampler.setup(run)
     before = DECODED["count"]
@@ -72,7 +72,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("module", "name"), [("vlrl.methods._workers", "end_with_parent"), ("vlrl.compare.run", "_start")])
+@pytest.mark.parametrize(("module", "name"), [("vlrl.methods.common.prefetch", "end_with_parent"), ("vlrl.compare.run", "_start")])
 def test_workers_end_with_a_parent_that_is_killed(tmp_path, module, name):
     (tmp_path / "owner.py").write_text(OWNER.format(module=module, name=name))
     owner = subprocess.Popen([sys.executable, str(tmp_path / "owner.py")], stdout=subprocess.PIPE, text=True)

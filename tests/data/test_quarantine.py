@@ -11,7 +11,7 @@ from PIL import Image
 from vlrl_data.quarantine import kind_of
 
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Sampler, Source
+from vlrl.stages import PromptSampler, Source
 from vlrl.types import RowError
 
 
@@ -47,7 +47,7 @@ def test_used_exactly_once_per_epoch_also_after_a_restart(folder):
     root, _ = folder
 
     def sampler():
-        made = build(Sampler, "shuffle")
+        made = build(PromptSampler, "shuffle")
         made.setup(SimpleNamespace(rows={"a": source(root, check_level="decode")()}, source_weights={}, seed=1, accelerator=None))
         return made
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import yaml
 from vlrl_data.cli import app
-from vlrl_data.families import table
+from vlrl_data.record_families import table
 
 from vlrl.registry import build, names
-from vlrl.stages import Sampler, Scaffold, Select, Source
+from vlrl.stages import PromptSampler, PromptTemplate, Select, Source
 
 README = (Path(__file__).parents[2] / "data" / "README.md").read_text()
 
@@ -25,7 +25,7 @@ def test_the_source_works_as_written(tmp_path):
 
 def test_the_config_builds():
     tree = yaml.safe_load(re.search(r"```yaml\n(.*?)```", README, re.DOTALL)[1])
-    for stage, spec in ((Sampler, tree["sampler"]), (Scaffold, tree["scaffold"]), (Select, tree["select"]["band"])):
+    for stage, spec in ((PromptSampler, tree["prompt_sampler"]), (PromptTemplate, tree["prompt_template"]), (Select, tree["select"]["band"])):
         assert build(stage, spec).name == spec["name"]
     assert {build(Source, spec).name for spec in tree["data"]["train"].values()} == {"files", "hub"}
 

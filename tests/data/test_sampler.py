@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from vlrl.methods.sampler._order import Mixture, permute, shares
+from vlrl.methods.common.row_order import Mixture, permute, shares
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Sampler
+from vlrl.stages import PromptSampler
 from vlrl.types import Row, RowError
 
 
@@ -16,7 +16,7 @@ def rows(name, count):
 
 
 def sampler_for(parts, seed=0, weights=None, **options):
-    sampler = build(Sampler, {"name": "shuffle", **options})
+    sampler = build(PromptSampler, {"name": "shuffle", **options})
     sampler.setup(SimpleNamespace(rows=parts, source_weights=weights or {}, seed=seed, accelerator=None))
     return sampler
 
@@ -120,7 +120,7 @@ def test_nothing_usable_is_an_error_and_not_a_hang():
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"workers": -1}, {"ahead": 0}, {"wokers": 1}])
 def test_bad_options(options):
     with pytest.raises(ConfigError, match="sampler"):
-        build(Sampler, {"name": "shuffle", **options})
+        build(PromptSampler, {"name": "shuffle", **options})
 
 
 def test_empty_source_and_none():

@@ -2,15 +2,15 @@
 
 import pytest
 from PIL import Image
-from vlrl_data.media import PilImage
-from vlrl_data.video import Video
+from vlrl_data.media.images import InMemoryImage
+from vlrl_data.media.video import Video
 
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Scaffold
+from vlrl.stages import PromptTemplate
 from vlrl.types import Row
 
-PICTURE = PilImage(Image.new("RGB", (2, 2)))
-OTHER = PilImage(Image.new("RGB", (2, 2), "red"))
+PICTURE = InMemoryImage(Image.new("RGB", (2, 2)))
+OTHER = InMemoryImage(Image.new("RGB", (2, 2), "red"))
 CLIP = Video("x.mp4")
 IMAGE, VIDEO = {"type": "image"}, {"type": "video"}
 
@@ -20,7 +20,7 @@ def text(value):
 
 
 def ask(row, **options):
-    return build(Scaffold, {"name": "chat", **options})(row)
+    return build(PromptTemplate, {"name": "chat", **options})(row)
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_keys_tell_prompts_apart():
 )
 def test_mistakes(options):
     with pytest.raises(ConfigError):
-        build(Scaffold, {"name": "chat", **options})
+        build(PromptTemplate, {"name": "chat", **options})

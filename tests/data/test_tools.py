@@ -10,28 +10,28 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 from vlrl_data.cli import app, parse, spec_of
-from vlrl_data.lab import real
-from vlrl_data.media import Picture, PilImage
-from vlrl_data.tools.difficulty import from_rollouts, load, merge
+from vlrl_data.lab import shipped_images
+from vlrl_data.media.images import InMemoryImage, StoredImage
 from vlrl_data.tools.duplicates import HashIndex, decontaminate, dedup, distance, ngrams, picture_hash, words
 from vlrl_data.tools.preview import entry, marks_of, page
+from vlrl_data.tools.rollout_rewards import from_rollouts, load, merge
 from vlrl_data.tools.split import split
 from vlrl_data.tools.stats import answer_kind, stats
 
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Scaffold, Select, Source
+from vlrl.stages import PromptTemplate, Select, Source
 from vlrl.types import Row
 
 FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"
 
 
 def photo(name, box=None, size=(120, 90), quality=None):
-    whole = real.region(name, "train")
-    return PilImage(real.crop(name, box or whole, *size))
+    whole = shipped_images.region(name, "train")
+    return InMemoryImage(shipped_images.crop(name, box or whole, *size))
 
 
 def test_picture_hash_survives_resizing_and_tells_photos_apart():
-    hashes = {name: picture_hash(photo(name)) for name in real.PHOTOS}
+    hashes = {name: picture_hash(photo(name)) for name in shipped_images.PHOTOS}
     for name, value in hashes.items():
         assert distance(value, picture_hash(photo(name, size=(300, 200)))) <= 6
         assert all(distance(value, other) > 6 for twin, other in hashes.items() if twin != name)
@@ -39,8 +39,8 @@ def test_picture_hash_survives_resizing_and_tells_photos_apart():
 
 def test_hash_by_hand():
     rising = Image.fromarray(np.tile(np.arange(9, dtype=np.uint8) * 20, (8, 1)))
-    assert picture_hash(PilImage(rising)) == 2**64 - 1
-    assert picture_hash(PilImage(Image.new("L", (9, 8), 7))) == 0
+    assert picture_hash(InMemoryImage(rising)) == 2**64 - 1
+    assert picture_hash(InMemoryImage(Image.new("L", (9, 8), 7))) == 0
 
 
 def test_hash_index_finds_all_within_radius():
@@ -196,9 +196,9 @@ def test_marks(answer, marks):
 def test_preview_shows_everything_and_escapes_it(tmp_path):
     rows = [
         Row("<b>", "Is <image> a cup & saucer?", [10, 20, 60, 70], images=(photo("coffee"),), target="<answer>x</answer>"),
-        Row("bad", "?", "a", images=(Picture(str(tmp_path / "no.png")),)),
+        Row("bad", "?", "a", images=(StoredImage(str(tmp_path / "no.png")),)),
     ]
-    html = page(rows, "t", "", build(Scaffold, {"name": "chat", "style": "think_open"}))
+    html = page(rows, "t", "", build(PromptTemplate, {"name": "chat", "style": "think_open"}))
     assert "&lt;b&gt;" in html and "cup &amp; saucer" in html and "&lt;think&gt;" in html and "<b>bad</b>" in html
     assert re.search(r'<rect x="10" y="20" width="50"\s+height="50"', html) and "no.png: No such file" in html
     assert "http://" not in html and "https://" not in html and html.count("data:image/png;base64") == 1

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from vlrl_data import anymedia
-from vlrl_data._backends import BACKENDS
-from vlrl_data.anymedia import Place
-from vlrl_data.video import Frames, MadeVideo, Video, decode, encode, frame_files
+from vlrl_data.media import parse
+from vlrl_data.media.parse import MediaSettings
+from vlrl_data.media.video import Frames, GeneratedVideo, Video, decode, encode, frame_files
+from vlrl_data.media.video_decoders import BACKENDS
 
 from vlrl.registry import ConfigError
 from vlrl.types import MediaError
@@ -98,10 +98,10 @@ def test_frame_folder(tmp_path, movie):
         Image.new("RGB", (6, 4), (index, 0, 0)).save(tmp_path / f"f{index}.png")
     files = frame_files(tmp_path)
     assert [file[-7:] for file in files] == ["/f0.png", "/f1.png", "/f2.png", "f10.png"]
-    video = anymedia.video(str(tmp_path), Place(frames=Frames(fps=2.0)))
+    video = parse.parse_video(str(tmp_path), MediaSettings(frames=Frames(fps=2.0)))
     clip = video.load()
     assert clip.frames_THWC[:, 0, 0, 0].tolist() == [0, 1, 2, 10] and clip.fps == 2.0
-    listed = anymedia.video({"frames": list(files), "rate": 4.0, "fps": 2.0, "min_frames": 2}, Place())
+    listed = parse.parse_video({"frames": list(files), "rate": 4.0, "fps": 2.0, "min_frames": 2}, MediaSettings())
     assert listed.load().frames_THWC[:, 0, 0, 0].tolist() == [0, 10] and listed.load().fps == 2.0
     Image.new("RGB", (7, 4)).save(tmp_path / "f3.png")
     with pytest.raises(MediaError, match="differ in size"):
@@ -145,9 +145,9 @@ def write(level):
 
 
 def test_made_video():
-    made = MadeVideo(write, (120,))
+    made = GeneratedVideo(write, (120,))
     assert made.load().frames_THWC.shape == (2, 16, 16, 3) and abs(float(made.load().frames_THWC.mean()) - 120) < 3
-    assert made == MadeVideo(write, (120,)) != MadeVideo(write, (121,))
+    assert made == GeneratedVideo(write, (120,)) != GeneratedVideo(write, (121,))
 
 
 @pytest.mark.parametrize("options", [{"backend": "ffmpeg"}, {"fps": -1.0}, {"min_frames": 9, "max_frames": 3}])

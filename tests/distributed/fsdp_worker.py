@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
 
 from samples import PROMPTS, groups_of, policy_of  # noqa: E402
 
-from vlrl.batch import make_batch  # noqa: E402
-from vlrl.methods.tune.lora import LoRA  # noqa: E402
+from vlrl.methods.core.trainable import LoRA  # noqa: E402
 from vlrl.policy.sharding import full_state, is_sharded  # noqa: E402
+from vlrl.trainer.batch import make_batch  # noqa: E402
 
 torch.distributed.init_process_group("gloo")
 plain, spread = policy_of("qwen2_5_vl"), policy_of("qwen2_5_vl")
@@ -25,7 +25,7 @@ spread.wrapped = fully_shard(spread.net, mesh=mesh)
 assert is_sharded(spread.wrapped)
 batch = make_batch(groups_of([PROMPTS["image"] if torch.distributed.get_rank() else PROMPTS["text"]]), plain.pad_id)
 
-with torch.no_grad(), spread.whole():  # ranks may make different numbers of passes here
+with torch.no_grad(), spread.gather_params():  # ranks may make different numbers of passes here
     for _ in range(1 + torch.distributed.get_rank()):
         torch.testing.assert_close(spread.forward(batch)["logp"], plain.forward(batch)["logp"], atol=1e-6, rtol=0)
 

@@ -4,8 +4,8 @@ import zlib
 from dataclasses import dataclass, field
 
 from vlrl.registry import register
-from vlrl.stages import Gate, Reward
-from vlrl.types import Verdict
+from vlrl.stages import GroupFilter, Reward
+from vlrl.types import FilterDecision
 
 
 @register("hash_of_tokens")
@@ -28,14 +28,14 @@ class BitOfTokens(Reward):
 
 @register("seen_here")
 @dataclass(frozen=True)
-class SeenHere(Gate):
+class SeenHere(GroupFilter):
     """Keeps every group. vlrl original (a test's own)."""
 
     seen: list[float] = field(init=False, default_factory=list, repr=False, compare=False)
 
     def __call__(self, group):
         self.seen.extend(group.rewards)
-        return Verdict(True)
+        return FilterDecision(True)
 
     def metrics(self):
         return {"seen": (len(self.seen), 0.0), "seen/mean": (sum(self.seen), len(self.seen)), "seen/constant": 0.3}

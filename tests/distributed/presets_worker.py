@@ -10,7 +10,7 @@ import hash_reward  # noqa: E402
 import kit  # noqa: E402
 import torch  # noqa: E402
 
-from vlrl.loop import train_step  # noqa: E402
+from vlrl.trainer.loop import train_step  # noqa: E402
 
 HASH, COARSE = "hash_of_tokens", "test_loop_has"
 PRESETS = {
@@ -29,11 +29,11 @@ PRESETS = {
     "ghpo": HASH,
 }  # a coarse one for gates
 MORE = {
-    "ghpo": ["strategy.threshold=0.9"],  # some groups fail
+    "ghpo": ["rollout.threshold=0.9"],  # some groups fail
     "open_reasoner_zero": ["callbacks.critic.updates=1"],  # more would be of other groups on two ranks
     "memory_r": [  # every shape that learns: from the groups of all ranks
-        "shape.noise={name: noisy_verifier, slot: bit, appeal: mine}", "shape.length={name: length_step, every: 1, target: 1, slot: bit}",
-        "shape.memory.slot=bit", "rewards.bit.name=bit_of_tokens", "advantage.scale=none",
+        "reward_shaping.noise={name: noisy_verifier_corrections, slot: bit, appeal: mine}", "reward_shaping.length={name: laser_2, every: 1, target: 1, slot: bit}",
+        "reward_shaping.memory.slot=bit", "rewards.bit.name=bit_of_tokens", "advantage.scale=none",
     ],
 }  # fmt: skip
 KEPT = (
@@ -61,9 +61,9 @@ KEPT = (
 def two_steps(preset: str, output: Path) -> None:
     """Write `output`.json and `output`.pt (main process)."""
     assert hash_reward.HashOfTokens.name == "hash_of_tokens"
-    more = ["group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3", "minibatches=1"]
+    more = ["group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3", "num_minibatches=1"]
     more += ["rewards.second.name=test_loop_has"] if PRESETS[preset] == HASH else []
-    more += ["gate.seen.name=seen_here", *MORE.get(preset, [])]
+    more += ["group_filters.seen.name=seen_here", *MORE.get(preset, [])]
     run = kit.open_run(output.parent, *more, reward=PRESETS[preset], configs=("base/rl", f"methods/{preset}"))
     lines = [train_step(run) for _ in range(2)]
     if run.accelerator.is_main_process:

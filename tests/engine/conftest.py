@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vlrl.engine.hf import HF
+from vlrl.engine.hf.engine import HF
 
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_kit  # noqa: E402

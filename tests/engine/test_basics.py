@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from vlrl.engine.fake import Fake
-from vlrl.engine.streams import uniforms
-from vlrl.methods.budget.equal import Equal
-from vlrl.methods.decode.plain import Plain
-from vlrl.methods.strategy.expert import Expert
-from vlrl.methods.strategy.independent import Independent
+from vlrl.engine.hf.rng import uniforms
+from vlrl.methods.core.rollout import Expert, Independent
+from vlrl.methods.core.rollout_budget import Equal
+from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Decode, Engine
+from vlrl.stages import Engine, SamplingPolicy
 from vlrl.types import Prompt, Request, Rollout, Row, Sampling
 
 
@@ -87,7 +86,7 @@ def test_equal(prompts, total, counts):
 )
 def test_plain_refuses(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
-        build(Decode, {"name": "plain", **bad})
+        build(SamplingPolicy, {"name": "plain", **bad})
 
 
 def test_plain_passes_everything_on():

@@ -9,8 +9,8 @@ import torch
 from scipy.stats import chisquare
 
 from vlrl.engine.guided import compiled, pattern
-from vlrl.engine.sampler import Sampler
-from vlrl.engine.streams import uniforms
+from vlrl.engine.hf.rng import uniforms
+from vlrl.engine.hf.sampler import Sampler
 from vlrl.registry import ConfigError
 from vlrl.types import Sampling
 
@@ -123,7 +123,7 @@ def test_stops(engine, tools):
 
 
 def test_forbidden_ids_are_never_sampled(policy, tools):
-    from vlrl.engine.hf import HF
+    from vlrl.engine.hf.engine import HF
 
     head = policy.model.get_output_embeddings()
     hot = list(policy.forbidden_ids)[:2]

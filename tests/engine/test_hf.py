@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vlrl.batch import make_batch
-from vlrl.engine.hf import HF
+from vlrl.engine.hf.engine import HF
 from vlrl.registry import ConfigError
+from vlrl.trainer.batch import make_batch
 from vlrl.types import Group, Rollout
 
 

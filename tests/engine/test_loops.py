@@ -7,11 +7,11 @@ from typing import ClassVar
 import pytest
 
 from vlrl.config import load
-from vlrl.loops import _pipeline
-from vlrl.loops._overlap import overlap
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Callback, Reward, Source
-from vlrl.train import train
+from vlrl.trainer import pipeline as _pipeline
+from vlrl.trainer.overlap import overlap
+from vlrl.trainer.train import train
 from vlrl.types import Row
 
 TINY = "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}"
@@ -51,8 +51,8 @@ class Bomb(Callback):
 
 def config(folder, loop, *more, steps=8):
     base = [TINY, f"output={folder}", "data.train.mine.name=test_ahead_rows", "rewards.mine.name=test_ahead_ids", f"loop={loop}", f"steps={steps}"]
-    base += ["decode={name: plain, max_tokens: 4}", "prompts_per_step=2", "group_size=4", "optimizer.lr=1e-2", "watch.checkpoint_every=2"]
-    return load(["base/rl", "methods/grpo"], [*base, "weights.engine={name: tis}", "callbacks.bomb.name=test_ahead_bomb", *more])
+    base += ["sampling={name: plain, max_tokens: 4}", "prompts_per_step=2", "group_size=4", "optimizer.lr=1e-2", "watch.checkpoint_every=2"]
+    return load(["base/rl", "methods/grpo"], [*base, "token_weights.engine={name: tis}", "callbacks.bomb.name=test_ahead_bomb", *more])
 
 
 def metrics_of(folder):

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from vlrl.batch import make_batch
-from vlrl.methods.callback.mismatch import Mismatch
-from vlrl.methods.weight.mismatch import TIS, IcePop
+from vlrl.methods.core.callback import EngineMismatch
+from vlrl.methods.core.token_weight import TIS, IcePop
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Weight
+from vlrl.stages import TokenWeight
+from vlrl.trainer.batch import make_batch
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row
 
 LOG2 = math.log(2)
@@ -74,7 +74,7 @@ def test_no_mismatch_is_one_and_infinities_stay_finite():
 )
 def test_refused(name, bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
-        build(Weight, {"name": name, **bad})
+        build(TokenWeight, {"name": name, **bad})
 
 
 def test_mismatch_numbers():
@@ -82,9 +82,9 @@ def test_mismatch_numbers():
     first = Rollout(prompt=prompt, ids=[1, 2], logp=[-1.0 - LOG2, -1.0], signals={"old_logp": [-1.0, -1.0]})
     second = Rollout(prompt=prompt, ids=[1, 2], logp=[-1.0, -3.0], signals={"old_logp": [-1.0, -1.0]}, loss_mask=[True, False])
     expert = Rollout(prompt=prompt, ids=[1], logp=[0.0], signals={"old_logp": [-9.0]}, source="expert")
-    numbers = Mismatch()(None, [Group(prompt=prompt, rollouts=[first, second, expert])])
+    numbers = EngineMismatch()(None, [Group(prompt=prompt, rollouts=[first, second, expert])])
     assert numbers["mean"] == pytest.approx(LOG2 / 3) and numbers["max"] == pytest.approx(LOG2)
     assert numbers["kl"] == pytest.approx((2 - 1 - LOG2) / 3)
     assert numbers["ess"] == pytest.approx(16 / (3 * 6)), "weights 2, 1, 1"
     assert numbers["seq_ess"] == pytest.approx(9 / (2 * 5)), "weights 2, 1"
-    assert Mismatch()(None, [Group(prompt=prompt, rollouts=[expert])]) == {}
+    assert EngineMismatch()(None, [Group(prompt=prompt, rollouts=[expert])]) == {}

@@ -7,20 +7,20 @@ import engine_kit
 import numpy as np
 import pytest
 from PIL import Image
-from vlrl_rewards.sandbox import available
+from vlrl_rewards.code.sandbox import available
 
 from vlrl.engine.fake import Fake
-from vlrl.engine.hf import HF
-from vlrl.methods.decode.plain import Plain
-from vlrl.methods.env._calls import last_call
-from vlrl.methods.env.python import Python
-from vlrl.methods.env.zoom import Crop, Zoom
-from vlrl.methods.shape.conversation import Conversation
-from vlrl.methods.strategy._talk import between
-from vlrl.methods.strategy.multi_turn import MultiTurn
+from vlrl.engine.hf.engine import HF
+from vlrl.environments.python import Python
+from vlrl.environments.tool_calls import last_call
+from vlrl.environments.zoom import Crop, Zoom
+from vlrl.methods.common.conversation import between
+from vlrl.methods.core.reward_shaping import LastTurnReward
+from vlrl.methods.core.rollout import MultiTurn
+from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError
-from vlrl.run import Run
-from vlrl.types import Group, Prompt, Rollout, Row, Space
+from vlrl.trainer.run import Run
+from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
 
 def call(name, **arguments):
@@ -88,12 +88,12 @@ def test_long_replies_are_cut(text_policy, tools):
 
 
 def test_with_a_real_model_the_trainer_scores_what_was_sampled(policy, tools):
-    from vlrl.batch import make_batch
+    from vlrl.trainer.batch import make_batch
 
     run = make_run(policy, Echo("reply", "reply"), None, max_tokens=5)
     run.engine = HF().attach(policy)
-    run.env.stops = ()
-    run.decode = Plain(max_tokens=5, stop_ids=tuple(range(0, 500, 3)))
+    run.environment.stops = ()
+    run.sampling = Plain(max_tokens=5, stop_ids=tuple(range(0, 500, 3)))
     groups = MultiTurn()([tools.prompt("Go", tools.Noise(1)), tools.prompt("Stop")], [3, 3], run)
     assert any(r.info["calls"] for g in groups for r in g)
     out = policy.forward(make_batch(groups, policy.pad_id))["logp"]
@@ -121,14 +121,16 @@ def test_a_picture_in_a_reply_starts_a_new_rollout(policy, tools):
     shown = policy.encode(last.prompt)
     assert len(shown.features) == 2 and "<tool_call>" in policy.decode(shown.ids)
     first.reward, last.reward = 0.0, 1.0
-    assert Conversation()(group) == [1.0, 1.0] and (first.info["segment"], last.info["segment"]) == (0, 1)
+    assert LastTurnReward()(group) == [1.0, 1.0] and (first.info["segment"], last.info["segment"]) == (0, 1)
     lone = Rollout(prompt=first.prompt, ids=[1], reward=0.3)
-    assert Conversation()(Group(prompt=first.prompt, rollouts=[lone, first, last])) == [0.3, 1.0, 1.0]
+    assert LastTurnReward()(Group(prompt=first.prompt, rollouts=[lone, first, last])) == [0.3, 1.0, 1.0]
 
 
 def zoomed(text, image=None):
     image = image or engine_kit.Noise(1, (100, 80))
-    rollout = Rollout(prompt=engine_kit.make_prompt("q", image), ids=[1], spaces=(Space((100, 80), (50, 40), "seen"),), info={"turn_text": text})
+    rollout = Rollout(
+        prompt=engine_kit.make_prompt("q", image), ids=[1], spaces=(CoordinateSpace((100, 80), (50, 40), "seen"),), info={"turn_text": text}
+    )
     return Zoom().reply(rollout)
 
 
@@ -204,7 +206,7 @@ def test_python_output_is_bounded_and_the_run_is_checked(monkeypatch):
         Python(mode="open").check(None)
     with pytest.raises(ValueError, match="seconds"):
         Python(seconds=0)
-    monkeypatch.setattr("vlrl_rewards.sandbox.available", lambda: "bwrap is missing")
+    monkeypatch.setattr("vlrl_rewards.code.sandbox.available", lambda: "bwrap is missing")
     with pytest.raises(ConfigError, match="bwrap is missing"):
         Python().check(None)
 
@@ -214,6 +216,6 @@ def test_the_strategy_is_checked(text_policy):
         MultiTurn().check(SimpleNamespace(env=None, shape={}))
     with pytest.raises(ConfigError, match="conversation"):
         MultiTurn().check(SimpleNamespace(env=Zoom(), shape={}))
-    MultiTurn().check(SimpleNamespace(env=Zoom(), shape={"turns": Conversation()}))
+    MultiTurn().check(SimpleNamespace(env=Zoom(), shape={"turns": LastTurnReward()}))
     ids = between(text_policy, engine_kit.make_prompt("q"), [{"role": "user", "content": "r"}], text_policy.eos_id)
     assert text_policy.tokenizer.decode(ids) == "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"

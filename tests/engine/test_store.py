@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from vlrl.engine.store import Store
+from vlrl.engine.hf.kv_cache import KVCache
 
 LAYERS, J, Q, D = 2, 2, 3, 4
 
@@ -20,7 +20,7 @@ def attend(keys_JLD, values_JLD, query_HD, scaling):
 @pytest.mark.parametrize("seed", range(4))
 def test_store_equals_copies(seed):
     rng, g = random.Random(seed), torch.Generator().manual_seed(seed)
-    store = Store()
+    store = KVCache()
     plain = []  # row -> layer -> [keys, values], each (J, length, D)
     for _ in range(14):
         if len(store) < 3 or rng.random() < 0.3:
@@ -45,7 +45,7 @@ def test_store_equals_copies(seed):
 
 
 def test_pending_prompts_outlive_their_rows():
-    store = Store()
+    store = KVCache()
     kv = torch.randn(LAYERS, 2, J, 3, D)
     first, second = store.add_prompts(list(kv), list(kv), [3, 2], torch.zeros(2, 5))
     second.pending = 4

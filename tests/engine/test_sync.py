@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from vlrl.engine.sync import named_weights
+from vlrl.engine.named_weights import named_weights
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "text"])

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from vlrl.engine.hf import HF
-from vlrl.engine.versions import check_heads, check_installed, check_versions
+from vlrl.engine.hf.engine import HF
+from vlrl.engine.vllm.versions import check_heads, check_installed, check_versions
 from vlrl.registry import ConfigError
 
 needs_vllm = pytest.mark.vllm
@@ -16,7 +16,7 @@ def both(request):
     pytest.importorskip("vllm")
     from engine_kit import make_policy
 
-    from vlrl.engine.vllm import VLLM
+    from vlrl.engine.vllm.inprocess import VLLM
 
     torch.set_num_threads(1)
     policy = make_policy("qwen2_5_vl", hidden=128, layers=2)  # heads of 32: the least that vLLM's CPU attention takes

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from vlrl.engine._vllm_nccl import Replicas, Weights
-from vlrl.engine.vllm_server import VLLMServer
+from vlrl.engine.vllm.nccl import Replicas, Weights
+from vlrl.engine.vllm.server import VLLMServer
 from vlrl.registry import ConfigError
 
 
@@ -30,7 +30,7 @@ def test_every_worker_has_a_rank_of_its_own():
 @pytest.mark.vllm
 def test_a_whole_update_as_the_servers_see_it(text_policy, monkeypatch):
     nccl = pytest.importorskip("vllm.distributed.weight_transfer.nccl_engine")
-    from vlrl.engine._vllm_nccl import Link
+    from vlrl.engine.vllm.nccl import Link
 
     opened, sent = [], {}
     monkeypatch.setattr(nccl, "open_trainer_endpoint", opened.append)
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="1 entries for 2 replicas"):
         VLLMServer(replicas=2, devices=("1",))
     assert [VLLMServer(replicas=2, devices=("1", "2,3"))._environment(i)["CUDA_VISIBLE_DEVICES"] for i in (0, 1)] == ["1", "2,3"]
-    monkeypatch.setattr("vlrl.engine.vllm_server.check_installed", lambda: None)
+    monkeypatch.setattr("vlrl.engine.vllm.server.check_installed", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="needs CUDA"):
         VLLMServer(transfer="nccl").check(None)

@@ -11,9 +11,9 @@ import psutil
 import pytest
 import torch
 
-from vlrl.engine.hf import HF
-from vlrl.engine.vllm_prompts import versions_of
-from vlrl.engine.vllm_server import VLLMServer
+from vlrl.engine.hf.engine import HF
+from vlrl.engine.vllm.prompts import versions_of
+from vlrl.engine.vllm.server import VLLMServer
 from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.process import Server
 

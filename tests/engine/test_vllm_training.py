@@ -13,7 +13,7 @@ import pytest
 from vlrl.config import load
 from vlrl.registry import register
 from vlrl.stages import Callback, Reward
-from vlrl.train import train
+from vlrl.trainer.train import train
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]  # a server's start takes a minute on a busy machine, and there are two
 
@@ -58,7 +58,7 @@ def assert_every_rollout_once(folder, steps):
     assert [row["engine/syncs"] for row in metrics] == [2, *[1] * (steps - 1)], "once more where the phase begins"
 
 
-@pytest.mark.parametrize("adapter", [(), ("tune={name: lora, r: 3}", "engine.lora=true")])
+@pytest.mark.parametrize("adapter", [(), ("trainable={name: lora, r: 3}", "engine.lora=true")])
 def test_the_quickstart_through_vllm(tmp_path, adapter):
     pytest.importorskip("vllm")
     train(load(["experiments/quickstart_vllm"], [*SHORT, *adapter, "phases.rl.steps=3", f"output={tmp_path}"]), live=False)

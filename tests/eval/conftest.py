@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from vlrl.eval.rows import read
 
 from vlrl.eval import load
-from vlrl.eval.rows import read
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image, ImageDraw
 from typer.testing import CliRunner
+from vlrl.eval.collect import Draw
 
 from vlrl.engine.fake import Fake
 from vlrl.engine.openai import OpenAI
 from vlrl.eval import heldout, training
-from vlrl.eval.collect import Draw
 from vlrl.eval.contamination import check_rows, completion_probe, grams, near, picture_hash, rouge_l, training_data
 from vlrl.eval.grade import Sampled, grade
 from vlrl.eval.judge import Judge, errors, probe, report, verdict
@@ -167,8 +167,8 @@ def test_any_compatible_endpoint(fixture_rows, monkeypatch):
 
 def fake_run(tmp_path, **more):
     """As much of a Run as evaluation reads."""
-    from vlrl.methods.decode.plain import Plain
-    from vlrl.methods.scaffold.chat import Chat
+    from vlrl.methods.core.prompt_template import Chat
+    from vlrl.methods.core.sampling import Plain
 
     engine = Fake(function=lambda request, index: str(request.prompt.row.answer))
     run = SimpleNamespace(engine=engine, policy=None, seed=0, step=4, phase="rl", output=tmp_path, recorder=None, accelerator=None,
@@ -256,6 +256,7 @@ def test_the_command_line_lists_and_refuses(tmp_path):
 def test_a_dry_run_states_the_costs_and_starts_nothing(fixture_rows):
     from vlrl.eval.collect import missing
     from vlrl.eval.plan import describe, plan
+
     from vlrl.eval.runner import _Nothing
 
     rows = fixture_rows("vsi_bench")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from vlrl.eval.rescore import rescore
+from vlrl.eval.rows import read, read_jsonl
 
 from vlrl.eval.floors import consistency, disagreement, floors, random_floor
 from vlrl.eval.grade import Sampled, committed, grade
-from vlrl.eval.rescore import rescore
-from vlrl.eval.rows import read, read_jsonl
 from vlrl.eval.suite import load
 from vlrl.eval.summary import calibration, k_samples, of_file, summarise
 from vlrl.registry import ConfigError

@@ -8,10 +8,10 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from vlrl.eval.collect import collect, missing
 
 from vlrl.engine.fake import Fake
 from vlrl.eval.card import differences, read_card
-from vlrl.eval.collect import collect, missing
 from vlrl.eval.journal import Journal
 from vlrl.eval.page import page_facts, write_page
 from vlrl.eval.runner import Options, finish, make_card, plain_options, prepare, read_all

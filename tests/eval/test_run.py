@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from vlrl.eval.collect import Draw, collect, missing
+from vlrl.eval.rows import Rows
 
 from vlrl.engine.fake import Fake
-from vlrl.eval.collect import Draw, collect, missing
 from vlrl.eval.grade import grade
 from vlrl.eval.journal import Entry, Journal, read
 from vlrl.eval.prompts import sample_seed
-from vlrl.eval.rows import Rows
 from vlrl.eval.summary import pick
 from vlrl.types import Completion
 

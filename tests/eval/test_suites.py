@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from vlrl.eval.permute import rotated
 
 from vlrl.eval import load, names
 from vlrl.eval.floors import floors, gold_self_test
 from vlrl.eval.grade import Sampled, grade
-from vlrl.eval.permute import rotated
 from vlrl.eval.prompts import ask, media_of
 from vlrl.registry import ConfigError
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from vlrl.toolbox import Toolbox
+from vlrl.trainer.toolbox import Toolbox
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 

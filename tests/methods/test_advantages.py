@@ -5,15 +5,13 @@ from math import sqrt
 import pytest
 from make import group
 
-from vlrl.methods.advantage.gdpo import GDPO
-from vlrl.methods.advantage.gpg import GPG
-from vlrl.methods.advantage.maxrl import MaxRL
-from vlrl.methods.advantage.opo import OPO
-from vlrl.methods.advantage.pass_at_k import PassAtK
-from vlrl.methods.advantage.reinforce import Reinforce
-from vlrl.methods.advantage.reinforce_pp import ReinforcePP
-from vlrl.methods.advantage.remax import ReMax
-from vlrl.methods.advantage.rloo import RLOO
+from vlrl.methods.core.advantage import RLOO, Reinforce, ReinforcePP
+from vlrl.methods.papers.gdpo import GDPO
+from vlrl.methods.papers.gpg import GPG
+from vlrl.methods.papers.maxrl import MaxRL
+from vlrl.methods.papers.opo import OPO
+from vlrl.methods.papers.pass_k_training import PassKTraining
+from vlrl.methods.papers.remax import ReMax
 from vlrl.registry import ConfigError
 
 
@@ -104,16 +102,16 @@ def test_maxrl_divides_by_the_success_rate():
 
 def test_pass_at_k_by_hand():
     # n = 4, two wrong, k = 2: P(all wrong) = 1 / 6; s = sqrt(5) / 6; C(1, 1) / C(3, 1) = 1 / 3
-    (a,) = PassAtK(k=2)([group(1, 1, 0, 0)])
+    (a,) = PassKTraining(k=2)([group(1, 1, 0, 0)])
     low = (1 / 6 - 1 / 3) / (sqrt(5) / 6)
     assert a == pytest.approx([1 / sqrt(5), 1 / sqrt(5), low, low])
 
 
 @pytest.mark.parametrize("rewards", [(0, 0, 0), (1, 1, 1), (1, 1, 0)])
 def test_pass_at_k_without_signal(rewards):
-    assert PassAtK(k=2)([group(*rewards)]) == [[0.0] * 3]  # one wrong among three: any two hold a right one
+    assert PassKTraining(k=2)([group(*rewards)]) == [[0.0] * 3]  # one wrong among three: any two hold a right one
 
 
 def test_pass_at_1_is_grpo():
-    (a,) = PassAtK(k=1)([group(1, 0, 0, 0)])
+    (a,) = PassKTraining(k=1)([group(1, 0, 0, 0)])
     assert a == pytest.approx([0.75 / sqrt(0.1875), *[-0.25 / sqrt(0.1875)] * 3])

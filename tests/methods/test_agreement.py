@@ -8,22 +8,18 @@ import reference
 import torch
 from make import group, inputs
 
-from vlrl.methods.advantage.gae import gae
-from vlrl.methods.advantage.gdpo import GDPO
-from vlrl.methods.advantage.gpg import GPG
-from vlrl.methods.advantage.grpo import GRPO
-from vlrl.methods.advantage.opo import OPO
-from vlrl.methods.advantage.pass_at_k import PassAtK
-from vlrl.methods.advantage.remax import ReMax
-from vlrl.methods.advantage.rloo import RLOO
-from vlrl.methods.reduce.constant import Constant
-from vlrl.methods.reduce.dcpo import OnlyTokenMean
-from vlrl.methods.reduce.sequence_mean import SequenceMean
-from vlrl.methods.reduce.token_mean import TokenMean
-from vlrl.methods.surrogate.ppo_clip import PPOClip
-from vlrl.methods.term.kl import KL
-from vlrl.objective import Objective
+from vlrl.methods.core.advantage import GRPO, RLOO, gae
+from vlrl.methods.core.loss_aggregation import Constant, SequenceMean, TokenMean
+from vlrl.methods.core.loss_term import KL
+from vlrl.methods.core.policy_loss import PPOClip
+from vlrl.methods.papers.dcpo import DcpoOnlyTokenMean
+from vlrl.methods.papers.gdpo import GDPO
+from vlrl.methods.papers.gpg import GPG
+from vlrl.methods.papers.opo import OPO
+from vlrl.methods.papers.pass_k_training import PassKTraining
+from vlrl.methods.papers.remax import ReMax
 from vlrl.stages import Denominators
+from vlrl.trainer.loss import Objective
 
 SEEDS = range(12)
 
@@ -80,7 +76,7 @@ def test_pass_at_k(seed):
     n = int(random.integers(3, 9))
     right = [True, False, *random.integers(0, 2, n - 2).astype(bool).tolist()]
     for k in range(1, sum(not r for r in right) + 1):
-        np.testing.assert_allclose(PassAtK(k=k).of_group([float(r) for r in right]), reference.pass_at_k(right, k), atol=1e-9)
+        np.testing.assert_allclose(PassKTraining(k=k).of_group([float(r) for r in right]), reference.pass_at_k(right, k), atol=1e-9)
     assert n >= 3
 
 
@@ -92,7 +88,7 @@ def test_gae(seed):
     assert agree([gae(rewards.tolist(), values.tolist(), gamma, lam)], [reference.gae(rewards, values, gamma, lam)])
 
 
-REDUCES = {"token_mean": TokenMean(), "sequence_mean": SequenceMean(), "constant": Constant(length=7), "only_token_mean": OnlyTokenMean()}
+REDUCES = {"token_mean": TokenMean(), "sequence_mean": SequenceMean(), "constant": Constant(length=7), "only_token_mean": DcpoOnlyTokenMean()}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

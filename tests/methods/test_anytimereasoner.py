@@ -8,8 +8,7 @@ import pytest
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.advantage.anytimereasoner import BudgetRelative, prior_of
-from vlrl.methods.strategy.anytimereasoner import Anytime, thought_length
+from vlrl.methods.papers.anytimereasoner import Anytimereasoner, AnytimereasonerBudgetRelative, prior_of, thought_length
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
@@ -43,11 +42,11 @@ class Engine:
 def sampled(thought, **fields):
     engine = Engine(thought)
     parts = run(
-        engine=engine, seed=0, step=1, phase="rl", decode=lambda p, a: Sampling(max_tokens=16), policy=SimpleNamespace(tokenizer=Letters()),
+        engine=engine, seed=0, step=1, phase="rl", sampling=lambda p, a: Sampling(max_tokens=16), policy=SimpleNamespace(tokenizer=Letters()),
         make_rollout=lambda c: Rollout(c.request.prompt, list(c.ids), text=c.text, logp=list(c.logp)),
     )  # fmt: skip
     prompt = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
-    (made,) = Anytime(budgets=2, summaries=3, longest=8, tokens=5, end="/", closing="/", **fields)([prompt], [1], parts)
+    (made,) = Anytimereasoner(budgets=2, summaries=3, longest=8, tokens=5, end="/", closing="/", **fields)([prompt], [1], parts)
     return made, engine
 
 
@@ -80,12 +79,12 @@ def test_what_a_stretch_earns():
 
     First stretch: less the group's mean 0.75. Second: half of W V1 (0.5 * 0, 0.5 * 1) and half of the group's mean 0.5.
     """
-    values = BudgetRelative(prior="uniform").of_thoughts([[0.0, 1.0], [1.0, 1.0]])
+    values = AnytimereasonerBudgetRelative(prior="uniform").of_thoughts([[0.0, 1.0], [1.0, 1.0]])
     assert values[0] == pytest.approx([-0.25, 0.5 - 0.0 - 0.25]) and values[1] == pytest.approx([0.25, 0.5 - 0.25 - 0.25])
     # three budgets, all at the last: earlier worths weigh 1/2 and 1/4 (lam 1/2), so V1 of the third is (0.25 * 0 + 0.5 * 1) / 0.75
-    (third,) = BudgetRelative(prior="base").of_thoughts([[0.0, 1.0, 1.0]])
+    (third,) = AnytimereasonerBudgetRelative(prior="base").of_thoughts([[0.0, 1.0, 1.0]])
     assert third == pytest.approx([0.0, 1 - 0.0 - 2 / 3, 1 - 2 / 3 * (2 / 3) - 1 / 3])
-    assert BudgetRelative(prior="base").of_thoughts([[0.0], [1.0]]) == [[-0.5], [0.5]]
+    assert AnytimereasonerBudgetRelative(prior="base").of_thoughts([[0.0], [1.0]]) == [[-0.5], [0.5]]
 
 
 def test_tokens_and_answers():
@@ -95,7 +94,7 @@ def test_tokens_and_answers():
     thoughts[1].info = {"cuts": [2, 2], "thought": 2}
     for rollout, where in zip(answers, [(0, 2), (0, 2), (0, 4), (0, 4), (1, 2), (1, 2)]):
         rollout.info["anytime"] = where
-    assert BudgetRelative(prior="uniform")([g]) == [[0.5, -0.5, 0.5, -0.5, 0.0, 0.0, 0.0, 0.0]]
+    assert AnytimereasonerBudgetRelative(prior="uniform")([g]) == [[0.5, -0.5, 0.5, -0.5, 0.0, 0.0, 0.0, 0.0]]
     # r = (0.5, 1) and (1, 1): R = (0.75, 0.5), (1, 0.5); V = 0.875; then 0.5 * 0.5 * r_1 + 0.25
     assert thoughts[0].info["token_advantages"] == pytest.approx([-0.125, -0.125, 0.125, 0.125, 0.5])
     assert thoughts[1].info["token_advantages"] == pytest.approx([0.125, 0.125, -0.5, -0.5])
@@ -103,12 +102,12 @@ def test_tokens_and_answers():
 
 def test_what_it_needs():
     with pytest.raises(ConfigError, match="strategy"):
-        BudgetRelative().check(run(strategy=SimpleNamespace(name="independent"), credit=SimpleNamespace(name="per_token")))
+        AnytimereasonerBudgetRelative().check(run(rollout=SimpleNamespace(name="independent"), token_credit=SimpleNamespace(name="per_token")))
     for broken in ({"budgets": 0}, {"summaries": 0}):
         with pytest.raises(ValueError, match="at least 1"):
-            Anytime(**broken)
+            Anytimereasoner(**broken)
 
 
 def test_two_steps():
-    first, second = steps(text_run(["methods/anytimereasoner"], ["group_size=2", "strategy.longest=4"]), 2)
+    first, second = steps(text_run(["methods/anytimereasoner"], ["group_size=2", "rollout.longest=4"]), 2)
     assert first["rollouts"] > 2 * 4 and second["reward/errors"] == 0

@@ -10,10 +10,9 @@ import torch
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.advantage.rose import SegmentValues
-from vlrl.methods.strategy._branch import entropy, from_token, joined
-from vlrl.methods.strategy.cure import CriticalTokens, critical
-from vlrl.methods.strategy.rose import SemanticTree, descend, semantic_entropy
+from vlrl.methods.common.branching import entropy, from_token, joined
+from vlrl.methods.papers.cure import Cure, critical
+from vlrl.methods.papers.rose import Rose, RoseSegmentValues, descend, semantic_entropy
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
@@ -77,7 +76,7 @@ def test_critical_tokens():
 
 
 def test_cure_keeps_a_prefix_and_trains_what_is_new():
-    made = text_run(["methods/cure"], ["group_size=8", "decode.max_tokens=8"], engine="hf")
+    made = text_run(["methods/cure"], ["group_size=8", "sampling.max_tokens=8"], engine="hf")
     prompt = made.scaffold(made.rows["arithmetic"][0])
     whole, short, none = made.strategy([prompt, prompt, prompt], [9, 3, 0], made)
     assert (len(whole), len(short), len(none)) == (9, 3, 0) and not any("branch" in r.info for r in short)
@@ -110,24 +109,24 @@ def tree(*rewards, lengths, rows):
 def test_what_a_stretch_of_a_tree_earns():
     """0: right, 6 tokens; 1 keeps 4 of it and is wrong, 5 tokens; 2 begins anew and is right, 3 tokens. V(start) = 2/3, V(4) = 1/2."""
     made = tree(1.0, 0.0, 1.0, lengths=[6, 5, 3], rows=[[], [4], [0, 0]])
-    assert SegmentValues(alpha=0.0)([made])[0] == pytest.approx([(4 * (1 / 2 - 2 / 3) + 2 * 0.5) / 6, (4 * (1 / 2 - 2 / 3) - 0.5) / 5, 1 / 3])
+    assert RoseSegmentValues(alpha=0.0)([made])[0] == pytest.approx([(4 * (1 / 2 - 2 / 3) + 2 * 0.5) / 6, (4 * (1 / 2 - 2 / 3) - 0.5) / 5, 1 / 3])
     first, second, third = (rollout.info["token_advantages"] for rollout in made)
     assert first == pytest.approx([-1 / 6] * 4 + [0.5] * 2) and second == pytest.approx([-1 / 6] * 4 + [-0.5]) and third == pytest.approx([1 / 3] * 3)
     # the shortest right one has 3 tokens, all its own: the other right one loses (1 - 3 / 6) of every |A|
-    SegmentValues(alpha=1.0)([made])
+    RoseSegmentValues(alpha=1.0)([made])
     assert made.rollouts[0].info["token_advantages"] == pytest.approx([-1 / 6 - 1 / 12] * 4 + [0.25] * 2)
     assert made.rollouts[1].info["token_advantages"] == second and made.rollouts[2].info["token_advantages"] == third
     # where their ways part late only the rest counts: 6 and 5 tokens, 4 in common: (1 - 2/3) (1 - (1 - (1 / 2)^2))
     late = tree(1.0, 1.0, 0.0, lengths=[6, 5, 5], rows=[[], [4], [4, 4]])
-    SegmentValues(alpha=2.0)([late])
+    RoseSegmentValues(alpha=2.0)([late])
     assert late.rollouts[0].info["token_advantages"] == pytest.approx([0.0] * 4 + [1 / 12] * 2)
     late.rollouts = late.rollouts[1:]  # one could not be scored
-    SegmentValues(alpha=0.0)([late])
+    RoseSegmentValues(alpha=0.0)([late])
     assert late.rollouts[0].info["token_advantages"] == pytest.approx([0.0] * 4 + [0.5])
 
 
 def test_rose_grows_a_tree():
-    made = text_run(["methods/rose"], ["strategy.epsilon=0", "decode.max_tokens=8"], engine="hf")
+    made = text_run(["methods/rose"], ["rollout.epsilon=0", "sampling.max_tokens=8"], engine="hf")
     prompt = made.scaffold(made.rows["arithmetic"][0])
     found, none = made.strategy([prompt, prompt], [5, 0], made)
     assert len(found) == 5 and len(none) == 0 and [r.info["tree"][0] for r in found] == [0, 1, 2, 3, 4]
@@ -141,10 +140,10 @@ def test_rose_grows_a_tree():
 @pytest.mark.parametrize(
     ("part", "parts", "reason"),
     [
-        (CriticalTokens(), {"group_size": 3}, "no room"),
-        (SemanticTree(), {"group_size": 1}, "no tree"),
-        (SegmentValues(), {"strategy": SimpleNamespace(name="independent")}, "does not grow"),
-        (SegmentValues(), {"strategy": SimpleNamespace(name="rose"), "credit": SimpleNamespace(name="uniform")}, "overwrite"),
+        (Cure(), {"group_size": 3}, "no room"),
+        (Rose(), {"group_size": 1}, "no tree"),
+        (RoseSegmentValues(), {"strategy": SimpleNamespace(name="independent")}, "does not grow"),
+        (RoseSegmentValues(), {"strategy": SimpleNamespace(name="rose"), "credit": SimpleNamespace(name="uniform")}, "overwrite"),
     ],
 )
 def test_what_cannot_work_is_refused(part, parts, reason):
@@ -154,8 +153,8 @@ def test_what_cannot_work_is_refused(part, parts, reason):
 
 def test_an_engine_that_tells_no_alternatives():
     with pytest.raises(ConfigError, match="does not tell"):
-        CriticalTokens().known(Rollout(PROMPT, [1]), run(engine=SimpleNamespace(name="openai")))
-    for broken in (lambda: CriticalTokens(branches=0), lambda: SemanticTree(epsilon=2.0), lambda: SegmentValues(alpha=-1.0)):
+        Cure().known(Rollout(PROMPT, [1]), run(engine=SimpleNamespace(name="openai")))
+    for broken in (lambda: Cure(branches=0), lambda: Rose(epsilon=2.0), lambda: RoseSegmentValues(alpha=-1.0)):
         with pytest.raises(ValueError, match="must"):
             broken()
 

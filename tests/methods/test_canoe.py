@@ -7,10 +7,10 @@ import json
 import pytest
 from tiny import text_run
 
-from vlrl.loop import train_step
-from vlrl.methods.strategy.canoe import OwnContext
+from vlrl.methods.papers.canoe import Canoe
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward
+from vlrl.trainer.loop import train_step
 from vlrl.types import Prompt, Rollout, Row
 
 ROW = Row("c", "<context>Ann lives in Rome, and Bob in Oslo.</context>\nWhere does Ann live?", "Rome", task="context")  # a context of 35 characters
@@ -30,13 +30,13 @@ def reward(name, text, info=None, **fields):
     ],
 )
 def test_the_question_is_asked_again(text, question):
-    row = OwnContext().restated(ROW, text)
+    row = Canoe().restated(ROW, text)
     assert (row and row.question) == question and (row is None or (row.answer, row.id) == ("Rome", "c"))
 
 
 def test_a_row_without_context_is_refused():
     with pytest.raises(ConfigError, match="no single <context>"):
-        OwnContext().restated(Row("x", "Where?"), "<long_answer>a</long_answer>")
+        Canoe().restated(Row("x", "Where?"), "<long_answer>a</long_answer>")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_canoe_asks_twice(tmp_path):
     rows = [{"question": f"<context>{i} is one more than {i - 1}.</context> What is it?", "answer": str(i), "task": "context"} for i in range(4)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     said = ["<think>so</think><long_answer>It is {answer}.</long_answer><answer>{answer}</answer>", "<long_answer>no</long_answer><answer>9</answer>"]
-    words = [f"data={{train: {{'*': null, qa: {{name: files, path: {tmp_path}/rows.jsonl}}}}, heldout: null}}", "decode.max_tokens=120"]
+    words = [f"data={{train: {{'*': null, qa: {{name: files, path: {tmp_path}/rows.jsonl}}}}, heldout: null}}", "sampling.max_tokens=120"]
     made = text_run(["methods/canoe"], [*words, f"engine={{name: fake, options: {json.dumps([*said, '<answer>{answer}</answer>'])}}}"])
     train_step(made)
     rollouts = [rollout for group in made.groups for rollout in group]

@@ -6,40 +6,40 @@ import pytest
 
 from vlrl.config import load
 from vlrl.registry import ConfigError
-from vlrl.run import Run
+from vlrl.trainer.run import Run
 
 COMPARING = ["bnpo", "gdpo", "gpg", "grpo", "maxrl", "opo", "oreal", "rloo", "twostage", "verl_rank", "reinforce_pp, baseline: true"]
 WHOLE = ["gmpo", "gspo", "kimi_k1_5", "nft", "pacs", "trpa"]
-CRITIC = ["advantage={name: gae}", "credit={name: per_token}"]
+CRITIC = ["advantage={name: gae}", "token_credit={name: per_token}"]
 REFUSED = [
     *((["group_size=1", f"advantage={{name: {name}}}"], "group_size: 1.*use 2 or more") for name in COMPARING),
-    *((["group_size=1", f"advantage={{name: {name}}}", "credit={name: per_token}"], "group_size: 1") for name in ("spae", "pure", "capo")),
-    *(([f"surrogate={{name: {name}}}", "credit={name: late_bonus}"], "lost; use credit: .name: uniform") for name in WHOLE),
+    *((["group_size=1", f"advantage={{name: {name}}}", "token_credit={name: per_token}"], "group_size: 1") for name in ("spae", "pure", "capo")),
+    *(([f"policy_loss={{name: {name}}}", "token_credit={name: ppl.late_bonus}"], "lost; use credit: .name: uniform") for name in WHOLE),
     (CRITIC, "critic that learns"),
     ([*CRITIC, "callbacks={c: {name: critic, objective: outcome}}"], "objective 'outcome'.*token_score"),
     (["callbacks={c: {name: critic}}"], "nothing reads"),
     (["advantage={name: gae}", "callbacks={c: {name: critic}}"], "overwrite"),
-    (["credit={name: per_token}"], "does not write"),
-    (["surrogate={name: none}"], "nothing to learn from"),
-    (["shape={a: {name: soft_overlong}, b: {name: kimi_length}}"], "a and b both punish length"),
-    (["shape={k: {name: kl_in_reward}}", "terms={k: {name: kl}}"], "twice"),
-    (["terms={k: {name: kl, kind: k1}}"], "mean zero"),
-    (["terms={a: {name: entropy}, b: {name: adaptive_entropy}}"], "drop one"),
-    (["terms={f: {name: f_divergence}}"], 'source "base"'),
-    (["strategy={name: remax}"], "does not read"),
+    (["token_credit={name: per_token}"], "does not write"),
+    (["policy_loss={name: zero_loss}"], "nothing to learn from"),
+    (["reward_shaping={a: {name: soft_overlong}, b: {name: kimi_length}}"], "a and b both punish length"),
+    (["reward_shaping={k: {name: kl_in_reward}}", "loss_terms={k: {name: kl}}"], "twice"),
+    (["loss_terms={k: {name: kl, kind: k1}}"], "mean zero"),
+    (["loss_terms={a: {name: entropy}, b: {name: adaptive_entropy}}"], "drop one"),
+    (["loss_terms={f: {name: f_divergence}}"], 'source "base"'),
+    (["rollout={name: remax.greedy_baseline}"], "does not read"),
     (["advantage={name: remax}"], "greedy rollout"),
-    (["strategy={name: t_grpo}"], "does not see"),
-    (["terms={p: {name: perception}}"], "does not see"),
-    (["policy={name: qwen2_5_vl, tiny: {hidden: 32}}", "strategy={name: t_grpo}"], "shuffled frames"),
-    (["shape={t: {name: t_grpo}}"], "use strategy"),
-    (["probes={t: {name: t_grpo}}"], "there is none"),
-    (["strategy={name: expert}"], "one demonstration per prompt"),
-    (["decode.temperature=0"], "all 6 rollouts of a prompt the same"),
-    (["advantage={name: pass_at_k, k: 6}"], "must be below group_size"),
+    (["rollout={name: t_grpo}"], "does not see"),
+    (["loss_terms={p: {name: perception}}"], "does not see"),
+    (["policy={name: qwen2_5_vl, tiny: {hidden: 32}}", "rollout={name: t_grpo}"], "shuffled frames"),
+    (["reward_shaping={t: {name: t_grpo}}"], "use strategy"),
+    (["metrics={t: {name: t_grpo}}"], "there is none"),
+    (["rollout={name: expert}"], "one demonstration per prompt"),
+    (["sampling.temperature=0"], "all 6 rollouts of a prompt the same"),
+    (["advantage={name: pass_k_training, k: 6}"], "must be below group_size"),
     (["advantage={name: nsr, positive: 0, negative: 0}"], "both 0"),
-    (["gate={g: {name: accuracy_range, low: 0.8, high: 0.2}}"], "no group would be kept"),
+    (["group_filters={g: {name: accuracy_range, low: 0.8, high: 0.2}}"], "no group would be kept"),
     (["callbacks={r: {name: reference_reset}}"], "nothing reads it"),
-    (["weights={w: {name: oreal}}"], "scorer that learns"),
+    (["token_weights={w: {name: oreal}}"], "scorer that learns"),
 ]
 
 

@@ -78,21 +78,26 @@ CRITICS = {"gae": "value", "oreal": "outcome"}
 def drawn(seed):
     """Overrides of a random combination."""
     draw = random.Random(seed)
-    kinds = (("advantage", S.Advantage), ("credit", S.Credit), ("surrogate", S.Surrogate), ("reduce", S.Reduce))
+    kinds = (("advantage", S.AdvantageEstimator), ("credit", S.TokenCredit), ("surrogate", S.PolicyLoss), ("reduce", S.LossAggregation))
     choice = {kind: draw.choice(names(stage)) for kind, stage in kinds}
-    written = get(S.Advantage, choice["advantage"]).writes_tokens
+    written = get(S.AdvantageEstimator, choice["advantage"]).writes_tokens
     if written != (choice["credit"] == "per_token"):
         choice["credit"] = "per_token" if written else "uniform"
     if choice["credit"] != "uniform" and choice["surrogate"] in WHOLE:
         choice["surrogate"] = "ppo_clip"
     words = [f"{kind}={{name: {name}}}" for kind, name in choice.items()]
-    for slot, stage, chance in (("terms", S.Term, 0.6), ("weights", S.Weight, 0.4), ("shape", S.Shape, 0.3), ("gate", S.Gate, 0.2)):
+    for slot, stage, chance in (
+        ("terms", S.LossTerm, 0.6),
+        ("weights", S.TokenWeight, 0.4),
+        ("shape", S.RewardShaping, 0.3),
+        ("gate", S.GroupFilter, 0.2),
+    ):
         if draw.random() < chance:
             words.append(f"{slot}={{x: {{name: {draw.choice(names(stage))}}}}}")
-    critic = CRITICS.get(choice["advantage"] if choice["advantage"] == "gae" else "oreal" if "weights={x: {name: oreal}}" in words else "")
+    critic = CRITICS.get(choice["advantage"] if choice["advantage"] == "gae" else "oreal" if "token_weights={x: {name: oreal}}" in words else "")
     words += [f"callbacks={{critic: {{name: critic, epochs: 1, objective: {critic}}}}}"] if critic else []
-    words += [f"strategy={{name: {STRATEGIES[choice['advantage']]}}}"] if choice["advantage"] in STRATEGIES else []
-    return [*words, f"minibatches={draw.choice([1, 2])}", f"iterations={draw.choice([1, 1, 2])}"]
+    words += [f"rollout={{name: {STRATEGIES[choice['advantage']]}}}"] if choice["advantage"] in STRATEGIES else []
+    return [*words, f"num_minibatches={draw.choice([1, 2])}", f"ppo_epochs={draw.choice([1, 1, 2])}"]
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -65,7 +65,7 @@ def total(plugin, x, reduce=None):
     return loss.detach(), torch.zeros_like(x.logp_BT) if grad is None else grad, out
 
 
-LOSSES = [(stage, name) for stage in (S.Surrogate, S.Term) for name in names(stage)]
+LOSSES = [(stage, name) for stage in (S.PolicyLoss, S.LossTerm) for name in names(stage)]
 
 
 @pytest.mark.parametrize(("stage", "name"), LOSSES, ids=lambda v: v if isinstance(v, str) else v.kind)
@@ -98,9 +98,9 @@ def test_losses_read_what_they_declare(stage, name):
         plugin(random_inputs(()))
 
 
-@pytest.mark.parametrize("name", names(S.Surrogate))
+@pytest.mark.parametrize("name", names(S.PolicyLoss))
 def test_no_advantage_means_no_gradient(name):
-    surrogate = make(S.Surrogate, name)
+    surrogate = make(S.PolicyLoss, name)
     if surrogate.zero_without_advantage:
         x = random_inputs(surrogate.needs, advantage=False)
         x.old_logp_BT = x.logp_BT.detach().clone()
@@ -108,19 +108,19 @@ def test_no_advantage_means_no_gradient(name):
         assert total(surrogate, x)[1].abs().max() == 0
 
 
-@pytest.mark.parametrize("name", names(S.Weight))
+@pytest.mark.parametrize("name", names(S.TokenWeight))
 def test_weights_are_factors(name):
-    weight = make(S.Weight, name)
+    weight = make(S.TokenWeight, name)
     x = random_inputs(weight.needs)
     value = weight(x)
     assert value.shape in ((6, 5), (6, 1)) and torch.isfinite(value).all() and (value >= 0).all()
-    parts = [make(S.Weight, name)(random_inputs(weight.needs, rows=rows)) for rows in (slice(0, 3), slice(3, 6))]
+    parts = [make(S.TokenWeight, name)(random_inputs(weight.needs, rows=rows)) for rows in (slice(0, 3), slice(3, 6))]
     assert torch.allclose(value, torch.cat(parts))
 
 
-@pytest.mark.parametrize("name", names(S.Reduce))
+@pytest.mark.parametrize("name", names(S.LossAggregation))
 def test_reductions_do_not_depend_on_the_split(name):
-    reduce = make(S.Reduce, name)
+    reduce = make(S.LossAggregation, name)
     reduce.setup(run())
     weights = reduce.weights(random_inputs(reduce.needs), TOTALS)
     assert weights.shape in ((6, 5), (6, 1)) and (weights > 0).all()
@@ -135,7 +135,7 @@ def scored(*rewards, name="q", seed=0):
     for rollout in g:
         n = len(rollout)
         rollout.logp = [-draw.random() for _ in range(n)]
-        numbers = ("entropy", "value", "token_score", "prompt_confidence", "old_logp", "ref_logp", "clean_logp")
+        numbers = ("entropy", "value", "token_score", "progrpo.prompt_confidence", "old_logp", "ref_logp", "vogue.clean_logp")
         rollout.signals = {key: [(-1 if "logp" in key else 1) * draw.random() for _ in range(n)] for key in numbers}
         rollout.signals["hidden"] = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(n)]
         rollout.info["steps"] = [(t, draw.random()) for t in range(2, n, 2)]
@@ -143,9 +143,9 @@ def scored(*rewards, name="q", seed=0):
     return g
 
 
-@pytest.mark.parametrize("name", names(S.Advantage))
+@pytest.mark.parametrize("name", names(S.AdvantageEstimator))
 def test_advantages(name):
-    advantage = make(S.Advantage, name)
+    advantage = make(S.AdvantageEstimator, name)
     groups = [scored(1, 0, 0, name="a"), scored(1, 1, 0, 1, name="b"), scored(0.5, 0.5, name="c")]
     advantage.prepare(groups)
     values = advantage(groups)
@@ -153,13 +153,13 @@ def test_advantages(name):
     if name not in SIGNAL_WITHOUT_CONTRAST:
         assert values[2] == [0.0, 0.0]
     if not advantage.state_dict():
-        backwards = make(S.Advantage, name)(groups[::-1])[::-1]
+        backwards = make(S.AdvantageEstimator, name)(groups[::-1])[::-1]
         assert [a for row in backwards for a in row] == pytest.approx([a for row in values for a in row], abs=1e-9)
 
 
-@pytest.mark.parametrize("name", names(S.Credit))
+@pytest.mark.parametrize("name", names(S.TokenCredit))
 def test_credits(name):
-    credit = make(S.Credit, name)
+    credit = make(S.TokenCredit, name)
     if name == "lare":
         credit.decode["ids"] = lambda ids: " ".join(map(str, ids))
     g = scored(1, 0, 0)
@@ -169,7 +169,19 @@ def test_credits(name):
 
 
 STATEFUL = [
-    (stage, name) for stage in (S.Advantage, S.Credit, S.Surrogate, S.Term, S.Weight, S.Reduce, S.Shape, S.Gate, S.Replay) for name in names(stage)
+    (stage, name)
+    for stage in (
+        S.AdvantageEstimator,
+        S.TokenCredit,
+        S.PolicyLoss,
+        S.LossTerm,
+        S.TokenWeight,
+        S.LossAggregation,
+        S.RewardShaping,
+        S.GroupFilter,
+        S.ReplayBuffer,
+    )
+    for name in names(stage)
 ]
 
 

@@ -7,14 +7,13 @@ import pytest
 import torch
 from make import group, run
 
-from vlrl.methods.credit.kl_in_reward import KLReturn
-from vlrl.methods.credit.ktae import KTAE, fisher, information_gain
-from vlrl.methods.credit.lare import LaRe
-from vlrl.methods.credit.less import LESS
-from vlrl.methods.credit.per_token import PerTokenCredit
-from vlrl.methods.credit.ppl import LateBonus
-from vlrl.methods.credit.rl_zvp import ZeroVariance
-from vlrl.methods.shape.kl_in_reward import KLInReward
+from vlrl.methods.core.reward_shaping import KLInReward
+from vlrl.methods.core.token_credit import KLReturn, PerToken
+from vlrl.methods.papers.ktae import KTAE, fisher, information_gain
+from vlrl.methods.papers.lare import LaRe
+from vlrl.methods.papers.less import LESS
+from vlrl.methods.papers.ppl import PplLateBonus
+from vlrl.methods.papers.rl_zvp import RlZvp
 
 
 def with_signals(g, **signals):
@@ -27,11 +26,11 @@ def with_signals(g, **signals):
 def test_zero_variance_groups_learn_from_entropy():
     entropy = [[0.5, 1.0], [0.2, 0.2]]
     right = with_signals(group(1, 1, lengths=[2, 2]), entropy=entropy)
-    assert ZeroVariance(alpha=0.1)(right, [0, 0]) == [[0.05, 0.1], pytest.approx([0.02, 0.02])]
+    assert RlZvp(alpha=0.1)(right, [0, 0]) == [[0.05, 0.1], pytest.approx([0.02, 0.02])]
     wrong = with_signals(group(0, 0, lengths=[2, 2]), entropy=entropy)
-    assert ZeroVariance(alpha=0.1)(wrong, [0, 0]) == [[-0.05, 0.0], [0.0, 0.0]]
+    assert RlZvp(alpha=0.1)(wrong, [0, 0]) == [[-0.05, 0.0], [0.0, 0.0]]
     mixed = with_signals(group(1, 0, lengths=[2, 2]), entropy=entropy)
-    assert ZeroVariance()(mixed, [1.0, -1.0]) == [[1.0, 1.0], [-1.0, -1.0]]
+    assert RlZvp()(mixed, [1.0, -1.0]) == [[1.0, 1.0], [-1.0, -1.0]]
 
 
 def test_fisher_agrees_with_scipy():
@@ -94,7 +93,7 @@ def test_less_alone_on_its_side_is_uniform():
 
 def test_late_bonus():
     early, half = 0.1 / (1 + exp(7.5)), 0.05
-    row, zero, small = LateBonus()(group(0, 0, 0, lengths=[2, 2, 2]), [-1.0, 0.0, 0.02])
+    row, zero, small = PplLateBonus()(group(0, 0, 0, lengths=[2, 2, 2]), [-1.0, 0.0, 0.02])
     assert row == pytest.approx([-1 - early, -1 - half]) and zero == [0.0, 0.0]
     assert small == pytest.approx([0.02 + early, 0.02 + 0.01])  # at most half of the advantage
 
@@ -113,7 +112,7 @@ def test_kl_in_reward_and_return():
 def test_per_token_credit_hands_out_what_was_left():
     g = group(1, 0, lengths=[2, 2])
     g.rollouts[0].info["token_advantages"] = [0.1, 0.2]
-    assert PerTokenCredit()(g, [5.0, 6.0]) == [[0.1, 0.2], [6.0, 6.0]]
+    assert PerToken()(g, [5.0, 6.0]) == [[0.1, 0.2], [6.0, 6.0]]
 
 
 def test_lare_moves_credit_to_the_segment_that_explains_the_reward():

@@ -8,10 +8,9 @@ import pytest
 from make import gradient, group, inputs, run
 from tiny import steps, text_run
 
-from vlrl.methods.callback.depo import KEY, Explorability, explorability
-from vlrl.methods.sampler.depo import Explorable, retained
-from vlrl.methods.term.light_if import CovarianceEntropy, SurpriseNLL
-from vlrl.methods.weight.pf_ppo import RewardRank
+from vlrl.methods.papers.depo import KEY, Depo, DepoExplorability, explorability, retained
+from vlrl.methods.papers.light_if import LightIfCovarianceEntropy, LightIfSurpriseNll
+from vlrl.methods.papers.pf_ppo import PfPpo
 from vlrl.registry import ConfigError
 from vlrl.types import Row
 
@@ -26,13 +25,13 @@ from vlrl.types import Row
 )
 def test_responses_that_count(keep, expected):
     x = inputs([[-1.0]] * 6, reward=[0.0, 2.0, 1.0, 2.0, 1.0, 1.0], group_of=[0, 0, 0, 0, 1, 1])
-    assert RewardRank(keep)(x)[:, 0].tolist() == pytest.approx(expected)
+    assert PfPpo(keep)(x)[:, 0].tolist() == pytest.approx(expected)
 
 
 def test_entropy_by_covariance():
     """Two rollouts of two tokens. log pi: -1 -3 | -2 -2 (mean -2), A: 1 | -1 (mean 0): cov = 1 -1 | 0 0."""
     x = inputs([[-1.0, -3.0], [-2.0, -2.0]], advantage=[1.0, -1.0], entropy=[[2.0, 1.0], [1.0, 1.0]])
-    out = CovarianceEntropy(alpha=2.0, most=1.5)(x)
+    out = LightIfCovarianceEntropy(alpha=2.0, most=1.5)(x)
     first = math.e / (math.e + 1 / math.e)  # 0.8808
     assert out.metrics["entropy_coef"][0].tolist() == pytest.approx([1.5, 2 * (1 - first)])
     assert out.metrics["entropy_coef"][1].tolist() == [1.0, 1.0]
@@ -42,12 +41,12 @@ def test_entropy_by_covariance():
 def test_a_cold_start_on_surprises():
     """delta = -log pi - 0.5 H: 2, 1.5, 0.25, 1 -> the half is the first two; each counts 4 / 2 times."""
     x = inputs([[-3.0, -2.0, -0.5, -1.0]], entropy=[[2.0, 1.0, 0.5, 0.0]])
-    out = SurpriseNLL(rho=0.5, share=0.5)(x)
+    out = LightIfSurpriseNll(rho=0.5, share=0.5)(x)
     assert out.loss[0].tolist() == [6.0, 4.0, 0.0, 0.0] and out.loss.mean() == 2.5  # the mean of 3 and 2
     assert gradient(out.loss, x)[0].tolist() == [-2.0, -2.0, 0.0, 0.0]
     assert out.metrics["chosen"][0].tolist() == [1.0, 1.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="share"):
-        SurpriseNLL(share=0.0)
+        LightIfSurpriseNll(share=0.0)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_explorability(right, entropies, expected):
 
 
 def test_what_is_kept_of_visits():
-    callback, made = Explorability(keep=2), run()
+    callback, made = DepoExplorability(keep=2), run()
     callback.setup(made)
     seen = group(1.0, 0.0, name="a")
     for value in (0.2, 0.4, 0.6):
@@ -74,7 +73,7 @@ def test_what_is_kept_of_visits():
     assert made.history["a"][KEY]["visits"] == 3 and made.history["a"][KEY]["last"] == pytest.approx([0.8, 1.2])
     assert told["mean"] == pytest.approx(1.2)
     with pytest.raises(ConfigError, match="keep"):
-        Explorability(keep=0)
+        DepoExplorability(keep=0)
 
 
 def test_who_is_retained():
@@ -87,7 +86,7 @@ def test_who_is_retained():
 
 
 def test_share_falls_by_epochs():
-    sampler = Explorable(first=0.9, fall=0.3, least=0.4)
+    sampler = Depo(first=0.9, fall=0.3, least=0.4)
     sampler.setup(run(rows={"main": [Row(str(i), "?") for i in range(8)]}, source_weights={}, seed=0))
     shares = []
     for _ in range(4):
@@ -97,7 +96,7 @@ def test_share_falls_by_epochs():
     sampler._state["position"] = 8
     assert len(sampler(3)) == 3 and sampler._state["position"] == 13  # 3 of the next 5
     with pytest.raises(ConfigError, match="least"):
-        Explorable(least=0.0)
+        Depo(least=0.0)
 
 
 @pytest.mark.parametrize("method", ["depo", "pf_ppo", "light_if"])

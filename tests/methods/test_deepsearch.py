@@ -10,9 +10,7 @@ import pytest
 from make import group, run
 from tiny import text_run
 
-from vlrl.methods.advantage.deepsearch import ChunkValues
-from vlrl.methods.strategy._tree import Node, back_up, surprise, valued
-from vlrl.methods.strategy.deepsearch import TreeSearch
+from vlrl.methods.papers.deepsearch import Deepsearch, DeepsearchChunkValues, Node, back_up, surprise, valued
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Prompt, Rollout, Row
 
@@ -49,7 +47,7 @@ def test_what_is_backed_up():
 
 
 def test_where_the_search_goes_on():
-    search = TreeSearch(quality=0.5, uncertainty=0.1, deep=0.2, depth=4)
+    search = Deepsearch(quality=0.5, uncertainty=0.1, deep=0.2, depth=4)
     node = chain(2, 1)
     node.parent.q, node.parent.visits = 3.0, 2
     node.rollout.logp = [-9.0, -9.0, -2.0]  # its own token alone
@@ -59,7 +57,7 @@ def test_where_the_search_goes_on():
 
 def test_what_tokens_earn():
     made = group(1.0, 0.0, 0.0, lengths=[2, 1, 2], info=[{"q": [0.5, 1.0]}, {"q": [-1.0]}, {"q": [0.5, -1.0]}])
-    (values,) = ChunkValues()([made])
+    (values,) = DeepsearchChunkValues()([made])
     assert values == pytest.approx([0.75 + 1 / 3, -1 + 1 / 3, -0.25 + 1 / 3])
     assert made.rollouts[2].info["token_advantages"] == pytest.approx([0.5 + 1 / 3, -1 + 1 / 3])
 
@@ -116,14 +114,14 @@ def test_depth_and_length_end_a_path():
 @pytest.mark.parametrize(
     ("part", "parts", "reason"),
     [
-        (TreeSearch(), {"advantage": SimpleNamespace(name="grpo")}, "does not read"),
-        (TreeSearch(slot="b"), {"advantage": ChunkValues(), "rewards": {"a": 1}}, "known: a"),
-        (ChunkValues(), {"strategy": SimpleNamespace(name="independent")}, "does not leave"),
-        (ChunkValues(), {"strategy": TreeSearch(), "credit": SimpleNamespace(name="uniform")}, "overwrite"),
+        (Deepsearch(), {"advantage": SimpleNamespace(name="grpo")}, "does not read"),
+        (Deepsearch(slot="b"), {"advantage": DeepsearchChunkValues(), "rewards": {"a": 1}}, "known: a"),
+        (DeepsearchChunkValues(), {"strategy": SimpleNamespace(name="independent")}, "does not leave"),
+        (DeepsearchChunkValues(), {"strategy": Deepsearch(), "credit": SimpleNamespace(name="uniform")}, "overwrite"),
     ],
 )
 def test_what_cannot_work_is_refused(part, parts, reason):
     with pytest.raises(ConfigError, match=reason):
         part.check(run(**parts))
     with pytest.raises(ValueError, match="at least 1"):
-        replace(TreeSearch(), chunk=0)
+        replace(Deepsearch(), chunk=0)

@@ -11,9 +11,7 @@ import pytest
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.sampler._pool import bucket_weight
-from vlrl.methods.sampler.exgrpo import Experience
-from vlrl.methods.strategy.exgrpo import WithExperience
+from vlrl.methods.papers.exgrpo import Exgrpo, ExgrpoWithExperience, bucket_weight
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Row
 
@@ -21,7 +19,7 @@ ROWS = [Row(f"r{i}", f"q{i}") for i in range(12)]
 
 
 def sampler(**fields):
-    made = Experience(**fields)
+    made = Exgrpo(**fields)
     made.setup(run(rows={"main": ROWS}, source_weights={}, seed=1, accelerator=None, group_size=4))
     return made
 
@@ -86,7 +84,7 @@ def test_state_survives_a_restart():
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert [row.id for row in made(6)] == [row.id for row in again(6)] and again.state_dict() == made.state_dict()
     with pytest.raises(ConfigError, match="ratio"):
-        Experience(ratio=1.0)
+        Exgrpo(ratio=1.0)
 
 
 def test_the_surest_success_is_replayed():
@@ -97,7 +95,7 @@ def test_the_surest_success_is_replayed():
         engine=SimpleNamespace(generate=lambda requests: [], score_all=lambda pairs: [[-2.0, -2.0], [-0.5, -0.1]]),
         policy=SimpleNamespace(spaces=lambda prompt: (), version=3),
     )  # fmt: skip
-    strategy = WithExperience()
+    strategy = ExgrpoWithExperience()
     object.__setattr__(strategy, "seeds", lambda run, prompt: 0)
     fake.make_rollout = lambda completion: completion
     fake.engine.generate = lambda requests: [
@@ -112,6 +110,6 @@ def test_the_surest_success_is_replayed():
 
 
 def test_preset_replays():
-    run = text_run(["methods/exgrpo"], ["sampler.start=0.1", "data.train.arithmetic.count=6"])
+    run = text_run(["methods/exgrpo"], ["prompt_sampler.start=0.1", "data.train.arithmetic.count=6"])
     metrics = steps(run, 4)
     assert metrics[-1]["data/pool"] > 0 and any(r.source == "replay" for g in run.groups for r in g) and metrics[-1]["grad_norm"] > 0

@@ -12,15 +12,10 @@ import torch
 from make import gradient, group, inputs, run
 from tiny import text_run, vision_run
 
-from vlrl.methods.advantage.vogue import VisualUncertainty, divergence
-from vlrl.methods.strategy._forgetting import complementary
-from vlrl.methods.strategy._prompt_tokens import asked, cut, prompt_logp, spans_of, with_text
-from vlrl.methods.strategy.eepo import SampleThenForget
-from vlrl.methods.strategy.lens import Purified
-from vlrl.methods.strategy.vogue import NoisyBranch, clean
-from vlrl.methods.surrogate.lens import CalibratedClip
-from vlrl.methods.surrogate.ppo_clip import PPOClip
-from vlrl.methods.weight.lens import SuccessRate
+from vlrl.methods.core.policy_loss import PPOClip
+from vlrl.methods.papers.eepo import Eepo, complementary
+from vlrl.methods.papers.lens import Lens, LensCalibratedClip, LensSuccessRate, asked, cut, prompt_logp, spans_of, with_text
+from vlrl.methods.papers.vogue import Vogue, VogueVisualUncertainty, clean, divergence
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Row
 
@@ -38,7 +33,7 @@ def test_complementary_loss():
 
 
 def test_eepo_forgets_for_a_moment():
-    made = text_run(["methods/eepo"], ["strategy.below=99", "strategy.rate=0.5", "decode.max_tokens=6"], engine="hf")
+    made = text_run(["methods/eepo"], ["rollout.below=99", "rollout.rate=0.5", "sampling.max_tokens=6"], engine="hf")
     strategy, prompt = made.strategy, made.scaffold(made.rows["arithmetic"][0])
     before = [p.detach().clone() for p in made.policy.model.parameters()]
     (found,) = strategy([prompt], [5], made)
@@ -57,18 +52,18 @@ def test_eepo_forgets_for_a_moment():
 def test_eepo_waits_for_a_low_entropy():
     half = {1: LOG(0.5), 2: LOG(0.5)}  # log 2 = 0.69 nats
     sure = group(0.0, lengths=[1], top_logprobs=[[{1: 0.0}]])
-    strategy, at = SampleThenForget(below=0.4, window=2), run(engine=SimpleNamespace(name="hf"))
+    strategy, at = Eepo(below=0.4, window=2), run(engine=SimpleNamespace(name="hf"))
     seen = []
     for at.step, tokens in enumerate([half, {1: 0.0}, {1: 0.0}]):
         seen.append(strategy.low([group(0.0, lengths=[1], top_logprobs=[[tokens]])], at))
     assert seen == [False, True, True] and strategy.state_dict() == {"entropies": [0.0, 0.0], "step": 2}  # 0.69, 0.35, 0
-    other = SampleThenForget(below=0.4, window=2)
+    other = Eepo(below=0.4, window=2)
     other.load_state_dict({"entropies": [0.69, 0.69], "step": 2})
     assert not other.low([sure], at)  # a further round of the same step is not counted again
 
 
 def test_noise():
-    made = vision_run(["methods/vogue"], ["strategy.first=0.5", "strategy.sigma=0.2", "group_size=6", "decode.max_tokens=4"])
+    made = vision_run(["methods/vogue"], ["rollout.first=0.5", "rollout.sigma=0.2", "group_size=6", "sampling.max_tokens=4"])
     prompts = [made.scaffold(made.rows["digits"][i]) for i in range(2)]
     groups = made.strategy(prompts, [6, 6], made)
     noisy = [r for g in groups for r in g if r.info.get("noisy")]
@@ -81,7 +76,7 @@ def test_noise():
     apart = (disturbed - picture)[inner] if inner.sum() > 99 else (disturbed - picture)
     assert 0.05 < apart.std() < 0.25
     batch = made.batch(groups)
-    values = made.fields["clean_logp"](made.policy, batch)
+    values = made.fields["vogue.clean_logp"](made.policy, batch)
     for b, rollout in enumerate(batch.rollouts):
         expected = made.engine.score(clean(rollout.prompt), rollout.ids)
         assert values[b, : len(rollout)].tolist() == pytest.approx(expected, abs=1e-4)
@@ -94,9 +89,9 @@ def test_what_noise_and_doubt_earn():
     p, q = (0.5, 0.5), (0.8, 0.2)  # half of KL(p, q) + KL(q, p), as an expectation over p
     both = sum(a * LOG(a / b) + b * LOG(b / a) for a, b in zip(p, q)) / 2
     assert sum(a * divergence(LOG(a), LOG(b)) for a, b in zip(p, q)) == pytest.approx(both)
-    signals = [{"old_logp": [LOG(0.5)] * 2, "clean_logp": [LOG(0.25), LOG(0.5)], "entropy": [9.0, 0.5]} for _ in range(2)]
+    signals = [{"old_logp": [LOG(0.5)] * 2, "vogue.clean_logp": [LOG(0.25), LOG(0.5)], "entropy": [9.0, 0.5]} for _ in range(2)]
     made = group(1.0, 0.0, lengths=[2, 2], signals=signals, info=[{"noisy": True}, {}])
-    VisualUncertainty(scale="none", a_v=2.0, a_e=0.4)([made])
+    VogueVisualUncertainty(scale="none", a_v=2.0, a_e=0.4)([made])
     # A = 0.5 and -0.5: at most 0.25 each; 2 * 0.1733 = 0.35 is cut, 0.4 * 9 is cut, 0.4 * 0.5 = 0.2 is not
     assert made.rollouts[0].info["token_advantages"] == pytest.approx([1.0, 0.7])
     assert made.rollouts[1].info["token_advantages"] == pytest.approx([-0.25, -0.3])
@@ -134,7 +129,7 @@ def test_tokens_of_a_question(kind):
 
 def lens_run(right_after):
     """A fake policy that is right once in four, and in `right_after` of four of a question with fewer letters."""
-    made = text_run(["methods/lens"], ["group_size=4", "strategy.below=0.5"])
+    made = text_run(["methods/lens"], ["group_size=4", "rollout.below=0.5"])
 
     def say(request, index):
         row, pure = request.prompt.row, request.prompt.train is not None
@@ -161,13 +156,13 @@ def test_the_ratio_is_to_what_sampled():
     g = group(1.0, 1.0, lengths=[1, 1], source=["purified", "policy"])
     now, old, sampled = [[LOG(0.3)], [LOG(0.3)]], [[LOG(0.3)], [LOG(0.27)]], [[LOG(0.6)], [LOG(0.1)]]
     x = inputs(now, old=old, sampled=sampled, advantage=[1.0, 1.0], groups=[g], reward=[1.0, 1.0])
-    loss = CalibratedClip()(x).loss
+    loss = LensCalibratedClip()(x).loss
     assert loss.flatten().tolist() == pytest.approx([-0.5, -0.3 / 0.27])
     assert gradient(loss, x).flatten().tolist() == pytest.approx([-0.5, -0.3 / 0.27])
     own = inputs([[-1.0, -2.0]], old=[[-1.5, -1.0]], advantage=[1.0])
-    assert torch.equal(CalibratedClip()(own).loss, PPOClip()(own).loss)
+    assert torch.equal(LensCalibratedClip()(own).loss, PPOClip()(own).loss)
     g.rollouts[0].info["crpo"] = 0.75
-    assert SuccessRate()(x).flatten().tolist() == [0.75, 1.0]
+    assert LensSuccessRate()(x).flatten().tolist() == [0.75, 1.0]
 
 
 def parts(**more):
@@ -179,14 +174,14 @@ def parts(**more):
 @pytest.mark.parametrize(
     ("part", "more", "reason"),
     [
-        (SampleThenForget(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
-        (SampleThenForget(), {"group_size": 1}, "no second half"),
-        (Purified(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
-        (Purified(), {"fields": {}}, "nothing keeps"),
-        (Purified(), {}, "corrects for it"),
-        (SuccessRate(), {}, "does not note"),
-        (NoisyBranch(), {"family": SimpleNamespace(sees=False, name="text")}, "does not see"),
-        (VisualUncertainty(), {}, "does not disturb"),
+        (Eepo(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
+        (Eepo(), {"group_size": 1}, "no second half"),
+        (Lens(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
+        (Lens(), {"fields": {}}, "nothing keeps"),
+        (Lens(), {}, "corrects for it"),
+        (LensSuccessRate(), {}, "does not note"),
+        (Vogue(), {"family": SimpleNamespace(sees=False, name="text")}, "does not see"),
+        (VogueVisualUncertainty(), {}, "does not disturb"),
     ],
 )
 def test_what_cannot_work_is_refused(part, more, reason):
@@ -196,7 +191,7 @@ def test_what_cannot_work_is_refused(part, more, reason):
 
 @pytest.mark.parametrize(
     "broken",
-    [lambda: SampleThenForget(rate=0), lambda: NoisyBranch(sigma=0), lambda: VisualUncertainty(b_v=1.0), lambda: Purified(gamma=0)],
+    [lambda: Eepo(rate=0), lambda: Vogue(sigma=0), lambda: VogueVisualUncertainty(b_v=1.0), lambda: Lens(gamma=0)],
 )
 def test_senseless_values(broken):
     with pytest.raises(ValueError, match="must"):

@@ -10,13 +10,13 @@ import torch
 from make import group, run
 from tiny import steps, text_run, vision_run
 
-from vlrl.methods.callback.skywork_r1v3 import CriticalEntropy
-from vlrl.methods.decode.acereason import LengthStages
-from vlrl.methods.replay.superhf import KeepBest
-from vlrl.methods.shape.recap import ObjectiveWeights, attention
-from vlrl.methods.shape.rlsp import ExplorationBonus
-from vlrl.methods.shape.tulu_3 import Verified
-from vlrl.methods.tune.multiple_tickets import RandomSparse, ticket
+from vlrl.methods.papers.acereason import Acereason
+from vlrl.methods.papers.multiple_tickets import MultipleTickets, ticket
+from vlrl.methods.papers.recap import Recap, attention
+from vlrl.methods.papers.rlsp import Rlsp
+from vlrl.methods.papers.skywork_r1v3 import SkyworkR1v3
+from vlrl.methods.papers.superhf import Superhf
+from vlrl.methods.papers.tulu_3 import Tulu3
 from vlrl.registry import ConfigError
 
 
@@ -26,7 +26,7 @@ from vlrl.registry import ConfigError
 )
 def test_only_the_best_stay(fields, kept):
     groups = [group(*rewards, texts=[str(i) for i in range(len(rewards))]) for rewards in ((0.0, 1.0, 0.5, 1.0), (1.0, 1.0), (0.1, 0.1))]
-    out = KeepBest(**fields)(groups)
+    out = Superhf(**fields)(groups)
     assert [[int(rollout.text) for rollout in g] for g in out] == kept
     assert [len(g) for g in groups] == [4, 2, 2] and all(len(g) + len(g.untrained) == (4 if g is out[0] else 2) for g in out)
 
@@ -38,11 +38,11 @@ def test_tickets_are_a_function_of_name_and_seed():
     assert int((one & other).sum()) / int((one | other).sum()) < 0.03  # two masks of 1% share half a hundredth of their union
     assert ticket("a", shape, 1.0, 0).all() and not torch.equal(one, ticket("b", shape, 0.01, 0))
     with pytest.raises(ValueError, match="density"):
-        RandomSparse(density=0.0)
+        MultipleTickets(density=0.0)
 
 
 def test_only_the_ticket_is_trained():
-    run = text_run(["methods/multiple_tickets"], ["tune.density=0.1"])
+    run = text_run(["methods/multiple_tickets"], ["trainable.density=0.1"])
     before = {name: p.detach().clone() for name, p in run.policy.model.named_parameters()}
     metrics = steps(run)
     moved = total = 0
@@ -55,11 +55,11 @@ def test_only_the_ticket_is_trained():
 
 def test_tickets_refuse_spread_weights():
     with pytest.raises(ConfigError, match="FSDP"):
-        RandomSparse().setup(run(accelerator=SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))))
+        MultipleTickets().setup(run(accelerator=SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))))
 
 
 def objectives(**fields):
-    made = ObjectiveWeights(**fields)
+    made = Recap(**fields)
     made.setup(run(rewards={"a": SimpleNamespace(weight=1.0), "b": SimpleNamespace(weight=0.5), "logged": SimpleNamespace(weight=0.0)}))
     return made
 
@@ -87,25 +87,25 @@ def test_reached_objectives_fade():
     again.load_state_dict(json.loads(json.dumps(shape.state_dict())))
     assert again.weights() == weights
     with pytest.raises(ValueError, match="tau"):
-        ObjectiveWeights(tau=0.0)
+        Recap(tau=0.0)
 
 
 def test_search_is_paid_apart_and_never_more_than_being_right():
     g = group(1.0, 0.0, 0.0, 0.0, lengths=[4, 4, 16, 12], finish=["stop", "stop", "stop", "length"])
-    shape = ExplorationBonus(alpha=0.8, cap=0.5, limit=16)
+    shape = Rlsp(alpha=0.8, cap=0.5, limit=16)
     assert shape(g) == pytest.approx([0.8 + 0.2 * 0.5, 0.2 * 0.5, 0.2, 0.0])
     with pytest.raises(ValueError, match="alpha"):
-        ExplorationBonus(alpha=0.5)
+        Rlsp(alpha=0.5)
 
 
 def test_verified_is_all_or_nothing():
     g = group(1.1, 0.1, 1.0, finish=["stop", "stop", "length"])
-    assert Verified()(g) == [10.0, 0.0, -10.0]
+    assert Tulu3()(g) == [10.0, 0.0, -10.0]
 
 
 @pytest.mark.parametrize(("step", "limit"), [(0, 8), (9, 8), (10, 16), (25, 24), (30, 32), (39, 32), (99, 32)])
 def test_lengths_grow_in_stages(step, limit):
-    decode = LengthStages(max_tokens=32)
+    decode = Acereason(max_tokens=32)
     assert decode.limit() == 32
     decode.setup(SimpleNamespace(phase_step=step, settings=SimpleNamespace(steps=40)))
     assert decode(None, 0).max_tokens == limit == decode.metrics()["decode/limit"]
@@ -117,17 +117,17 @@ def test_critical_tokens_are_found_and_their_entropy_averaged():
     g.rollouts[0].ids, g.rollouts[1].ids = [1, 2, 3], [4, 5]
     g.rollouts[0].signals, g.rollouts[1].signals = {"entropy": [1.0, 9.0, 9.0]}, {"entropy": [2.0, 6.0]}
     fake = SimpleNamespace(groups=[g], policy=SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: words[ids[0]])))
-    assert CriticalEntropy()(fake, []) == {"share": (3.0, 5), "entropy": (9.0, 3.0)}
-    assert CriticalEntropy(words=("therefore",))(fake, []) == {"share": (0.0, 5)}
+    assert SkyworkR1v3()(fake, []) == {"share": (3.0, 5), "entropy": (9.0, 3.0)}
+    assert SkyworkR1v3(words=("therefore",))(fake, []) == {"share": (0.0, 5)}
     with pytest.raises(ConfigError, match="words"):
-        CriticalEntropy(words=())
+        SkyworkR1v3(words=())
 
 
 @pytest.mark.parametrize(
     ("method", "words"),
     [
         ("superhf", []), ("recap", []), ("rlsp", []), ("tulu_3", []), ("acereason", ["steps=4"]), ("peft_for_rlvr", []),
-        ("rl_with_cold_start", ["phases.rl.minibatches=1"]),
+        ("rl_with_cold_start", ["phases.rl.num_minibatches=1"]),
     ],
 )  # fmt: skip
 def test_presets_train(method, words):

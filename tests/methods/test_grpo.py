@@ -3,7 +3,7 @@
 import pytest
 from make import group
 
-from vlrl.methods.advantage.grpo import GRPO, mean, std
+from vlrl.methods.core.advantage import GRPO, mean, std
 
 
 def test_by_hand():

@@ -11,11 +11,10 @@ from make import group, run
 from tiny import TEXT, opened, steps, text_run
 
 from vlrl.config import load
-from vlrl.methods.callback.re_distillation import KEY, KeepRight
-from vlrl.methods.scaffold.regft import ReferenceHint
-from vlrl.methods.strategy.re_distillation import Kept
+from vlrl.methods.papers.re_distillation import KEY, ReDistillation, ReDistillationKeepCorrect
+from vlrl.methods.papers.regft import Regft
 from vlrl.registry import ConfigError
-from vlrl.run import Run
+from vlrl.trainer.run import Run
 from vlrl.types import Prompt, Row
 
 
@@ -26,22 +25,22 @@ def asked(prompt):
 
 @pytest.mark.parametrize(("share", "begun"), [(0.5, "abc"), (0.1, "a"), (1.0, "abcde")])
 def test_a_hint_is_seen_and_not_trained_on(share, begun):
-    prompt = ReferenceHint(share=share)(Row("r", "Why?", target="abcde"))
+    prompt = Regft(share=share)(Row("r", "Why?", target="abcde"))
     assert asked(prompt) == f"Why?\nA solution begins: {begun}" and asked(prompt.for_training) == "Why?"
     assert prompt.row.question == "Why?" and prompt.key != prompt.for_training.key
 
 
 def test_without_a_demonstration_there_is_no_hint():
-    prompt = ReferenceHint()(Row("r", "Why?"))
+    prompt = Regft()(Row("r", "Why?"))
     assert asked(prompt) == "Why?" and prompt.train is None
     with pytest.raises(ValueError, match="hint"):
-        ReferenceHint(hint="{question}")
+        Regft(hint="{question}")
 
 
 def keeper(steps=4, step=3, groups=(), **fields):
     """The callback after `step` of `steps`, and the run that it sees."""
     parts = run(phase_step=step, settings=SimpleNamespace(steps=steps))
-    made = KeepRight(go_back=False, **fields)
+    made = ReDistillationKeepCorrect(go_back=False, **fields)
     return made(parts, list(groups)), parts.history
 
 
@@ -57,12 +56,14 @@ def test_the_first_right_rollout_of_late_steps_is_kept():
 def test_what_was_kept_stands_for_samples():
     prompts = [Prompt(Row(n, n), ()) for n in "ab"]
     parts = run(history={"a": {KEY: {"ids": [5], "text": "t"}}}, policy=SimpleNamespace(spaces=lambda prompt: ()))
-    a, b = Kept()(prompts, [1, 1], parts)
+    a, b = ReDistillation()(prompts, [1, 1], parts)
     assert [(r.ids, r.text, r.source) for r in a] == [([5], "t", "kept")] and len(b) == 0
 
 
 def test_the_policy_goes_back_and_learns_from_its_own_answers():
-    made = text_run(["methods/re_distillation"], ["phases.rl.steps=2", "phases.distil.steps=2", "data.train.arithmetic.count=4", "collect_rounds=3"])
+    made = text_run(
+        ["methods/re_distillation"], ["phases.rl.steps=2", "phases.distil.steps=2", "data.train.arithmetic.count=4", "max_refill_rounds=3"]
+    )
     before = {name: p.detach().clone() for name, p in made.policy.model.named_parameters()}
     steps(made, 1)
     assert not all(torch.equal(p, before[name]) for name, p in made.policy.model.named_parameters())
@@ -79,7 +80,7 @@ def test_the_policy_goes_back_and_learns_from_its_own_answers():
 def test_going_back_needs_whole_weights():
     spread = SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))
     with pytest.raises(ConfigError, match="adapters"):
-        KeepRight().setup(run(accelerator=spread, policy=SimpleNamespace(model=None)))
+        ReDistillationKeepCorrect().setup(run(accelerator=spread, policy=SimpleNamespace(model=None)))
 
 
 def test_regft_learns_verified_solutions_of_the_plain_question():
@@ -89,7 +90,7 @@ def test_regft_learns_verified_solutions_of_the_plain_question():
 
 
 def test_the_warm_up_is_on_puzzles_and_the_rest_on_a_hundred_rows():
-    words = [*TEXT, "prompts_per_step=2", "collect_rounds=1", "decode.max_tokens=10", "watch.rollouts_every=0"]
+    words = [*TEXT, "prompts_per_step=2", "max_refill_rounds=1", "sampling.max_tokens=10", "watch.rollouts_every=0"]
     made = opened(Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/warm_up_then_rlvr"], words)))
     assert list(made.rows) == ["knights"] and steps(made, 1)[0]["loss/nll"] > 0
     made.use(1)

@@ -10,14 +10,13 @@ from make import gradient, group, inputs
 from rounds_kit import letters, prepared, prompt, said
 from tiny import steps, text_run, vision_run
 
-from vlrl.methods.strategy._curve import curve, fit, rate_for
-from vlrl.methods.strategy._rounds import with_system, with_text
-from vlrl.methods.strategy.g2rpo_a import GuidedPrefix, adapted
-from vlrl.methods.strategy.hint import Hint
-from vlrl.methods.strategy.seele import HintRounds
-from vlrl.methods.surrogate.luffy import MixedPolicy
-from vlrl.methods.term.nll import NLL
-from vlrl.methods.weight.own_tokens import OwnTokens
+from vlrl.methods.common.sampling_rounds import with_system, with_text
+from vlrl.methods.core.loss_term import NLL
+from vlrl.methods.core.token_weight import MaskGivenPrefix
+from vlrl.methods.papers.g2rpo_a import G2rpoA, adapted
+from vlrl.methods.papers.ghpo import Ghpo
+from vlrl.methods.papers.luffy import LuffyPolicyShaping
+from vlrl.methods.papers.seele import Seele, curve, fit, rate_for
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Row
 
@@ -42,7 +41,7 @@ def test_what_is_added_leaves_the_rest():
 )  # fmt: skip
 def test_hints_grow_until_one_is_right(needed, asked, share, wins):
     parts = letters(lambda request, index: "!" if said(request.prompt).endswith(needed) else "?", [SOLVED.row])
-    strategy = prepared(Hint(), parts)
+    strategy = prepared(Ghpo(), parts)
     (made,) = strategy([SOLVED], [4], parts)
     assert [text for _, text, _, n, _ in parts.asked if n] == asked and sum(made.rewards) == wins and len(made) == 4
     assert {r.info.get("hint") for r in made} == {share} and {r.source for r in made} == {"policy"}
@@ -53,7 +52,7 @@ def test_hints_grow_until_one_is_right(needed, asked, share, wins):
 def test_a_hint_that_training_leaves_out():
     parts = letters(lambda request, index: "!" if "clue" in said(request.prompt) and index else "?", [SOLVED.row])
     hinted = prompt("b", meta={"clue": "use the clue"})
-    strategy = prepared(Hint(shares=(0.5,), train_on="plain", key="clue"), parts)
+    strategy = prepared(Ghpo(shares=(0.5,), train_on="plain", key="clue"), parts)
     a, b = strategy([SOLVED, hinted], [2, 2], parts)
     assert [r.source for g in (a, b) for r in g] == ["guided"] * 4 and b.rewards == [0, 1]
     assert (
@@ -65,14 +64,14 @@ def test_a_hint_that_training_leaves_out():
 def test_without_a_solution_or_room_the_group_stays():
     parts = letters(lambda request, index: "?", [SOLVED.row], room=10)
     bare = prompt("b")
-    a, b, none = prepared(Hint(), parts)([SOLVED, bare, bare], [2, 2, 0], parts)
+    a, b, none = prepared(Ghpo(), parts)([SOLVED, bare, bare], [2, 2, 0], parts)
     assert all(said(r.prompt) == "q" for r in [*a, *b]) and len(a) == len(b) == 2 and len(none) == 0
-    for strategy in (Hint(), GuidedPrefix(), HintRounds()):
+    for strategy in (Ghpo(), G2rpoA(), Seele()):
         with pytest.raises(ConfigError, match="none of the first rows"):
             strategy.setup(letters(lambda request, index: "?", [bare.row]))
     for broken in ({"shares": ()}, {"shares": (1.5,)}, {"text": "no place"}):
         with pytest.raises(ValueError, match="shares"):
-            Hint(**broken)
+            Ghpo(**broken)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +81,13 @@ def test_without_a_solution_or_room_the_group_stays():
 def test_the_ratio_of_a_guided_token(advantage, loss, slope):
     g = group(1.0, lengths=[1], source=["guided"])
     x = inputs([[LOG(0.4)]], old=[[LOG(0.2)]], sampled=[[LOG(0.8)]], advantage=[advantage], groups=[g], reward=[1.0])
-    out = MixedPolicy(sources=("guided",), behaviour="recorded", beta=0.0, clip=True, clip_others=True)(x)
+    out = LuffyPolicyShaping(sources=("guided",), behaviour="recorded", beta=0.0, clip=True, clip_others=True)(x)
     assert (out.loss.item(), gradient(out.loss, x).item()) == pytest.approx((loss, slope))
     x = inputs([[LOG(0.4)]], old=[[LOG(0.2)]], sampled=[[LOG(0.05)]], advantage=[-1.0], groups=[g], reward=[1.0])  # u = 8
-    bounded = MixedPolicy(sources=("guided",), behaviour="recorded", beta=0.0, clip_others=True, dual_clip=3.0)(x)
+    bounded = LuffyPolicyShaping(sources=("guided",), behaviour="recorded", beta=0.0, clip_others=True, dual_clip=3.0)(x)
     assert bounded.loss.item() == pytest.approx(3.0) and gradient(bounded.loss, x).item() == 0.0
     with pytest.raises(ValueError, match="clip_others"):
-        MixedPolicy(clip_others=True)
+        LuffyPolicyShaping(clip_others=True)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_guidance_by_hand(now, before, length):
 @pytest.mark.parametrize("train_given", [True, False])
 def test_some_rollouts_begin_with_a_demonstration(train_given):
     parts = letters(lambda request, index: "!", [SOLVED.row])
-    strategy = prepared(GuidedPrefix(guided=2, length=3, most=9, train_given=train_given), parts)
+    strategy = prepared(G2rpoA(guided=2, length=3, most=9, train_given=train_given), parts)
     begun = prompt("c", prefix="ab", target="abcdefgh")
     a, b, c, lone = strategy([SOLVED, prompt("b"), begun, SOLVED], [4, 4, 3, 1], parts)
     assert [r.text for r in a] == ["abc!", "abc!", "!", "!"] and [r.source for r in a] == ["guided", "guided", "policy", "policy"]
@@ -114,18 +113,18 @@ def test_some_rollouts_begin_with_a_demonstration(train_given):
 
 
 def test_guidance_follows_accuracy():
-    strategy = prepared(GuidedPrefix(length=10, most=30), letters(lambda request, index: "!", [SOLVED.row]))
+    strategy = prepared(G2rpoA(length=10, most=30), letters(lambda request, index: "!", [SOLVED.row]))
     lengths = []
     for rewards in ((1, 1, 0, 0), (1, 0, 0, 0), (1, 1, 1, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 0, 0, 1)):
         strategy.observe([group(*rewards[:2]), group(*rewards[2:])])
         lengths.append(strategy.metrics()["guided/length"])
     # (0.5 + 0.25) / 2 over 0.75 halves it; (0.25 + 0.5) / 2 over 0.25 makes it 1.5 times as long
     assert lengths == [10, 10, 5, 5, 5, 7]
-    again = GuidedPrefix(length=10, most=30)
+    again = G2rpoA(length=10, most=30)
     again.load_state_dict(json.loads(json.dumps(strategy.state_dict())))
     assert again.state_dict() == strategy.state_dict() and again == strategy
     with pytest.raises(ValueError, match="guided"):
-        GuidedPrefix(guided=0)
+        G2rpoA(guided=0)
 
 
 def test_the_curve_and_its_inverse_by_hand():
@@ -142,7 +141,7 @@ def test_the_curve_and_its_inverse_by_hand():
 def test_rounds_settle_where_half_are_right():
     """With 5 of 8 letters given the policy is always right, with 4 never: from 7 to nothing, and then from both sides to the edge."""
     parts = letters(lambda request, index: "!" if len(request.prefix_ids) >= 5 else "?", [SOLVED.row])
-    strategy = prepared(HintRounds(rounds=6, delimiter=""), parts)
+    strategy = prepared(Seele(rounds=6, delimiter=""), parts)
     a, b = strategy([SOLVED, prompt("b")], [12, 7], parts)
     given = [r.info["given"] for r in a]
     assert given[:4] == [7, 7, 0, 0] and set(given[4:]) == {4, 5}
@@ -158,25 +157,25 @@ def test_rounds_settle_where_half_are_right():
 
 def test_parts_end_at_the_delimiter():
     parts = letters(lambda request, index: "!", [SOLVED.row])
-    strategy = HintRounds(delimiter="\n\n")
+    strategy = Seele(delimiter="\n\n")
     texts = ["".join(map(chr, ids)) for ids in strategy.parts(prompt("s", target="one\n\ntwo\n\nthree"), parts)]
     assert texts == ["one\n\n", "two\n\n", "three"] and strategy.parts(prompt("s"), parts) == []
     assert (strategy.bounded(math.inf, 3), strategy.bounded(-math.inf, 3)) == (pytest.approx(2 / 3), 0.0)
     with pytest.raises(ValueError, match="target"):
-        HintRounds(target=1.0)
+        Seele(target=1.0)
 
 
 def test_given_tokens_are_imitated_and_nothing_else():
     g = group(1.0, 0.0, lengths=[3, 2], info=[{"given": 2}, {}])
     x = inputs([[-1.0, -2.0, -4.0], [-0.5, -0.25, 0.0]], advantage=[1.0, -1.0], lengths=[3, 2], groups=[g], reward=[1.0, 0.0])
-    assert OwnTokens()(x).tolist() == [[0, 0, 1], [1, 1, 1]]
+    assert MaskGivenPrefix()(x).tolist() == [[0, 0, 1], [1, 1, 1]]
     assert NLL(given=True)(x).loss.tolist() == [[1, 2, 0], [0, 0, 0]] and NLL()(x).loss.tolist() == [[1, 2, 4], [0.5, 0.25, 0]]
 
 
 @pytest.mark.parametrize("method", ["ghpo", "guide_grpo", "g2rpo_a", "seele"])
 def test_hinted_presets_take_steps(method):
-    words = ["group_size=4", "engine.options=['{target}', 'no', 'nope', 'nay']", "minibatches=1", "decode.max_tokens=20"]
-    run = text_run([f"methods/{method}"], [*words, *(["strategy.delimiter=''"] if method == "seele" else [])])
+    words = ["group_size=4", "engine.options=['{target}', 'no', 'nope', 'nay']", "num_minibatches=1", "sampling.max_tokens=20"]
+    run = text_run([f"methods/{method}"], [*words, *(["rollout.delimiter=''"] if method == "seele" else [])])
     metrics = steps(run, 2)
     assert max(m["grad_norm"] for m in metrics) > 0 and metrics[-1]["reward/errors"] == 0
     seen = {"ghpo": "hint/failed", "guide_grpo": "hint/failed", "g2rpo_a": "guided/length", "seele": "hint/rate"}[method]
@@ -185,7 +184,7 @@ def test_hinted_presets_take_steps(method):
 
 def test_hints_with_pictures():
     """The hinted prompt keeps its picture, and what was begun goes on behind it; log-probs of sampler and trainer agree."""
-    words = ["group_size=3", "prompts_per_step=2", "max_prompt_tokens=512", "terms={kl: {name: kl, coef: 0.01}}"]
+    words = ["group_size=3", "prompts_per_step=2", "max_prompt_tokens=512", "loss_terms={kl: {name: kl, coef: 0.01}}"]
     run = vision_run(["methods/ghpo"], words)
     (metrics,) = steps(run, 1)
     assert metrics["rollouts"] == 6 and metrics["engine/kl"] < 1e-3  # what the ban on placeholders makes

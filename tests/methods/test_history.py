@@ -11,11 +11,11 @@ from make import group, run
 from tiny import steps, text_run
 from typer.testing import CliRunner
 
-from vlrl.loop import train_step
-from vlrl.methods.sampler.history import KEY, ByHistory, Recorded
-from vlrl.methods.select.listed import Listed
+from vlrl.methods.core.prompt_sampler import KEY, ByHistory, ShuffleWithHistory
+from vlrl.methods.core.select import Listed
 from vlrl.registry import ConfigError, names
 from vlrl.stages import Source
+from vlrl.trainer.loop import train_step
 from vlrl.types import Row
 
 ROWS = [Row(f"r{i}", f"q{i}") for i in range(6)]
@@ -85,7 +85,7 @@ def test_bad_settings(fields):
 
 def test_visits_are_recorded():
     made = run(rows={"main": ROWS}, source_weights={}, seed=0)
-    sampler = Recorded(slot="acc")
+    sampler = ShuffleWithHistory(slot="acc")
     sampler.setup(made)
     sampler.observe([group(5.0, 5.0, name="r1", raw={"acc": [1.0, 0.0]}), group(name="r2")])
     sampler.observe([group(5.0, name="r1", raw={"acc": [1.0]})])

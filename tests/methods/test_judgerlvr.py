@@ -6,9 +6,7 @@ import pytest
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.callback.judgerlvr import KEY, KeepCandidates
-from vlrl.methods.sampler.judgerlvr import Judged
-from vlrl.methods.scaffold.judgerlvr import Judge
+from vlrl.methods.papers.judgerlvr import KEY, Judgerlvr, JudgerlvrJudgePrompt, JudgerlvrKeepCandidates
 from vlrl.registry import ConfigError
 from vlrl.types import Row
 
@@ -21,11 +19,11 @@ def test_only_prompts_with_both_kinds_are_kept():
         group(1, 0, 0, name="a", texts=["4", "5", "6"], finish=["stop", "stop", "length"]), group(1, 1, name="b"), group(0, 0, name="c"),
         group(1, 0, name="d", source=["expert", "policy"]),
     ]  # fmt: skip
-    assert KeepCandidates()(parts, groups) == {"rows": 1.0} and parts.history == HISTORY
+    assert JudgerlvrKeepCandidates()(parts, groups) == {"rows": 1.0} and parts.history == HISTORY
 
 
 def test_only_rows_with_attempts_are_drawn():
-    made = Judged()
+    made = Judgerlvr()
     rows = [Row(n, n) for n in "abc"]
     parts = run(rows={"main": rows}, source_weights={}, seed=0, accelerator=None, history={})
     made.setup(parts)
@@ -36,7 +34,7 @@ def test_only_rows_with_attempts_are_drawn():
 
 
 def test_the_question_is_about_an_attempt_and_the_answer_is_its_label():
-    scaffold = Judge()
+    scaffold = JudgerlvrJudgePrompt()
     parts = run(seed=0, history=HISTORY)
     scaffold.setup(parts)
     seen = {}
@@ -49,7 +47,7 @@ def test_the_question_is_about_an_attempt_and_the_answer_is_its_label():
     assert seen == {"yes": {"4"}, "no": {"5"}}
     assert scaffold(Row("b", "1+1?", answer="2", task="sums")).row.task == "sums"  # asked as ever
     with pytest.raises(ValueError, match="attempt"):
-        Judge(ask="{question}")
+        JudgerlvrJudgePrompt(ask="{question}")
 
 
 def test_the_phases_follow_each_other():
@@ -61,4 +59,4 @@ def test_the_phases_follow_each_other():
     made.enter(1)
     metrics = steps(made, 1)[0]
     assert 0 < metrics["reward/judge"] < 1 and metrics["grad_norm"] > 0 and {g.row.task for g in made.groups} == {"judge"}
-    assert isinstance(made.scaffold, Judge)
+    assert isinstance(made.scaffold, JudgerlvrJudgePrompt)

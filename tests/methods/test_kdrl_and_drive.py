@@ -10,8 +10,8 @@ import torch
 from make import gradient, group, inputs, run
 from tiny import steps, text_run
 
-from vlrl.methods.sampler.drive import HardFocus
-from vlrl.methods.term.kdrl import TeacherKL
+from vlrl.methods.papers.drive import Drive
+from vlrl.methods.papers.kdrl import Kdrl
 from vlrl.registry import ConfigError
 from vlrl.types import Row
 
@@ -19,7 +19,7 @@ from vlrl.types import Row
 def pulled(mask="none", step=0, rewards=(1.0, 0.0, 0.0, 0.0), **fields):
     """The loss of four rollouts of one token in two groups: log pi -1, the teacher's -0.5."""
     x = inputs([[-1.0]] * 4, reward=list(rewards), group_of=[0, 0, 1, 1], teacher_logp=[[-0.5]] * 4)
-    term = TeacherKL(mask=mask, **fields)
+    term = Kdrl(mask=mask, **fields)
     term.setup(SimpleNamespace(phase_step=step))
     out = term(x)
     return out.loss[:, 0].tolist(), gradient(out.loss, x)[:, 0].tolist()
@@ -41,10 +41,10 @@ def test_the_pull_weakens(step, anneal, beta):
 def test_a_teacher_is_a_model_of_its_own(tmp_path):
     teacher = text_run(["methods/grpo"], ["seed=5"])
     teacher.policy.save(tmp_path / "teacher")
-    made = text_run(["methods/kdrl"], [f"fields.teacher_logp.model={tmp_path / 'teacher'}"])
+    made = text_run(["methods/kdrl"], [f"aux_tensors.teacher_logp.model={tmp_path / 'teacher'}"])
     metrics = steps(made)
     assert metrics[0]["kl_teacher"] > 0 and metrics[0]["loss/teacher"] > 0 and metrics[0]["teacher/beta"] == 5e-3
-    frozen = list(made.fields["teacher_logp"].held["teacher"].model.parameters())
+    frozen = list(made.fields["kdrl.teacher_logp"].held["teacher"].model.parameters())
     assert not any(p.requires_grad for p in frozen) and all(torch.equal(a, b) for a, b in zip(frozen, teacher.policy.model.parameters()))
 
 
@@ -57,7 +57,7 @@ ROWS = [Row(f"r{i}", f"q{i}") for i in range(8)]
 
 
 def focus(**fields):
-    made = HardFocus(**fields)
+    made = Drive(**fields)
     made.setup(run(rows={"main": ROWS}, source_weights={}, seed=2))
     return made
 
@@ -83,11 +83,11 @@ def test_a_call_beyond_a_round_takes_the_same_rows_again():
     made(1)
     assert made.metrics()["data/rows"] == 8.0  # `least` holds
     with pytest.raises(ConfigError, match="keep"):
-        HardFocus(keep=0.0)
+        Drive(keep=0.0)
 
 
 def test_drive_trains():
-    made = text_run(["methods/drive"], ["phases.focus.group_size=6", "data.train.arithmetic.count=4", "phases.focus.sampler.least=2"])
+    made = text_run(["methods/drive"], ["phases.focus.group_size=6", "data.train.arithmetic.count=4", "phases.focus.prompt_sampler.least=2"])
     made.use(1)
     made.phase_step = 0
     made.enter(1)

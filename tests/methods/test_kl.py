@@ -6,9 +6,7 @@ import pytest
 import torch
 from make import gradient, inputs
 
-from vlrl.methods.term.entropy import Entropy
-from vlrl.methods.term.kl import KL
-from vlrl.methods.term.nll import NLL
+from vlrl.methods.core.loss_term import KL, NLL, EntropyBonus
 
 
 @pytest.mark.parametrize(("kind", "value"), [("k1", 0.5), ("k2", 0.125), ("k3", exp(-0.5) - 1 + 0.5)])
@@ -59,13 +57,13 @@ def test_clamps():
 
 
 def test_needs_follow_the_reference():
-    assert KL(ref="teacher_logp").needs == ("teacher_logp",)
-    with pytest.raises(KeyError, match="teacher_logp"):
-        KL(ref="teacher_logp")(inputs([[-1.0]], ref_logp=[[-1.0]]))
+    assert KL(ref="kdrl.teacher_logp").needs == ("kdrl.teacher_logp",)
+    with pytest.raises(KeyError, match="kdrl.teacher_logp"):
+        KL(ref="kdrl.teacher_logp")(inputs([[-1.0]], ref_logp=[[-1.0]]))
 
 
 def test_entropy_bonus():
-    assert Entropy()(inputs([[-1.0, -1.0]], entropy=[[0.3, 0.7]])).loss.tolist() == [[-0.3, -0.7]]
+    assert EntropyBonus()(inputs([[-1.0, -1.0]], entropy=[[0.3, 0.7]])).loss.tolist() == [[-0.3, -0.7]]
 
 
 def test_nll_keeps_sources_and_rewards():

@@ -9,8 +9,7 @@ import pytest
 from make import run
 from tiny import text_run
 
-from vlrl.methods.strategy._lookahead import Lookahead
-from vlrl.methods.strategy.latr import LookaheadTrees
+from vlrl.methods.papers.latr import Latr, Lookahead
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Prompt, Request, Row, Sampling
 
@@ -83,18 +82,18 @@ def test_the_same_tree_whatever_the_length_of_a_request():
 
 
 def test_shares():
-    trees = LookaheadTrees(share=((0, 1.0), (10, 0.5), (20, 0.0)))
+    trees = Latr(share=((0, 1.0), (10, 0.5), (20, 0.0)))
     assert [trees.eta(step) for step in (0, 9, 10, 25)] == [1.0, 1.0, 0.5, 0.0]
     for broken in ({"share": ()}, {"share": ((1, 0.5),)}, {"checks": ()}, {"ahead": 0}):
         with pytest.raises(ValueError, match="must|least"):
-            LookaheadTrees(**broken)
+            Latr(**broken)
     with pytest.raises(ConfigError, match="whole vocabulary"):
-        LookaheadTrees().check(run(decode=SimpleNamespace(max_tokens=9, top_k=5)))
+        Latr().check(run(sampling=SimpleNamespace(max_tokens=9, top_k=5)))
 
 
 def test_part_of_a_group_is_a_tree():
     words = [f"strategy.{word}" for word in ("absolute=0.0", "relative=1.0", "checks=[1]", "distance=0.0", "ahead=3", "share=[[0, 0.5]]")]
-    made = text_run(["methods/latr"], [*words, "decode.max_tokens=8"], engine="hf")
+    made = text_run(["methods/latr"], [*words, "sampling.max_tokens=8"], engine="hf")
     prompt = made.scaffold(made.rows["arithmetic"][0])
     found, none = made.strategy([prompt, prompt], [6, 0], made)
     trees = [r for r in found if "tree" in r.info]

@@ -1,15 +1,15 @@
 """What a prompt says about length is what the reward asks for."""
 
 import pytest
-from vlrl_rewards.lengths import LengthRange
+from vlrl_rewards.format.lengths import LengthRange
 
-from vlrl.methods.scaffold.length_prompt import LengthPrompt
+from vlrl.methods.papers.prompt_based_length_control_rl import PromptBasedLengthControlRl
 from vlrl.registry import ConfigError
 from vlrl.types import Rollout, Row
 
 
 def asked(row, **fields):
-    prompt = LengthPrompt(**fields)(row)
+    prompt = PromptBasedLengthControlRl(**fields)(row)
     return prompt.messages[-1]["content"][-1]["text"].splitlines()[-1], prompt.row.meta["length"]
 
 
@@ -36,12 +36,12 @@ def test_drawn_bounds_stay_with_the_row_and_can_be_kept(kind):
 
 
 def test_the_reward_reads_the_prompts_bounds():
-    prompt = LengthPrompt()(Row("r", "q", 1, meta={"length": [4, 8]}))
+    prompt = PromptBasedLengthControlRl()(Row("r", "q", 1, meta={"length": [4, 8]}))
     assert [LengthRange()(Rollout(prompt, [1] * n)) for n in (2, 4, 8, 10, 99)] == [-0.25, 0, 0, -0.25, -1]
 
 
 def test_mistakes_are_named():
     with pytest.raises(ConfigError, match="longer"):
-        LengthPrompt(kinds=("longer",))
+        PromptBasedLengthControlRl(kinds=("longer",))
     with pytest.raises(ConfigError, match="shortest"):
-        LengthPrompt(shortest=9, longest=8)
+        PromptBasedLengthControlRl(shortest=9, longest=8)

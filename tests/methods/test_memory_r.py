@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from make import group, run
 
-from vlrl.methods.shape.memory_r import SIZE, EpisodicMemory, embedded, nearest
+from vlrl.methods.papers.memory_r import SIZE, MemoryR, embedded, nearest
 
 
 def on(**fields):
-    shape = EpisodicMemory(**fields)
+    shape = MemoryR(**fields)
     shape.setup(run(rewards={"a": SimpleNamespace(weight=1.0)}))
     return shape
 
@@ -64,4 +64,4 @@ def test_memory_is_bounded():
         shape.metrics()
     assert [len(shape.state[name]) for name in ("right", "wrong", "exploit", "explore")] == [3, 3, 2, 2]
     with pytest.raises(ValueError, match="at least 1"):
-        EpisodicMemory(k=0)
+        MemoryR(k=0)

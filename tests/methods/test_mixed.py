@@ -3,7 +3,7 @@
 import pytest
 from make import group
 
-from vlrl.methods.gate.mixed import Mixed
+from vlrl.methods.core.group_filter import DynamicSampling
 
 
 @pytest.mark.parametrize(
@@ -17,18 +17,18 @@ from vlrl.methods.gate.mixed import Mixed
     ],
 )
 def test_keeps_groups_that_disagree(rewards, keep, reason):
-    assert Mixed()(group(*rewards)) == (keep, reason)
+    assert DynamicSampling()(group(*rewards)) == (keep, reason)
 
 
 def test_a_slot_decides_though_totals_differ():
     mixed = group(1.0, 1.1, raw={"accuracy": [1, 1], "format": [0, 1]})
-    assert Mixed()(mixed).keep and not Mixed(slot="accuracy")(mixed).keep and Mixed(slot="format")(mixed).keep
+    assert DynamicSampling()(mixed).keep and not DynamicSampling(slot="accuracy")(mixed).keep and DynamicSampling(slot="format")(mixed).keep
 
 
 def test_tolerance():
-    assert not Mixed(tolerance=0.2)(group(0.5, 0.6)).keep
+    assert not DynamicSampling(tolerance=0.2)(group(0.5, 0.6)).keep
 
 
 def test_a_slot_that_was_not_scored_is_an_error():
     with pytest.raises(KeyError):
-        Mixed(slot="iou")(group(1, 0, raw={"accuracy": [1, 0]}))
+        DynamicSampling(slot="iou")(group(1, 0, raw={"accuracy": [1, 0]}))

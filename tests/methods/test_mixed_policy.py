@@ -10,12 +10,11 @@ import torch
 from make import gradient, group, inputs
 from tiny import steps, text_run, vision_run
 
-from vlrl.methods.shape.visurf import LabelControl
-from vlrl.methods.strategy.luffy import WithDemonstrations, demonstrations
-from vlrl.methods.surrogate.luffy import MixedPolicy
-from vlrl.methods.surrogate.ppo_clip import PPOClip
+from vlrl.methods.core.policy_loss import PPOClip
+from vlrl.methods.papers.luffy import Luffy, LuffyPolicyShaping, demonstrations
+from vlrl.methods.papers.visurf import Visurf
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Advantage
+from vlrl.stages import AdvantageEstimator
 from vlrl.types import Row
 
 LOG = math.log
@@ -25,7 +24,7 @@ def mixed(p, old, source="expert", sampled=None, advantage=1.0, **fields):
     """The loss and its gradient of one rollout of one token with probability p."""
     g = group(1.0, lengths=[1], source=[source])
     x = inputs([[LOG(p)]], old=[[LOG(old)]], sampled=[[LOG(sampled or old)]], advantage=[advantage], groups=[g], reward=[1.0])
-    out = MixedPolicy(**fields)(x)
+    out = LuffyPolicyShaping(**fields)(x)
     return out.loss.item(), gradient(out.loss, x).item()
 
 
@@ -49,7 +48,7 @@ def test_own_tokens_have_the_ratio_and_are_clipped_on_demand():
     assert mixed(0.4, 0.2, source="policy", clip=True) == pytest.approx((-1.2, 0.0))
     assert mixed(0.4, 0.2, source="expert", clip=True)[0] == pytest.approx(-0.8)  # never clipped
     x = inputs([[-1.0, -2.0], [-0.5, -0.1]], old=[[-1.5, -1.0], [-0.6, -0.1]], advantage=[1.0, -1.0])
-    assert torch.equal(MixedPolicy(clip=True)(x).loss, PPOClip()(x).loss)
+    assert torch.equal(LuffyPolicyShaping(clip=True)(x).loss, PPOClip()(x).loss)
 
 
 def test_a_certain_token_of_an_expert_teaches_rl_plus_nothing():
@@ -77,13 +76,13 @@ def test_where_demonstrations_come_from(row, texts):
     ],
 )
 def test_groups_hold_their_demonstration(words, sources):
-    run = text_run(["methods/luffy"], [f"strategy={{name: with_demonstrations, {words}}}", "minibatches=1", "group_size=6"])
-    prompt = run.scaffold(run.rows["arithmetic"][3])
-    (found,) = run.strategy([prompt], [6], run)
+    run = text_run(["methods/luffy"], [f"rollout={{name: with_demonstrations, {words}}}", "num_minibatches=1", "group_size=6"])
+    prompt = run.prompt_template(run.rows["arithmetic"][3])
+    (found,) = run.rollout([prompt], [6], run)
     (expert,) = [rollout for rollout in found if rollout.source == "expert"]
     assert sorted(r.source for r in found) == sorted(sources) and expert.text == prompt.row.target and expert.logp == []
     assert expert.ids[-1] == run.policy.tokenizer.eos_token_id and run.policy.decode(expert.ids) == prompt.row.target
-    (alone,), (none,) = run.strategy([prompt], [1], run), run.strategy([prompt], [0], run)
+    (alone,), (none,) = run.rollout([prompt], [1], run), run.rollout([prompt], [0], run)
     assert [r.source for r in alone][:1] == ["policy"] and len(none) == 0
     run.close()
 
@@ -91,16 +90,16 @@ def test_groups_hold_their_demonstration(words, sources):
 def test_data_without_demonstrations_is_refused():
     run = SimpleNamespace(rows={"main": [Row("a", "q"), Row("b", "q")]})
     with pytest.raises(ConfigError, match="target"):
-        WithDemonstrations().setup(run)
+        Luffy().setup(run)
     with pytest.raises(ValueError, match="per_prompt"):
-        WithDemonstrations(per_prompt=0)
+        Luffy(per_prompt=0)
 
 
 def labelled(*own, label=1.1, paid=0.1):
     """A group of own rewards and a label that earned `paid` for its form."""
     g = group(*own, label, source=["policy"] * len(own) + ["expert"])
     g.rollouts[-1].rewards = {"accuracy": label - paid, "format": paid / 0.1}
-    shape = LabelControl()
+    shape = Visurf()
     shape.setup(SimpleNamespace(rewards={"accuracy": SimpleNamespace(weight=1.0), "format": SimpleNamespace(weight=0.1)}))
     return g, shape(g)
 
@@ -111,10 +110,10 @@ def test_a_label_earns_no_form_and_steps_back_once_it_is_reached():
     assert rewards == pytest.approx([0.0, 1.1, 0.1, 0.4])
     for rollout, reward in zip(g, rewards):
         rollout.reward = reward
-    (values,) = build(Advantage, {"name": "grpo", "scale": "none"})([g])
+    (values,) = build(AdvantageEstimator, {"name": "grpo", "scale": "none"})([g])
     assert values == pytest.approx([-0.4, 0.7, -0.3, 0.0])  # as in the group without the label
     alone = group(1.0, source=["expert"])
-    assert LabelControl()(alone) == [1.0]
+    assert Visurf()(alone) == [1.0]
 
 
 @pytest.mark.parametrize("method", ["luffy", "rl_plus", "visurf"])

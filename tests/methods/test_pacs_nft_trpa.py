@@ -6,12 +6,12 @@ import pytest
 import torch
 from make import gradient, inputs
 
-from vlrl.methods.surrogate.kimi_k1_5 import MirrorDescent
-from vlrl.methods.surrogate.nft import NFT
-from vlrl.methods.surrogate.pacs import PACS
-from vlrl.methods.surrogate.rover import Rover
-from vlrl.methods.surrogate.trpa import TRPA
-from vlrl.methods.term.trust_region import TrustRegion
+from vlrl.methods.core.loss_term import TrustRegion
+from vlrl.methods.papers.kimi_k1_5 import KimiK15
+from vlrl.methods.papers.nft import NFT
+from vlrl.methods.papers.pacs import PACS
+from vlrl.methods.papers.rover import Rover
+from vlrl.methods.papers.trpa import TRPA
 
 
 def softplus(z):
@@ -111,7 +111,7 @@ def test_trust_region_reads_the_old_policy():
 
 def test_mirror_descent():
     x = inputs([[-1.0, -2.0]], old=[[-1.5, -2.0]], advantage=0.7)
-    out = MirrorDescent(tau=0.2)(x)
+    out = KimiK15(tau=0.2)(x)
     assert out.loss.item() == pytest.approx(0.7 * 3.0 + 0.1 * 0.25)
     assert gradient(out.loss, x)[0].tolist() == pytest.approx([-0.7 + 0.2 * 0.5] * 2)
 

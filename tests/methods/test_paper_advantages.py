@@ -7,35 +7,35 @@ import pytest
 import torch
 from make import group, run
 
-from vlrl.dist import light
-from vlrl.methods.advantage.bnpo import BNPO, beta_density
-from vlrl.methods.advantage.confucius3_math import Hardness
-from vlrl.methods.advantage.dcpo import SmoothAdvantage
-from vlrl.methods.advantage.gae import GAE, gae
-from vlrl.methods.advantage.nsr import SignedReinforce
-from vlrl.methods.advantage.oreal import OREAL
-from vlrl.methods.advantage.ppl import PerplexityShaped, standardised
-from vlrl.methods.advantage.progrpo import ProGRPO
-from vlrl.methods.advantage.verl import RankShaped, effective_rank, rank_moments
-from vlrl.methods.callback.critic import value_loss
-from vlrl.methods.shape.kimi_k1_5 import KimiLength
+from vlrl.methods.core.advantage import GAE, gae
+from vlrl.methods.core.critic import value_loss
+from vlrl.methods.papers.bnpo import BNPO, beta_density
+from vlrl.methods.papers.confucius3_math import Confucius3Math
+from vlrl.methods.papers.dcpo import DcpoSmoothAdvantage
+from vlrl.methods.papers.kimi_k1_5 import KimiK15LengthReward
+from vlrl.methods.papers.nsr import Nsr
+from vlrl.methods.papers.oreal import OREAL
+from vlrl.methods.papers.ppl import Ppl, standardised
+from vlrl.methods.papers.progrpo import ProGRPO
+from vlrl.methods.papers.verl import Verl, effective_rank, rank_moments
 from vlrl.registry import ConfigError
+from vlrl.trainer.distributed import without_media
 
 
 def test_nsr():
     groups = [group(1, 0), group(0, 0)]
-    assert SignedReinforce()(groups) == [[0.0, -1.0], [-1.0, -1.0]]
-    assert SignedReinforce(positive=1, negative=0)(groups) == [[1.0, 0.0], [0.0, 0.0]]
-    assert SignedReinforce(positive=0.1)(groups) == [[0.1, -1.0], [-1.0, -1.0]]
+    assert Nsr()(groups) == [[0.0, -1.0], [-1.0, -1.0]]
+    assert Nsr(positive=1, negative=0)(groups) == [[1.0, 0.0], [0.0, 0.0]]
+    assert Nsr(positive=0.1)(groups) == [[0.1, -1.0], [-1.0, -1.0]]
 
 
 def test_dcpo_first_visit_is_grpo():
-    (a,) = SmoothAdvantage(eps=0.0)([group(1, 0)])
+    (a,) = DcpoSmoothAdvantage(eps=0.0)([group(1, 0)])
     assert a == pytest.approx([sqrt(0.5), -sqrt(0.5)])
 
 
 def test_dcpo_takes_the_smaller_of_two_blends():
-    advantage = SmoothAdvantage(eps=0.0)
+    advantage = DcpoSmoothAdvantage(eps=0.0)
     advantage([group(1, 0)])
     # second visit: all right, A_new = 0; all rewards (1, 0, 1, 1): mean 3/4, unbiased std 1/2; A_tot = 1/2; both blends 1/4
     (a,) = advantage([group(1, 1)])
@@ -43,21 +43,21 @@ def test_dcpo_takes_the_smaller_of_two_blends():
     # third visit: (1, 0, 1, 1, 0, 0): mean 1/2, std sqrt(0.3); A_tot = -0.91287; blends A_tot / 3 and 2 A_tot / 3
     (a,) = advantage([group(0, 0)])
     assert a == pytest.approx([-0.5 / sqrt(0.3) / 3] * 2)
-    again = SmoothAdvantage()
+    again = DcpoSmoothAdvantage()
     again.load_state_dict(advantage.state_dict())
     assert again.past == {"q": [6.0, 3.0, 3.0, 3.0]}
 
 
 def test_dcpo_without_any_variance_is_silent():
-    advantage = SmoothAdvantage()
+    advantage = DcpoSmoothAdvantage()
     for _ in range(3):
         assert advantage([group(0.1, 0.1)]) == [[0.0, 0.0]]
 
 
 def test_hardness_weighs_hard_prompts_more():
-    a, b = Hardness()([group(1, 0, 0, 0), group(1, 1, 1, 0)])
+    a, b = Confucius3Math()([group(1, 0, 0, 0), group(1, 1, 1, 0)])
     assert a == pytest.approx([1.5 * 1.384, *[-0.5 * 1.384] * 3]) and b[3] == pytest.approx(-1.5 * 1.128)
-    assert Hardness()([group(1, 1)]) == [[0.0, 0.0]]
+    assert Confucius3Math()([group(1, 1)]) == [[0.0, 0.0]]
 
 
 def test_bnpo_by_hand():
@@ -101,7 +101,7 @@ def test_oreal_on_all_rollouts():
 
 def test_ppl_scales_by_perplexity_within_the_group():
     g = group(1, 0, logp=[[-1.0, -1.0, -1.0], [-3.0, -3.0, -3.0]])
-    a, other = PerplexityShaped(eps=0.0, alpha=0.1)([g, group(1, 0, logp=[[-7.0] * 3] * 2)])
+    a, other = Ppl(eps=0.0, alpha=0.1)([g, group(1, 0, logp=[[-7.0] * 3] * 2)])
     assert a == pytest.approx([sqrt(0.5) * 1.1, -sqrt(0.5) * 0.9]) and other == pytest.approx([sqrt(0.5), -sqrt(0.5)])
 
 
@@ -109,16 +109,16 @@ def test_ppl_outliers_neither_set_the_scale_nor_leave_the_bounds():
     weights = standardised([1.0, 1.2, 1.4, 1.6, 9.0])  # quartiles 1.2 and 1.6: what is above 2.2 is an outlier
     assert weights == pytest.approx([(v - 1.3) / sqrt(0.05) for v in (1.0, 1.2, 1.4, 1.6, 9.0)])
     g = group(1, 0, 0, 0, 0, logp=[[-v] * 3 for v in (9.0, 1.0, 1.2, 1.4, 1.6)])
-    (a,) = PerplexityShaped(scale="none", alpha=0.005)([g])
+    (a,) = Ppl(scale="none", alpha=0.005)([g])
     assert a[0] == pytest.approx(0.8 * (1 - 0.005 * 7.7 / sqrt(0.05)))
-    (a,) = PerplexityShaped(scale="none", alpha=0.1)([g])
+    (a,) = Ppl(scale="none", alpha=0.1)([g])
     assert a[0] == pytest.approx(0.8 * 0.8) and a[1] == pytest.approx(-0.2 * (1 + 0.1 * 0.3 / sqrt(0.05)))
 
 
 def test_progrpo_lifts_what_the_policy_is_unsure_of():
     g = group(1, 1, logp=[[log(0.5), log(0.9), -0.1], [log(0.2), -0.1, -0.1]])
     for rollout in g:
-        rollout.signals["prompt_confidence"] = [0.4] * 3
+        rollout.signals["progrpo.prompt_confidence"] = [0.4] * 3
     (a,) = ProGRPO(alpha=0.3)([g])
     assert a == pytest.approx([0.3 * (0.4 - 0.5), 0.3 * (0.4 - 0.2)])
     for rollout in g:
@@ -141,7 +141,7 @@ def test_rank_moments_are_differences_to_the_mean_so_far():
 
 
 def test_rank_shaping_by_hand():
-    shaped, base = RankShaped(eps=0.0, stride=2, ema=0.5), [sqrt(1 / 3), -2 * sqrt(1 / 3), sqrt(1 / 3)]
+    shaped, base = Verl(eps=0.0, stride=2, ema=0.5), [sqrt(1 / 3), -2 * sqrt(1 / 3), sqrt(1 / 3)]
     g = group(1, 0, 1)
     for rollout, moments in zip(g, [(2.0, 1.0, 1.0)] * 3):
         rollout.info["rank_moments"] = moments
@@ -159,9 +159,9 @@ def test_rank_moments_are_taken_before_states_are_left_behind():
     g = group(1, 0, lengths=[2, 2])
     for rollout in g:
         rollout.signals.update(hidden=torch.eye(2).tolist(), old_logp=[0.0, 0.0])
-    RankShaped(stride=1).prepare([g])
-    assert [r.info["rank_moments"] for r in light(g)] == [pytest.approx((1.0, 1.0, 0.0))] * 2
-    assert all(set(r.signals) == {"old_logp"} for r in light(g)) and all("hidden" in r.signals for r in g)
+    Verl(stride=1).prepare([g])
+    assert [r.info["rank_moments"] for r in without_media(g)] == [pytest.approx((1.0, 1.0, 0.0))] * 2
+    assert all(set(r.signals) == {"old_logp"} for r in without_media(g)) and all("hidden" in r.signals for r in g)
 
 
 def test_gae_by_hand():
@@ -181,9 +181,9 @@ def test_gae_leaves_targets_and_whitens_over_tokens():
 
 def test_gae_refuses_runs_without_its_partners():
     with pytest.raises(ConfigError, match="per_token"):
-        GAE().check(run(credit=SimpleNamespace(name="uniform"), callbacks={}))
+        GAE().check(run(token_credit=SimpleNamespace(name="uniform"), callbacks={}))
     with pytest.raises(ConfigError, match="critic"):
-        GAE().check(run(credit=SimpleNamespace(name="per_token"), callbacks={}))
+        GAE().check(run(token_credit=SimpleNamespace(name="per_token"), callbacks={}))
 
 
 def test_value_clipping():
@@ -195,9 +195,9 @@ def test_value_clipping():
 
 def test_kimi_length_bonus():
     g = group(1, 1, 0, 0, lengths=[2, 6, 2, 4])
-    assert KimiLength()(g) == [1.5, 0.5, 0.0, 0.0]
-    assert KimiLength()(group(1, 0)) == [1, 0]
-    late = KimiLength(warmup=5)
+    assert KimiK15LengthReward()(g) == [1.5, 0.5, 0.0, 0.0]
+    assert KimiK15LengthReward()(group(1, 0)) == [1, 0]
+    late = KimiK15LengthReward(warmup=5)
     late.setup(run(phase_step=4))
     assert late(g) == [1, 1, 0, 0]
-    assert KimiLength()(group(0, 0, lengths=[1, 5])) == [0.0, -0.5]
+    assert KimiK15LengthReward()(group(0, 0, lengths=[1, 5])) == [0.0, -0.5]

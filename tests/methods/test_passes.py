@@ -12,21 +12,17 @@ from make import group, run
 from PIL import Image
 from tiny import steps, text_run, vision_run
 
-from vlrl.batch import make_batch
-from vlrl.loop import sample
-from vlrl.methods.callback.critic import Critic
-from vlrl.methods.callback.critic_model import TrainCriticModel
-from vlrl.methods.callback.optimizer_reset import OptimizerReset
-from vlrl.methods.callback.pppo import PrefixGrowth
-from vlrl.methods.callback.prorl import ReferenceReset
-from vlrl.methods.field.papo import Blackened, BlindLogp
-from vlrl.methods.field.progrpo import PromptConfidence
-from vlrl.methods.field.rover import OldVocabMean, VocabMean
-from vlrl.methods.replay.dph_rl import BaseSamples
-from vlrl.methods.shape.pppo import ContinuationReward
-from vlrl.methods.strategy.pppo import PrefixRollouts
-from vlrl.methods.strategy.spae import confidence, potential, step_ends
+from vlrl.methods.core.callback import OptimizerReset, ReferenceReset
+from vlrl.methods.core.critic import Critic, critic_model_CriticModel
+from vlrl.methods.papers.dph_rl import DphRl
+from vlrl.methods.papers.papo import Blackened, PapoMaskedLogp
+from vlrl.methods.papers.pppo import Pppo, PppoContinuationReward, PppoPrefixGrowth
+from vlrl.methods.papers.progrpo import ProgrpoPromptConfidence
+from vlrl.methods.papers.rover import RoverOldVocabMean, RoverVocabMean
+from vlrl.methods.papers.spae import confidence, potential, step_ends
 from vlrl.registry import ConfigError
+from vlrl.trainer.batch import make_batch
+from vlrl.trainer.loop import sample
 from vlrl.types import Clip, Group, Media
 
 SMALL = ["policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}"]
@@ -71,18 +67,18 @@ def seeing():
 
 def test_blind_log_probs_differ_only_where_there_is_a_picture(seeing):
     made, batch = seeing
-    field = BlindLogp()
+    field = PapoMaskedLogp()
     field.setup(made)
     with torch.no_grad():
         plain, blind = made.policy.forward(batch)["logp"], field(made.policy, batch)
-        clear = BlindLogp(share=0.0)(made.policy, batch)
+        clear = PapoMaskedLogp(share=0.0)(made.policy, batch)
     assert blind.shape == plain.shape and (blind - plain).abs().max() > 1e-6
     assert torch.allclose(clear, plain, atol=1e-5)
 
 
 def test_prompt_confidence_is_that_of_a_plain_forward(seeing):
     made, batch = seeing
-    values = PromptConfidence()(made.policy, batch)
+    values = ProgrpoPromptConfidence()(made.policy, batch)
     assert values.shape == batch.ids_BT.shape and ((values > 0) & (values < 1)).all()
     assert (values == values[:, :1]).all() and len(values[:, 0].unique()) <= len(batch.prompts)
 
@@ -93,14 +89,14 @@ def test_prompt_confidence_of_text():
     ids = torch.tensor(made.policy.encode(prompt).ids)[None]
     with torch.no_grad():
         logp = made.policy.model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None]).mean()
-    assert PromptConfidence().of(made.policy, prompt) == pytest.approx(exp(logp.item()), rel=1e-4)
+    assert ProgrpoPromptConfidence().of(made.policy, prompt) == pytest.approx(exp(logp.item()), rel=1e-4)
 
 
 def test_old_vocabulary_means_are_the_policys_own_on_policy(seeing):
     made, batch = seeing
     with torch.no_grad():
-        now = made.policy.forward(batch, [VocabMean()])["vocab_mean"]
-        assert torch.allclose(OldVocabMean()(made.policy, batch), now, atol=1e-6) and (now[batch.mask_BT] < 0).all()
+        now = made.policy.forward(batch, [RoverVocabMean()])["rover.vocab_mean"]
+        assert torch.allclose(RoverOldVocabMean()(made.policy, batch), now, atol=1e-6) and (now[batch.mask_BT] < 0).all()
 
 
 def test_step_ends():
@@ -138,7 +134,7 @@ def test_prefixes_are_trained_and_their_continuations_scored():
         parent = trained[rollout.info["place"]]
         kept = sum(parent.loss_mask)
         assert rollout.source == "continuation" and rollout.ids[:kept] == parent.ids[:kept]
-    shaped = ContinuationReward()(g)
+    shaped = PppoContinuationReward()(g)
     family = [r.reward for r in g if r.info["place"] == 0]
     assert shaped[0] == pytest.approx(sum(family) / len(family)) and shaped[len(trained) :] == [r.reward for r in extra]
 
@@ -161,28 +157,28 @@ def validated(monkeypatch):
 
 
 def test_prefix_share_grows_when_accuracy_does_not(validated):
-    parts = run(strategy=PrefixRollouts(share=0.2), phase_step=1, current=SimpleNamespace(heldout={"x": 1}))
-    growth = PrefixGrowth(look=2, step=0.1, most=0.35)
+    parts = run(rollout=Pppo(share=0.2), phase_step=1, current=SimpleNamespace(heldout={"x": 1}))
+    growth = PppoPrefixGrowth(look=2, step=0.1, most=0.35)
     shares = [said["share"] for said in validated(growth, parts, 0.5, 0.6, 0.6, 0.4, 0.3, 0.9)]
     assert shares == pytest.approx([0.2, 0.2, 0.3, 0.35, 0.35, 0.35])
     parts.phase_step = 2
     assert growth(parts, [])["share"] == pytest.approx(0.35)  # not looked at in this step
     growth.check(parts)
-    for part in (growth, ContinuationReward()):
+    for part in (growth, PppoContinuationReward()):
         with pytest.raises(ConfigError, match="strategy"):
-            part.check(run(strategy=SimpleNamespace(name="independent")))
+            part.check(run(rollout=SimpleNamespace(name="independent")))
     with pytest.raises(ConfigError, match="held-out"):
-        growth.check(run(strategy=PrefixRollouts(), current=SimpleNamespace(heldout={})))
+        growth.check(run(rollout=Pppo(), current=SimpleNamespace(heldout={})))
 
 
 def test_base_samples_replace_what_the_base_could_do():
-    replay, clock = BaseSamples(steps=1, rate=0.5), run(phase_step=0)
+    replay, clock = DphRl(steps=1, rate=0.5), run(phase_step=0)
     replay.setup(clock)
     assert replay([group(1, 1, 0, name="easy", logp=[[-0.1] * 3] * 3), group(0, 0, 1, name="hard")]) == []
     clock.phase_step = 1
     easy, hard = replay([group(0, 0, 0, name="easy"), group(1, 0, 0, name="hard")])
     assert [(r.source, r.reward, r.logp) for r in easy] == [("base", 1, [-0.1] * 3)] * 2 and [r.source for r in hard] == ["policy"] * 3
-    again = BaseSamples(steps=1)
+    again = DphRl(steps=1)
     again.load_state_dict(replay.state_dict())
     again.setup(clock)
     assert again([group(0, name="easy")])[0].rollouts[0].ids == easy.rollouts[0].ids
@@ -191,7 +187,7 @@ def test_base_samples_replace_what_the_base_could_do():
 
 
 def test_base_samples_of_one_rank_are_there_for_all():
-    here, there = BaseSamples(steps=1), BaseSamples(steps=1)
+    here, there = DphRl(steps=1), DphRl(steps=1)
     found = there.solved(group(1, 1, name="theirs", logp=[[-0.2] * 3] * 2))
     clock = run(phase_step=0, gather=lambda own: [*own, *found])
     here.setup(clock)
@@ -203,7 +199,10 @@ def test_base_samples_of_one_rank_are_there_for_all():
 def test_reference_resets_on_a_plateau_and_on_schedule(validated):
     calls = []
     parts = run(
-        policy=SimpleNamespace(keep_reference=lambda renew: calls.append(renew)), optimizer=SimpleNamespace(state={"m": 1}), phase_step=0, fields={}
+        policy=SimpleNamespace(keep_reference=lambda renew: calls.append(renew)),
+        optimizer=SimpleNamespace(state={"m": 1}),
+        phase_step=0,
+        aux_tensors={},
     )
     callback = ReferenceReset(look=1, patience=2)
     resets = [said["reset"] for said in validated(callback, parts, 0.5, 0.6, 0.6, 0.5, 0.4, 0.4)]  # two looks without a gain, then anew
@@ -216,7 +215,7 @@ def test_reference_resets_on_a_plateau_and_on_schedule(validated):
     assert every(parts, [])["reset"] == 1.0
     for part, fields, word in ((callback, {}, "kl"), (ReferenceReset(), {"ref_logp": 1}, "never")):
         with pytest.raises(ConfigError, match=word):
-            part.check(run(fields=fields))
+            part.check(run(aux_tensors=fields))
 
 
 def test_optimizer_reset():
@@ -229,7 +228,7 @@ def test_optimizer_reset():
 
 
 def test_the_critic_learns_the_return():
-    made = text_run(["methods/ppo"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40", "minibatches=1"])
+    made = text_run(["methods/ppo"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40", "num_minibatches=1"])
     (metrics,) = steps(made, 1)
     targets = [t for g in made.groups for r in g for t in r.info["targets"]]
     at_zero = 0.5 * sum(t * t for t in targets) / len(targets)  # the head starts at 0 everywhere
@@ -238,7 +237,7 @@ def test_the_critic_learns_the_return():
 
 @pytest.mark.parametrize(("preset", "least"), [("open_reasoner_zero", 0.0), ("oreal", log(2))])
 def test_a_critic_model_learns_and_its_state_survives(preset, least):
-    made, other = (text_run([f"methods/{preset}"], ["callbacks.critic.updates=1", "gate=null"]) for _ in range(2))
+    made, other = (text_run([f"methods/{preset}"], ["callbacks.critic.updates=1", "group_filters=null"]) for _ in range(2))
     (metrics,) = steps(made, 1)
     critic, callback = made.extras["critic_model"], made.callbacks["critic"]
     kept = [Group(g.prompt, [r for r in g if r.loss_mask is None]) for g in made.groups]
@@ -260,7 +259,8 @@ def test_a_critic_model_takes_an_update_in_pieces():
     weights = []
     for micro_tokens in (1, 16384):
         made = text_run(
-            ["methods/open_reasoner_zero"], ["callbacks.critic.updates=1", "gate=null", f"micro_tokens={micro_tokens}", "optimizer.lr=1e-2"]
+            ["methods/open_reasoner_zero"],
+            ["callbacks.critic.updates=1", "group_filters=null", f"micro_batch_tokens={micro_tokens}", "optimizer.lr=1e-2"],
         )
         steps(made, 2)
         weights.append(torch.cat([p.detach().flatten() for p in made.extras["critic_model"].head.parameters()]))
@@ -269,7 +269,7 @@ def test_a_critic_model_takes_an_update_in_pieces():
 
 def test_a_critic_model_without_reader_is_refused():
     with pytest.raises(ConfigError, match="nothing reads"):
-        TrainCriticModel().check(run(fields={}))
+        critic_model_CriticModel().check(run(aux_tensors={}))
 
 
 def test_critic_state_survives():
@@ -281,4 +281,4 @@ def test_critic_state_survives():
     for a, b in zip(made.extras["critic"].parameters(), other.extras["critic"].parameters()):
         assert torch.equal(a, b)
     with pytest.raises(ConfigError, match="critic"):
-        Critic().check(run(fields={}))
+        Critic().check(run(aux_tensors={}))

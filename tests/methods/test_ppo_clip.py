@@ -6,8 +6,7 @@ import pytest
 import torch
 from make import gradient, inputs
 
-from vlrl.methods.surrogate.none import NoSurrogate
-from vlrl.methods.surrogate.ppo_clip import PPOClip
+from vlrl.methods.core.policy_loss import PPOClip, ZeroLoss
 
 
 def ratio_inputs(*ratios, advantage):
@@ -61,5 +60,5 @@ def test_senseless_bounds_are_refused(bad):
 
 def test_none_has_zero_loss_and_zero_gradient():
     x = inputs([[-1.0, -2.0]], advantage=3.0)
-    loss = NoSurrogate()(x).loss
+    loss = ZeroLoss()(x).loss
     assert loss.tolist() == [[0.0, 0.0]] and gradient(loss, x).abs().sum() == 0

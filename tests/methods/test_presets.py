@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vlrl.config import load
-from vlrl.run import Run
+from vlrl.trainer.run import Run
 
 METHODS = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "methods").glob("*.yaml"))
 TASK = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"]

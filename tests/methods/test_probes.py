@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from vlrl.registry import ConfigError, build, names
-from vlrl.stages import Probe
+from vlrl.stages import Metric
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
 def probe(name, **fields):
-    return build(Probe, {"name": name, **fields})
+    return build(Metric, {"name": name, **fields})
 
 
 def group(*scores, row="a", texts=(), ids=(), **fields):
@@ -171,7 +171,7 @@ def test_calibration():
     })  # fmt: skip
 
 
-NAMES = sorted({*names(Probe)} & {"answers", "calibration", "groups", "habits", "lengths", "migration", "pass_at_k", "policy_cliff", "repetition",
+NAMES = sorted({*names(Metric)} & {"answers", "calibration", "groups", "habits", "lengths", "migration", "pass_at_k", "policy_cliff", "repetition",
                                   "reward_distance", "styles", "surprise"})  # fmt: skip
 
 

@@ -9,10 +9,9 @@ import torch
 from make import inputs, run
 from tiny import steps, text_run
 
-from vlrl.loop import train_step
-from vlrl.methods.callback.re_schedule import KEY, full, r_score
-from vlrl.methods.weight.re_schedule import Scheduled, ranks
+from vlrl.methods.papers.re_schedule import KEY, ReSchedule, full, r_score, ranks
 from vlrl.registry import ConfigError
+from vlrl.trainer.loop import train_step
 
 
 def tree(text):
@@ -59,20 +58,20 @@ def test_ranks():
     ],
 )
 def test_weights(mode, step, expected):
-    weight = Scheduled(mode=mode)
+    weight = ReSchedule(mode=mode)
     weight.setup(run(history={"q0": {KEY: 0.4}, "q1": {KEY: 0.1}}, phase_step=step, settings=run(steps=10)))
     assert weight(inputs([[-1.0]] * 3, group_of=[0, 1, 2]))[:, 0].tolist() == pytest.approx(expected)
 
 
 def test_no_scores_is_said():
     said = []
-    Scheduled().setup(run(warn=said.append, phase_step=0, settings=run(steps=1)))
+    ReSchedule().setup(run(warn=said.append, phase_step=0, settings=run(steps=1)))
     assert "count alike" in said[0]
     with pytest.raises(ConfigError, match="low"):
-        Scheduled(low=3.0)
+        ReSchedule(low=3.0)
 
 
-SMALL = ["data.train.arithmetic.count=4", "phases.rl.group_size=8", "phases.rl.strategy={branch: 2, depth: 3, interval: 2}"]
+SMALL = ["data.train.arithmetic.count=4", "phases.rl.group_size=8", "phases.rl.rollout={branch: 2, depth: 3, interval: 2}"]
 
 
 def test_trees_grow_by_requests_and_their_scores_are_used():
@@ -90,7 +89,7 @@ def test_trees_grow_by_requests_and_their_scores_are_used():
     assert sum(KEY in memory for memory in made.history.values()) == 4
     made.phase_step = 0
     made.enter(1)
-    assert len(made.objective.weights["schedule"].state["ranks"]) == 4
+    assert len(made.objective.token_weights["schedule"].state["ranks"]) == 4
     assert steps(made, 1)[0]["groups"] == 4
 
 

@@ -4,9 +4,7 @@ import pytest
 import torch
 from make import inputs, run
 
-from vlrl.methods.reduce.constant import Constant
-from vlrl.methods.reduce.sequence_mean import SequenceMean
-from vlrl.methods.reduce.token_mean import TokenMean
+from vlrl.methods.core.loss_aggregation import Constant, SequenceMean, TokenMean
 from vlrl.registry import ConfigError
 from vlrl.stages import Denominators
 
@@ -40,7 +38,7 @@ def test_constant_takes_the_longest_completion():
 
 def test_constant_without_a_limit_is_refused():
     with pytest.raises(ConfigError, match=r"reduce\.length"):
-        Constant().setup(run(decode=object()))
+        Constant().setup(run(sampling=object()))
 
 
 @pytest.mark.parametrize("reduce", [TokenMean(), SequenceMean(), Constant(length=7)], ids=lambda r: r.name)

@@ -10,19 +10,15 @@ import torch
 from make import group, inputs, run
 from tiny import steps, text_run
 
-from vlrl.batch import make_batch
-from vlrl.loop import sample
-from vlrl.methods.advantage.co_reward import ByView
-from vlrl.methods.advantage.laser import SelfRewarded
-from vlrl.methods.credit.verifree import VeriFree
-from vlrl.methods.field.sar import BareLogp, bare
-from vlrl.methods.gate.rlpr import SpreadRange
-from vlrl.methods.shape.laser import LastToken
-from vlrl.methods.shape.rlpr import ReferenceProbability, reasoning, reflection
-from vlrl.methods.shape.sar import SelfAligned
-from vlrl.methods.term.laser import SelfReward
+from vlrl.methods.papers.co_reward import CoRewardPerView
+from vlrl.methods.papers.laser import Laser, LaserLastToken, LaserSelfRewarded
+from vlrl.methods.papers.rlpr import Rlpr, RlprStdFilter, reasoning, reflection
+from vlrl.methods.papers.sar import Sar, SarUnconditionalLogp, bare
+from vlrl.methods.papers.verifree import VeriFree
 from vlrl.registry import ConfigError
-from vlrl.tensors import loss_inputs
+from vlrl.trainer.batch import make_batch
+from vlrl.trainer.loop import sample
+from vlrl.trainer.loss_inputs import loss_inputs
 
 
 class Letters:
@@ -104,18 +100,18 @@ A = {"opening": "<a>", "closing": "</a>"}
 )
 def test_probability_of_the_reference(fields, expected):
     """ "42" has two tokens; the own answers have one and four."""
-    assert scored(ReferenceProbability(**A, **fields), "x<a>7</a>", "y<a>1234</a>", "x7")[0] == pytest.approx(expected)
+    assert scored(Rlpr(**A, **fields), "x<a>7</a>", "y<a>1234</a>", "x7")[0] == pytest.approx(expected)
 
 
 def test_nobody_answers_and_nobody_could():
-    assert scored(ReferenceProbability(**A), "x7", "")[0] == [0.0, 0.0]
+    assert scored(Rlpr(**A), "x7", "")[0] == [0.0, 0.0]
     with pytest.raises(ValueError, match="no reference answer"):
-        scored(ReferenceProbability(**A), "x<a>7", answer=None)
-    assert scored(ReferenceProbability(**A), "x<a>7", answer=["42", "43"])[0] == [0.5]
+        scored(Rlpr(**A), "x<a>7", answer=None)
+    assert scored(Rlpr(**A), "x<a>7", answer=["42", "43"])[0] == [0.5]
 
 
 def test_the_reference_takes_the_answers_place():
-    shape = ReferenceProbability(**A, form="product", splice=True)
+    shape = Rlpr(**A, form="product", splice=True)
     rewards, g = scored(shape, "x<a>7</a>", "x7")
     assert rewards == pytest.approx([0.5**6, 0.0])  # the closing tag is scored too
     spliced, left = g
@@ -124,11 +120,11 @@ def test_the_reference_takes_the_answers_place():
     spliced.reward = 0.25
     assert VeriFree()(g, [0.5, -0.5]) == [[0.5] * 4 + [0.25] * 6, [-0.5, -0.5]]
     with pytest.raises(ConfigError, match="splice"):
-        VeriFree().check(run(shape={"r": ReferenceProbability()}))
+        VeriFree().check(run(reward_shaping={"r": Rlpr()}))
 
 
 def test_spreads_below_the_usual_are_dropped():
-    gate, at = SpreadRange(scale=0.5, decay=0.5), run(step=1)
+    gate, at = RlprStdFilter(scale=0.5, decay=0.5), run(step=1)
     gate.setup(at)
     wide, narrow, flat = group(0.0, math.sqrt(2)), group(0.0, 0.4 * math.sqrt(2)), group(1, 1)  # std 1, 0.4, 0
     assert [gate(g).keep for g in (wide, narrow, flat)] == [True] * 3
@@ -137,7 +133,7 @@ def test_spreads_below_the_usual_are_dropped():
     at.step = 3
     gate(wide)
     assert gate.metrics()["spread_range/least"] == pytest.approx(0.5 * 1.4 / 3)
-    again = SpreadRange(scale=0.5, decay=0.5)
+    again = RlprStdFilter(scale=0.5, decay=0.5)
     again.load_state_dict(gate.state_dict())
     again.setup(run(step=4))
     again(wide)
@@ -147,9 +143,9 @@ def test_spreads_below_the_usual_are_dropped():
 def test_self_aligned():
     g = group(1.0, 0.0, 0.0, lengths=[2, 2, 2])
     for rollout, alone, asked in zip(g, (math.log(4), math.log(2), math.log(2)), (math.log(2), math.log(2), math.log(9))):
-        rollout.signals = {"bare_logp": [-alone, -alone], "old_logp": [-asked, -asked]}
+        rollout.signals = {"sar.unconditional_logp": [-alone, -alone], "old_logp": [-asked, -asked]}
     # perplexities 4 and 2: half; 2 and 2: nothing; 2 and 9: cut at -1
-    assert SelfAligned()(g) == pytest.approx([1.1, 0.0, -0.2])
+    assert Sar()(g) == pytest.approx([1.1, 0.0, -0.2])
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +158,7 @@ def real():
 
 def test_log_probs_without_the_question(real):
     made, _, batch = real
-    field = BareLogp()
+    field = SarUnconditionalLogp()
     with torch.no_grad():
         asked, alone = made.policy.forward(batch)["logp"], field(made.policy, batch)
         own = made.policy.forward(
@@ -177,7 +173,7 @@ def test_the_policys_own_probability(real):
     made, groups, _ = real
     g, tokenizer = groups[0], made.policy.tokenizer
     g.rollouts[0].ids = tokenizer.encode("<answer>", add_special_tokens=False) + g.rollouts[0].ids
-    shape = ReferenceProbability()
+    shape = Rlpr()
     shape.setup(made)
     gold = tokenizer.encode(str(g.row.answer), add_special_tokens=False)
     start = tokenizer.encode("<answer>", add_special_tokens=False)
@@ -188,7 +184,7 @@ def test_the_policys_own_probability(real):
 def test_one_more_token_behind_the_answer():
     g = group(1.0, 0.0, 0.0, lengths=[2, 3, 2], finish=["stop", "stop", "length"])
     g.rollouts[1].temperature, g.rollouts[1].logp = 0.5, [-1.0] * 3
-    shape = LastToken(token="!")
+    shape = LaserLastToken(token="!")
     shape.setup(SimpleNamespace(policy=SimpleNamespace(tokenizer=LETTERS)))
     assert shape(g) == [1.0, 0.0, 0.0] == shape(g)  # once
     z = Letters.pieces.index("!")
@@ -199,7 +195,7 @@ def test_one_more_token_behind_the_answer():
 
 @pytest.mark.parametrize("token", ["$", "#", "ab"])
 def test_tokens_that_answers_use_are_refused(token):
-    shape = LastToken(token=token)
+    shape = LaserLastToken(token=token)
     shape.setup(SimpleNamespace(policy=SimpleNamespace(tokenizer=LETTERS)))
     with pytest.raises(ConfigError, match="unused token"):
         shape.token_id()
@@ -212,15 +208,15 @@ def test_self_reward_loss():
         rollout.info = {} if place is None else {"self_reward_at": place}
     logp = [[-1.0, -18.0], [-1.0, -13.0], [-1.0, -23.0], [-1.0, -1.0]]
     x = inputs(logp, reward=[1.0, 0.0, 0.0, 1.0], groups=[g], group_of=[0] * 4, lengths=[1, 1, 1, 2])
-    out = SelfReward()(x)
+    out = Laser()(x)
     assert out.loss.tolist() == pytest.approx([0.25, 1.0, 0.0, 0.0])  # two right, two wrong: weights 1
     assert out.metrics["laser/agrees"].item() == pytest.approx(1 / 3)  # 0.5 is not above a half
     (grad,) = torch.autograd.grad(out.loss.sum(), x.logp_BT)
     assert grad.tolist() == [[0.0, pytest.approx(-0.1)], [0.0, pytest.approx(0.2)], [0.0, 0.0], [0.0, 0.0]]
     three = inputs(logp[:3], reward=[1.0, 0.0, 0.0], groups=[type(g)(g.prompt, g.rollouts[:3])], group_of=[0] * 3, lengths=[1, 1, 1])
-    assert SelfReward()(three).loss.tolist() == pytest.approx([0.25 * 1.5, 0.75, 0.0])
-    assert SelfReward(balanced=False)(three).loss.tolist() == pytest.approx([0.25, 1.0, 0.0])
-    late = SelfReward(start=5)
+    assert Laser()(three).loss.tolist() == pytest.approx([0.25 * 1.5, 0.75, 0.0])
+    assert Laser(balanced=False)(three).loss.tolist() == pytest.approx([0.25, 1.0, 0.0])
+    late = Laser(start=5)
     late.setup(run(phase_step=4))
     assert late(three).loss.tolist() == [0.0] * 3
 
@@ -230,24 +226,27 @@ def test_the_policys_opinion_joins_the_advantage():
     for rollout, logp in zip(g, (-18.0, -13.0)):
         rollout.info["self_reward_at"], rollout.logp = 1, [-1.0, 0.0]
         rollout.signals["old_logp"] = [-1.0, logp]
-    SelfRewarded().prepare([g])
+    LaserSelfRewarded().prepare([g])
     assert [rollout.logp for rollout in g] == [[-1.0, -18.0], [-1.0, -13.0]]
-    plain = SelfRewarded(scale="none", start=5)
+    plain = LaserSelfRewarded(scale="none", start=5)
     plain.setup(run(phase_step=4))
     assert plain([g]) == [[0.5, -0.5]] and [rollout.info["token_advantages"] for rollout in g] == [[0.5, 0.0], [-0.5, 0.0]]
     # r_s 0.5 and 1: A_self -+ 0.25
-    assert SelfRewarded(scale="none")([g])[0] == pytest.approx([0.9 * 0.5 - 0.025, -0.9 * 0.5 + 0.025])
-    assert SelfRewarded(scale="none", least=0.5)([g]) == [[0.5, -0.5]]
+    assert LaserSelfRewarded(scale="none")([g])[0] == pytest.approx([0.9 * 0.5 - 0.025, -0.9 * 0.5 + 0.025])
+    assert LaserSelfRewarded(scale="none", least=0.5)([g]) == [[0.5, -0.5]]
     g.rollouts[1].info.clear()
-    SelfRewarded().prepare([g])
-    assert SelfRewarded(scale="none", tau=1.0)([g])[0] == pytest.approx([0.25, -0.25])
+    LaserSelfRewarded().prepare([g])
+    assert LaserSelfRewarded(scale="none", tau=1.0)([g])[0] == pytest.approx([0.25, -0.25])
 
 
 def test_views_are_compared_within_themselves():
     g = group(1.0, 1.0, 0.0, 0.0, 1.0)
     for rollout, side in zip(g, (False, True, False, True, True)):
         rollout.info["paraphrased"] = side
-    assert ByView(scale="none")([g, group(1.0, 0.0)]) == [[0.5, pytest.approx(1 / 3), -0.5, pytest.approx(-2 / 3), pytest.approx(1 / 3)], [0.5, -0.5]]
+    assert CoRewardPerView(scale="none")([g, group(1.0, 0.0)]) == [
+        [0.5, pytest.approx(1 / 3), -0.5, pytest.approx(-2 / 3), pytest.approx(1 / 3)],
+        [0.5, -0.5],
+    ]
 
 
 @pytest.mark.parametrize("method", ["rlpr", "verifree", "dro", "sar", "co_reward"])
@@ -258,19 +257,21 @@ def test_two_steps(method):
 
 def test_the_token_behind_the_answer_is_learned():
     """A random policy gives each of 512 tokens about 1/512: 0.1 (log(1 / 512) + 23) is far from 0 and 1, and comes nearer."""
-    first, *_, last = steps(text_run(["methods/laser"], ["terms.self_reward.start=0", "advantage.start=0", "terms.self_reward.coef=1.0"]), 6)
+    first, *_, last = steps(
+        text_run(["methods/laser"], ["loss_terms.self_reward.start=0", "advantage.start=0", "loss_terms.self_reward.coef=1.0"]), 6
+    )
     assert 0.3 < first["loss/self_reward"] < 4.0 and last["loss/self_reward"] < first["loss/self_reward"]
 
 
 def test_the_token_behind_the_answer_has_a_gradient():
-    made = text_run(["methods/laser"], ["terms.self_reward.start=0"])
+    made = text_run(["methods/laser"], ["loss_terms.self_reward.start=0"])
     (g,) = sample(made, made.sampler(1))
     for rollout in g:
         rollout.finish = "stop"
     made.shape["token"](g)
     x = loss_inputs(made, [g])
     places = [rollout.info["self_reward_at"] for rollout in g]
-    (grad,) = torch.autograd.grad(made.objective.terms["self_reward"](x).loss.sum(), x.logp_BT)
+    (grad,) = torch.autograd.grad(made.objective.loss_terms["self_reward"](x).loss.sum(), x.logp_BT)
     for b, at in enumerate(places):
         assert x.logp_BT[b, at] < -1 and grad[b, at] != 0 and grad[b, :at].eq(0).all()
     made.close()

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from make import group
 
-from vlrl.methods.strategy.remax import WithGreedy
+from vlrl.methods.papers.remax import RemaxGreedyBaseline
 from vlrl.types import Completion, Rollout, Sampling
 
 
@@ -25,7 +25,7 @@ def test_one_greedy_rollout_per_prompt_that_is_not_trained():
         engine=engine, seed=0, step=1, phase="rl", decode=lambda prompt, attempt: Sampling(temperature=0.9, top_p=0.5),
         make_rollout=lambda c: Rollout(c.request.prompt, c.ids),
     )  # fmt: skip
-    a, b = WithGreedy()([group(0).prompt, group(0, name="other").prompt], [2, 0], run)
+    a, b = RemaxGreedyBaseline()([group(0).prompt, group(0, name="other").prompt], [2, 0], run)
     assert [(r.source, r.trained) for r in a] == [("policy", True), ("policy", True), ("greedy", False)] and len(b) == 0
     assert [r.sampling.temperature for r in engine.requests] == [0.9, 0.0] and engine.requests[-1].sampling.top_p == 1.0
     a.set_untrained_aside()

@@ -7,9 +7,8 @@ import torch
 from make import group
 from tiny import steps, text_run, vision_run
 
-from vlrl.methods.field.hidden import Hidden
-from vlrl.methods.field.repexp import sparse_projection
-from vlrl.methods.shape.repexp import EllipticalBonus, elliptical
+from vlrl.methods.core.aux_tensor import Hidden
+from vlrl.methods.papers.repexp import Repexp, elliptical, sparse_projection
 
 
 def test_leverage_by_hand():
@@ -24,13 +23,13 @@ def test_leverage_by_hand():
 
 def test_the_bonus_is_off_where_nothing_is_right():
     rows = [[3.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]
-    signals = [{"representation": [row]} for row in rows]
+    signals = [{"repexp.representation": [row]} for row in rows]
     some = group(1.0, 0.0, 0.1, raw={"a": [1.0, 0.0, 0.0]}, signals=signals)
-    assert EllipticalBonus(beta=0.5, lam=2.0, slot="a")(some) == pytest.approx([1.2, 0.2, 0.1])
+    assert Repexp(beta=0.5, lam=2.0, slot="a")(some) == pytest.approx([1.2, 0.2, 0.1])
     none = group(0.1, 0.0, 0.0, raw={"a": [0.0] * 3}, signals=signals)
-    assert EllipticalBonus(beta=0.5, lam=2.0, slot="a")(none) == [0.1, 0.0, 0.0]
+    assert Repexp(beta=0.5, lam=2.0, slot="a")(none) == [0.1, 0.0, 0.0]
     with pytest.raises(ValueError, match="lam"):
-        EllipticalBonus(lam=0.0)
+        Repexp(lam=0.0)
 
 
 def test_projections_are_sparse_and_keep_lengths():
@@ -44,9 +43,9 @@ def test_projections_are_sparse_and_keep_lengths():
 def test_the_field_is_the_mean_state_of_the_reference():
     run = text_run(["methods/repexp"])
     run.step = 1
-    groups = run.strategy([run.scaffold(run.rows["arithmetic"][0])], [3], run)
+    groups = run.rollout([run.prompt_template(run.rows["arithmetic"][0])], [3], run)
     groups[0].rollouts[0].loss_mask = [False, *[True] * (len(groups[0].rollouts[0]) - 1)]
-    batch, field = run.batch(groups), run.fields["representation"]
+    batch, field = run.batch(groups), run.aux_tensors["repexp.representation"]
     values = field(run.policy, batch)
     assert values.shape == (3, 1, 32)
     hidden = run.policy.forward(batch, [Hidden()])["hidden"].double()

@@ -10,9 +10,9 @@ import pytest
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.replay.ampo import GuidanceOnDemand, comprehension
-from vlrl.methods.replay.relift import HardBuffer
-from vlrl.methods.replay.rorecomp import Recompose
+from vlrl.methods.papers.ampo import Ampo, comprehension
+from vlrl.methods.papers.relift import Relift
+from vlrl.methods.papers.rorecomp import Rorecomp
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Rollout, Row
 
@@ -30,7 +30,7 @@ def parts(**more):
     """A run whose engine finds letter tokens as likely as `sure` says, and whose scaffold asks the question."""
     return run(
         seed=3, phase_step=0, policy=SimpleNamespace(tokenizer=Letters(), spaces=lambda prompt: ()),
-        scaffold=lambda row: Prompt(row, ({"role": "user", "content": row.question},)), **more,
+        prompt_template=lambda row: Prompt(row, ({"role": "user", "content": row.question},)), **more,
     )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def on_demand(asked=None, **fields):
         (asked if asked is not None else []).extend(pairs)
         return [[math.log(0.9 if ids[:1] == [ord("b")] and t == len(ids) - 1 else 0.5) for t in range(len(ids))] for _, ids in pairs]
 
-    made = GuidanceOnDemand(**fields)
+    made = Ampo(**fields)
     made.setup(parts(engine=SimpleNamespace(score_all=score_all)))
     return made
 
@@ -83,7 +83,7 @@ def test_places_are_a_function_of_seed_and_row():
     found = [[r.source for r in on_demand()([taught(*[0.0] * 6, teachers=[("a", 1.0)])])[0]] for _ in range(2)]
     assert found[0] == found[1]
     with pytest.raises(ConfigError, match="set aside"):
-        GuidanceOnDemand().check(run(strategy=SimpleNamespace(trained=True)))
+        Ampo().check(run(rollout=SimpleNamespace(trained=True)))
 
 
 def hard(*rewards, name, target="t"):
@@ -94,7 +94,7 @@ def hard(*rewards, name, target="t"):
 
 
 def buffer(ranks=1, **fields):
-    made = HardBuffer(**fields)
+    made = Relift(**fields)
     made.setup(parts(accelerator=SimpleNamespace(num_processes=ranks)))
     return made
 
@@ -116,14 +116,14 @@ def test_hard_prompts_survive_a_restart():
     replay = buffer(size=2)
     a, b = hard(0, 0, name="a"), hard(0, 0, name="b")
     replay([a])
-    restored = HardBuffer(size=2)
+    restored = Relift(size=2)
     restored.setup(parts(rows={"main": [a.row, b.row]}))
     restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     assert restored.state_dict() == {"waiting": ["a"]}
     mine, theirs = replay([b]), restored([b])
     assert [[r.ids for r in g] for g in mine] == [[r.ids for r in g] for g in theirs] and [g.row.id for g in theirs] == ["b", "a", "b"]
     with pytest.raises(ConfigError, match="nll"):
-        HardBuffer().check(run(objective=SimpleNamespace(terms={})))
+        Relift().check(run(objective=SimpleNamespace(terms={})))
 
 
 def trained(g):
@@ -132,7 +132,7 @@ def trained(g):
 
 
 def recompose(phase_step=0, **fields):
-    made = Recompose(**fields)
+    made = Rorecomp(**fields)
     made.setup(parts(rows={"main": [Row("q", "q")]}))
     made.run.phase_step = phase_step
     return made
@@ -154,7 +154,7 @@ def test_shares_of_one_are_plain_training():
     replay = recompose(right=1.0, wrong=1.0)
     assert trained(replay([group(1, 0, 0)])[0]) == [True] * 3 and replay.stored == []
     with pytest.raises(ValueError, match="every"):
-        Recompose(every=0)
+        Rorecomp(every=0)
 
 
 def test_the_rest_survives_a_restart():

@@ -11,17 +11,15 @@ import torch
 from make import inputs
 from tiny import text_run
 
-from vlrl.methods.strategy._doubt import chances
-from vlrl.methods.strategy.rex_rag import Probing
-from vlrl.methods.surrogate.ppo_clip import clipped
-from vlrl.methods.surrogate.rex_rag import BalanceHeuristic
+from vlrl.methods.core.policy_loss import clipped
+from vlrl.methods.papers.rex_rag import RexRag, RexRagBalanceHeuristic, chances
 from vlrl.registry import ConfigError
 
-DOUBTS = "strategy.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
+DOUBTS = "rollout.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
 
 
 def speaking(words, function):
-    made = text_run(["methods/rex_rag"], ["minibatches=1", "decode.max_tokens=200", "strategy.share=1", DOUBTS, *words])
+    made = text_run(["methods/rex_rag"], ["num_minibatches=1", "sampling.max_tokens=200", "rollout.share=1", DOUBTS, *words])
     made.engine = replace(made.engine, function=function)
     made.engine.setup(made)
     return made
@@ -46,7 +44,7 @@ def test_wrong_answers_are_probed():
 
     said = iter(range(10**6))
     turn = lambda: next(said)  # noqa: E731
-    made = speaking(["group_size=4", "strategy.keep=0.25"], say)
+    made = speaking(["group_size=4", "rollout.keep=0.25"], say)
     prompts = [made.scaffold(made.rows["arithmetic"][i]) for i in range(3)]
     groups = made.strategy(prompts, [4] * 3, made)
     probes = [(g, r) for g in groups for r in g if r.source == "probe"]
@@ -63,9 +61,9 @@ def test_wrong_answers_are_probed():
         assert rollout.info["probes"] == sum(r.source == "probe" for r in group) / len(group) and rollout.rewards
     made.close()
     with pytest.raises(ConfigError, match="no reward slot"):
-        speaking(["strategy.slot=none"], say)
+        speaking(["rollout.slot=none"], say)
     with pytest.raises(ValueError, match="share"):
-        Probing(share=0.0)
+        RexRag(share=0.0)
 
 
 def test_a_probe_after_a_tool_goes_on_with_it():
@@ -78,7 +76,7 @@ def test_a_probe_after_a_tool_goes_on_with_it():
         return next(said)
 
     said = iter(["what?", "so <answer>x</answer>", " what else?", "then <answer>7</answer>"])
-    made = speaking(["strategy.keep=1"], say)
+    made = speaking(["rollout.keep=1"], say)
     made.env = SimpleNamespace(name="facts", stops=(), reply=reply)
     prompt = made.scaffold(replace(made.rows["arithmetic"][0], answer="7"))
     (group,) = made.strategy([prompt], [1], made)
@@ -98,6 +96,6 @@ def test_the_balance_heuristic():
     x = inputs(logp=logp, old=[[-0.2, -1.1, -0.3]] * 2, sampled=[[-0.2, math.log(0.5), -0.3]] * 2, advantage=[1.0, 1.0])
     x.batch.rollouts[1].info.update(probe=(1, 2), probes=0.5)
     plain = clipped(x.log_ratio_BT.exp(), x.advantage_BT, 0.2, 0.2).loss
-    out = BalanceHeuristic()(x).loss
+    out = RexRagBalanceHeuristic()(x).loss
     assert torch.allclose(out[0], plain[0]) and torch.allclose(out[1, ::2], plain[1, ::2])
     assert out[1, 1].item() == pytest.approx(-math.exp(-1.0) / (0.5 * math.exp(-1.1) + 0.25))

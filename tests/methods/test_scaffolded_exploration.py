@@ -12,12 +12,11 @@ from make import group, run
 from rounds_kit import letters, prepared, prompt, said
 from tiny import steps, text_run
 
-from vlrl.methods.callback.re_distillation import KEY
-from vlrl.methods.callback.t1 import ReferenceEMA
-from vlrl.methods.replay.meml_grpo import Mutual
-from vlrl.methods.scaffold.evocot import AnswerKnown, OwnSteps
-from vlrl.methods.strategy.meml_grpo import Experts
-from vlrl.methods.strategy.ruscarl import RubricScaffold
+from vlrl.methods.core.callback import ReferenceEMA
+from vlrl.methods.papers.evocot import EvocotAnswerKnown, EvocotOwnSteps
+from vlrl.methods.papers.meml_grpo import MemlGrpo, MemlGrpoMutual
+from vlrl.methods.papers.re_distillation import KEY
+from vlrl.methods.papers.ruscarl import Ruscarl
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward
 from vlrl.types import Prompt, Rollout, Row
@@ -53,7 +52,7 @@ def test_what_no_rule_can_check_is_refused(items, match):
 
 def scaffold(step, **fields):
     parts = letters(lambda request, index: "!", phase_step=step, settings=SimpleNamespace(max_prompt_tokens=400, steps=11))
-    return prepared(RubricScaffold(**fields), parts), parts
+    return prepared(Ruscarl(**fields), parts), parts
 
 
 @pytest.mark.parametrize(
@@ -82,12 +81,12 @@ def test_shown_criteria_may_be_trained_and_rows_without_any_are_plain():
     assert "- do (5): gives the sum\n" in said(a.rollouts[0].prompt) and "- avoid (4): says seven\n" in said(a.rollouts[0].prompt.for_training)
     assert [r.info["shown"] for r in b] == [0, 0] and said(b.rollouts[0].prompt) == "q"
     with pytest.raises(ValueError, match="steepness"):
-        RubricScaffold(steepness=0)
+        Ruscarl(steepness=0)
 
 
 def test_experts_share_a_group():
     parts = letters(lambda request, index: "!")
-    a, none = Experts(systems=("one", "two", "three"))([prompt("a"), prompt("b")], [8, 0], parts)
+    a, none = MemlGrpo(systems=("one", "two", "three"))([prompt("a"), prompt("b")], [8, 0], parts)
     assert (
         [r.info["expert"] for r in a] == [0, 0, 0, 1, 1, 1, 2, 2]
         and said(a.rollouts[3].prompt) == "two|q"
@@ -95,7 +94,7 @@ def test_experts_share_a_group():
         and said(a.prompt) == "q"
     )
     with pytest.raises(ValueError, match="different"):
-        Experts(systems=("one", "one"))
+        MemlGrpo(systems=("one", "one"))
 
 
 def heard(*rewards, name="q", experts=(0, 0, 1, 1)):
@@ -107,13 +106,13 @@ def heard(*rewards, name="q", experts=(0, 0, 1, 1)):
 
 
 def test_the_worst_expert_is_taught():
-    replay = prepared(Mutual(size=8), run())
+    replay = prepared(MemlGrpoMutual(size=8), run())
     groups = [heard(0, 0, 0, 1, name="a"), heard(1, 0, 0, 1, name="b"), heard(0, 0, 0, 0.3, name="c"), heard(1, 1, 0, 1, name="d"), group(1, 0)]
     out = replay(groups)
     assert [[r.text for r in g] for g in out[5:]] == [["a3"], ["d0"]] and [said(g.prompt) for g in out[5:]] == ["P0", "P1"]
     assert {r.source for g in out[5:] for r in g} == {"taught"} and out[5].rollouts[0].logp == []
     assert replay.metrics()["hard/taught"] == (2.0, 0.0) and replay.metrics()["hard/taught"] == (0.0, 0.0)
-    parts = run(strategy=SimpleNamespace(name="independent"), objective=SimpleNamespace(terms={"t": SimpleNamespace(name="nll")}))
+    parts = run(rollout=SimpleNamespace(name="independent"), objective=SimpleNamespace(terms={"t": SimpleNamespace(name="nll")}))
     with pytest.raises(ConfigError, match="experts"):
         replay.check(parts)
 
@@ -124,28 +123,28 @@ def question(made):
 
 def test_the_answer_is_told():
     row = Row("r", "Why {answer}?", 42)
-    assert question(AnswerKnown(ask="{question} It is {answer}.")(row)) == "Why {answer}? It is 42." and AnswerKnown()(row).row is row
-    assert question(AnswerKnown()(Row("r", "Why?"))) == "Why?"
+    assert question(EvocotAnswerKnown(ask="{question} It is {answer}.")(row)) == "Why {answer}? It is 42." and EvocotAnswerKnown()(row).row is row
+    assert question(EvocotAnswerKnown()(Row("r", "Why?"))) == "Why?"
     with pytest.raises(ValueError, match="ask"):
-        AnswerKnown(ask="{question}")
+        EvocotAnswerKnown(ask="{question}")
 
 
 @pytest.mark.parametrize(("step", "prefix"), [(0, "<think>\na\n\nb\n\nc"), (3, "<think>\na\n\nb"), (6, "<think>\na"), (9, "<think>\n")])
 def test_less_and_less_of_it_is_given(step, prefix):
     """Four steps, s = 1, 2, 3, 4 in quarters of the phase; with s = 4 nothing is left."""
     parts = run(phase_step=step, settings=SimpleNamespace(steps=12), history={"r": {KEY: {"ids": [1], "text": "<think>\na\n\nb\n\nc\n\nd"}}})
-    made = prepared(OwnSteps(style="think_open", most=4), parts)
+    made = prepared(EvocotOwnSteps(style="think_open", most=4), parts)
     assert made(Row("r", "q")).prefix == prefix and made(Row("new", "q")).prefix == "<think>\n"
     assert made.metrics() == {"steps/removed": 1.0 + step // 3}
     with pytest.raises(ValueError, match="most"):
-        OwnSteps(most=0)
+        EvocotOwnSteps(most=0)
 
 
 def test_the_reference_follows():
     """From 1 towards 2 with decay 0.75: 1.25, then 1.4375."""
     reference = {"w": torch.tensor([1.0], dtype=torch.bfloat16), "n": torch.tensor(3)}
     model = SimpleNamespace(state_dict=lambda: {"w": torch.tensor([2.0]), "n": torch.tensor(9)})
-    parts = run(policy=SimpleNamespace(model=model, reference_state=lambda: {"weights": reference}), accelerator=None, fields={})
+    parts = run(policy=SimpleNamespace(model=model, reference_state=lambda: {"weights": reference}), accelerator=None, aux_tensors={})
     made = ReferenceEMA(decay=0.75)
     assert made(parts, [])["distance"] == pytest.approx(0.75) and reference["w"].item() == 1.25
     assert made(parts, [])["distance"] == pytest.approx(0.5625) and made.average["w"].item() == 1.4375 and reference["n"] == 3
@@ -160,8 +159,8 @@ def test_the_reference_follows():
 
 @pytest.mark.parametrize("method", ["t1", "brorl", "meml_grpo"])
 def test_presets_of_exploration_take_steps(method):
-    words = ["group_size=6", "minibatches=1", "callbacks.reference=null"] if method == "brorl" else ["group_size=6"]
-    made = text_run([f"methods/{method}"], [*words, "terms.kl.coef=0.01"] if method != "meml_grpo" else words)
+    words = ["group_size=6", "num_minibatches=1", "callbacks.reference=null"] if method == "brorl" else ["group_size=6"]
+    made = text_run([f"methods/{method}"], [*words, "loss_terms.kl.coef=0.01"] if method != "meml_grpo" else words)
     metrics = steps(made, 2)
     assert metrics[-1]["reward/errors"] == 0 and max(m.get("grad_norm", 0.0) for m in metrics) > 0
     if method == "meml_grpo":
@@ -174,7 +173,9 @@ def test_rubrics_train(tmp_path):
     rows = [{"id": f"r{i}", "question": "q?", "answer": 12, "task": "rubric", "meta": {"rubrics": RUBRICS}} for i in range(4)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     source = f"{{arithmetic: null, rows: {{name: files, path: {tmp_path / 'rows.jsonl'}}}}}"
-    made = text_run(["methods/ruscarl"], [f"data={{train: {source}}}", "minibatches=1", "decode={name: plain, temperature: 1.0, max_tokens: 20}"])
+    made = text_run(
+        ["methods/ruscarl"], [f"data={{train: {source}}}", "num_minibatches=1", "sampling={name: plain, temperature: 1.0, max_tokens: 20}"]
+    )
     (first, *_) = steps(made, 2)
     assert first["reward/errors"] == 0 and first["rubric/decay"] > 0.9 and first["grad_norm"] > 0
     assert [r.info["shown"] for r in made.groups[0]] == [4, 3, 2, 2, 1, 0]  # 4 (5 - i) / 5, rounded
@@ -196,7 +197,7 @@ def test_first_explained_then_gone_on_from():
 
 
 def test_thinking_free_first():
-    made = text_run(["methods/tfpi"], ["phases.rl.decode.max_tokens=20", "phases.thinking.decode.max_tokens=30", "phases.rl.steps=3"])
+    made = text_run(["methods/tfpi"], ["phases.rl.sampling.max_tokens=20", "phases.thinking.sampling.max_tokens=30", "phases.rl.steps=3"])
     metrics = steps(made, 3)
     assert all(g.prompt.prefix == "<think>\n\n</think>\n\n" for g in made.groups) and [m["decode/limit"] for m in metrics] == [5, 10, 20]
     made.use(1)

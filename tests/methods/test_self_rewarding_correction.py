@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tiny import steps, text_run
 
-from vlrl.loop import train_step
-from vlrl.methods.callback.judgerlvr import KEY
+from vlrl.methods.papers.judgerlvr import KEY
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward
+from vlrl.trainer.loop import train_step
 from vlrl.types import Prompt, Rollout, Row
 
 YES, NO = " [VERIFY] correct.", " [VERIFY] wrong.\n"
@@ -69,4 +69,4 @@ def test_traces_are_learned_but_for_the_wrong_attempt():
     made.enter(2)
     assert steps(made, 1)[0]["rollouts"] > 0
     with pytest.raises(ConfigError, match="to imitate"):
-        text_run(["methods/grpo"], ["strategy={name: correction_traces}"])
+        text_run(["methods/grpo"], ["rollout={name: self_rewarding_correction}"])

@@ -8,17 +8,16 @@ import pytest
 from make import group, run
 from tiny import text_run
 
-from vlrl.methods.shape.svs import MiddlingProblems
-from vlrl.methods.strategy._derived import derived, harmless
-from vlrl.methods.strategy.rise import SelfVerification
-from vlrl.methods.strategy.svs import SelfPlay
+from vlrl.methods.common.derived_prompts import derived, harmless
+from vlrl.methods.papers.rise import Rise
+from vlrl.methods.papers.svs import Svs, SvsProblemReward
 from vlrl.registry import ConfigError
 from vlrl.types import Row
 
 
 def speaking(method, words, function):
     """A run whose engine says function(request, index)."""
-    made = text_run([f"methods/{method}"], ["minibatches=1", *words])
+    made = text_run([f"methods/{method}"], ["num_minibatches=1", *words])
     made.engine = replace(made.engine, function=function)
     made.engine.setup(made)
     return made
@@ -37,7 +36,7 @@ def test_rise_asks_for_the_score_that_a_solution_got():
         row = request.prompt.row
         return f"<answer>{index % 2}</answer>" if row.task == "verification" else f"<answer>{row.answer if index else 'x<image>'}</answer>"
 
-    made = speaking("rise", ["strategy.share=1", "group_size=4", "max_prompt_tokens=4096"], say)
+    made = speaking("rise", ["rollout.share=1", "group_size=4", "max_prompt_tokens=4096"], say)
     prompts = [made.scaffold(made.rows["arithmetic"][i]) for i in range(3)]
     groups = made.strategy(prompts, [4, 4, 4], made)
     solved, verdicts = groups[:3], groups[3:]
@@ -57,7 +56,7 @@ def test_rise_asks_for_the_score_that_a_solution_got():
 
 
 def test_rise_draws_what_is_left_of_a_share_by_chance():
-    made = speaking("rise", ["strategy.share=0.5", "group_size=2"], lambda request, index: "<answer>1</answer>")
+    made = speaking("rise", ["rollout.share=0.5", "group_size=2"], lambda request, index: "<answer>1</answer>")
     prompts, found = [made.scaffold(made.rows["arithmetic"][0])], []
     for made.step in range(20):
         found.append(len(made.strategy(prompts, [2], made)) - 1)
@@ -77,7 +76,7 @@ def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
         right = {0: 0, 1: 2, 2: 4}[int(row.id.partition("/")[0][-1])] if "/" not in row.id else 1
         return f"<answer>{row.answer if index < right else 'x'}</answer>"
 
-    made = speaking("svs", ["strategy.variants=2", "group_size=4", "strategy.high=0.5"], say)
+    made = speaking("svs", ["rollout.variants=2", "group_size=4", "rollout.high=0.5"], say)
     rows = [replace(made.rows["arithmetic"][i], id=f"row{i}", answer=str(i)) for i in range(3)]
     groups = made.strategy([made.scaffold(row) for row in rows], [4, 4, 4], made)
     assert [g.row.id for g in groups] == ["row0", "row1", "row2", "row1/write-0", "row1/write-1", "row1/write-0-0", "row1/write-1-0"]
@@ -93,7 +92,7 @@ def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
 
 @pytest.mark.parametrize(("rate", "paid"), [(0.0, 0.0), (0.125, 1.0), (0.625, 1.0), (0.75, 0.0), (1.0, 0.0)])
 def test_middling_problems_are_paid(rate, paid):
-    assert MiddlingProblems()(group(0.3, 0.7, info=[{"solve_rate": rate}, {}])) == [paid, 0.7]
+    assert SvsProblemReward()(group(0.3, 0.7, info=[{"solve_rate": rate}, {}])) == [paid, 0.7]
 
 
 def test_what_cannot_work_is_refused():
@@ -101,13 +100,13 @@ def test_what_cannot_work_is_refused():
         tasks = ("arithmetic",)
 
     with pytest.raises(ConfigError, match="no reward scores"):
-        SelfVerification().check(run(rewards={"a": Slot()}))
+        Rise().check(run(rewards={"a": Slot()}))
     with pytest.raises(ConfigError, match="known: a"):
-        SelfVerification(slot="b").check(run(rewards={"a": Slot()}))
+        Rise(slot="b").check(run(rewards={"a": Slot()}))
     with pytest.raises(ConfigError, match="nothing pays"):
-        SelfPlay(task="arithmetic").check(run(rewards={"a": Slot()}))
+        Svs(task="arithmetic").check(run(rewards={"a": Slot()}))
     with pytest.raises(ConfigError, match="does not let"):
-        MiddlingProblems().check(run(strategy=SelfVerification()))
-    for broken in (lambda: SelfVerification(share=0), lambda: SelfVerification(ask="?"), lambda: SelfPlay(low=0.0), lambda: SelfPlay(ask="?")):
+        SvsProblemReward().check(run(rollout=Rise()))
+    for broken in (lambda: Rise(share=0), lambda: Rise(ask="?"), lambda: Svs(low=0.0), lambda: Svs(ask="?")):
         with pytest.raises(ValueError, match="must|needed"):
             broken()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from make import group, run
 
-from vlrl.methods.replay.skywork_r1v2 import SelectiveBuffer, mean_size
+from vlrl.methods.papers.skywork_r1v2 import SkyworkR1v2, mean_size
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt
 
@@ -23,7 +23,7 @@ def test_size_of_the_advantages_by_hand(rewards, size):
 
 
 def buffer(**fields):
-    made = SelectiveBuffer(**fields)
+    made = SkyworkR1v2(**fields)
     made.setup(run(seed=3))
     return made
 
@@ -62,9 +62,9 @@ def test_state_survives_a_restart():
     state = json.loads(json.dumps(replay.state_dict()))
     parts = run(
         seed=3, rows={"main": [good.row, group(0, name="other").row]}, policy=SimpleNamespace(spaces=lambda prompt: ()),
-        scaffold=lambda row: Prompt(row, ({"role": "user", "content": row.question},)),
+        prompt_template=lambda row: Prompt(row, ({"role": "user", "content": row.question},)),
     )  # fmt: skip
-    restored = SelectiveBuffer(uses=5)
+    restored = SkyworkR1v2(uses=5)
     restored.setup(parts)
     restored.load_state_dict(state)
     assert restored.state_dict() == state  # also before it is first used
@@ -79,6 +79,6 @@ def test_state_survives_a_restart():
 
 def test_it_asks_for_a_correction():
     with pytest.raises(ConfigError, match="tis"):
-        SelectiveBuffer().check(run(objective=SimpleNamespace(weights={})))
+        SkyworkR1v2().check(run(objective=SimpleNamespace(weights={})))
     with pytest.raises(ValueError, match="uses"):
-        SelectiveBuffer(uses=0)
+        SkyworkR1v2(uses=0)

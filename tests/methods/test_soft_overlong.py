@@ -3,7 +3,7 @@
 import pytest
 from make import group, run
 
-from vlrl.methods.shape.soft_overlong import SoftOverlong
+from vlrl.methods.core.reward_shaping import SoftOverlong
 from vlrl.registry import ConfigError
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 from make import group, inputs
-from vlrl_rewards.self_search import SearchFormat
+from vlrl_rewards.format.tags import SearchFormat
 
-from vlrl.methods.weight.ssrl import SpanMask, spans
+from vlrl.methods.papers.ssrl import Ssrl, spans
 from vlrl.types import Prompt, Rollout, Row
 
 
@@ -28,14 +28,14 @@ def test_spans(text, found):
 
 
 def test_information_is_not_trained_on():
-    mask = SpanMask(tag="i")
+    mask = Ssrl(tag="i")
     mask.setup(SimpleNamespace(policy=SimpleNamespace(tokenizer=Pieces("a", "<i>", "b", "c</", "i>", "d", ""))))
     g = group(1, 0, lengths=[6, 2])
     g.rollouts[0].ids, g.rollouts[1].ids = [0, 1, 2, 3, 4, 5], [0, 5]
     x = inputs([[-1.0] * 6] * 2, lengths=[6, 2], groups=[g])
     # "c</" reaches beyond the span: it is trained; a rollout without the tag keeps all
     assert mask(x).tolist() == [[1, 1, 0, 1, 1, 1], [1] * 6]
-    assert SpanMask()(x).tolist() == [[1] * 6] * 2
+    assert Ssrl()(x).tolist() == [[1] * 6] * 2
 
 
 ASKED = "<think>a</think><search>b</search><information>c</information>"

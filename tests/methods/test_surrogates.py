@@ -6,13 +6,12 @@ import pytest
 import torch
 from make import gradient, inputs
 
-from vlrl.methods.surrogate.cispo import CISPO
-from vlrl.methods.surrogate.gmpo import GMPO
-from vlrl.methods.surrogate.gspo import GSPO
-from vlrl.methods.surrogate.ppo_clip import PPOClip
-from vlrl.methods.surrogate.reinforce import Reinforce
-from vlrl.methods.surrogate.sapo import SAPO
-from vlrl.methods.surrogate.vespo import VESPO
+from vlrl.methods.core.policy_loss import PolicyGradient, PPOClip
+from vlrl.methods.papers.cispo import CISPO
+from vlrl.methods.papers.gmpo import GMPO
+from vlrl.methods.papers.gspo import GSPO
+from vlrl.methods.papers.sapo import SAPO
+from vlrl.methods.papers.vespo import VESPO
 
 OLD = [[-1.0, -1.0]]
 
@@ -24,7 +23,7 @@ def moved(*ratios, advantage=1.0, lengths=None):
 
 def test_reinforce():
     x = moved(1.0, 2.0, advantage=3.0)
-    out = Reinforce()(x)
+    out = PolicyGradient()(x)
     assert out.loss[0].tolist() == pytest.approx([3.0, 3 * (1 - log(2))])
     assert gradient(out.loss, x)[0].tolist() == [-3.0, -3.0]
 
@@ -92,7 +91,7 @@ def test_vespo_of_a_far_sequence_is_finite():
     assert torch.isfinite(VESPO()(x).loss).all()
 
 
-@pytest.mark.parametrize("surrogate", [PPOClip(), GSPO(), GSPO(token_level=True), GMPO(), CISPO(), SAPO(), VESPO(), Reinforce()], ids=repr)
+@pytest.mark.parametrize("surrogate", [PPOClip(), GSPO(), GSPO(token_level=True), GMPO(), CISPO(), SAPO(), VESPO(), PolicyGradient()], ids=repr)
 def test_on_policy_every_gradient_is_reinforce(surrogate):
     x = inputs([[-1.0, -2.0, -0.3], [-0.5, -0.7, 0.0]], advantage=[1.5, -0.5], lengths=[3, 2])
     expected = torch.tensor([[-1.5] * 3, [0.5, 0.5, 0.0]], dtype=torch.float64)

@@ -10,8 +10,7 @@ import pytest
 from make import group, run
 from PIL import Image
 
-from vlrl.methods.shape.svqa_r1 import ViewBonus
-from vlrl.methods.strategy.svqa_r1 import Mirrored, TwoViews, mirrored, swap_sides
+from vlrl.methods.papers.svqa_r1 import Mirrored, SvqaR1, SvqaR1ViewBonus, mirrored, swap_sides
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Media, Prompt, Rollout, Row, Sampling
 
@@ -64,11 +63,11 @@ class Engine:
 @pytest.mark.parametrize(("meta", "views"), [({}, 2), ({"mirror": False}, 1)])
 def test_both_views_are_one_group_that_is_trained_on(meta, views):
     parts = run(
-        engine=Engine(), seed=0, step=1, phase="rl", decode=lambda p, a: Sampling(), make_rollout=lambda c: Rollout(c.request.prompt, c.ids),
-        scaffold=lambda row: Prompt(row, ({"role": "user", "content": row.question},), row.images),
+        engine=Engine(), seed=0, step=1, phase="rl", sampling=lambda p, a: Sampling(), make_rollout=lambda c: Rollout(c.request.prompt, c.ids),
+        prompt_template=lambda row: Prompt(row, ({"role": "user", "content": row.question},), row.images),
     )  # fmt: skip
     prompt, text_only = parts.scaffold(replace(ROW, meta=meta)), group(0, name="words").prompt
-    both, words = TwoViews()([prompt, text_only], [3, 2], parts)
+    both, words = SvqaR1()([prompt, text_only], [3, 2], parts)
     assert len(both) == 3 * views and len(words) == 2 and all(r.trained and r.source == "policy" for r in both)
     turned = [r for r in both if r.info.get("mirrored")]
     assert len(turned) == 3 * (views - 1) and all(r.answer == "right of" and isinstance(r.prompt.images[0], Mirrored) for r in turned)
@@ -92,11 +91,11 @@ def two_views(plain, turned):
 )
 def test_bonus(plain, turned, expected):
     g = two_views(plain, turned)
-    assert ViewBonus(slot="spatial")(g) == pytest.approx(list(expected))
+    assert SvqaR1ViewBonus(slot="spatial")(g) == pytest.approx(list(expected))
     assert g.info["svqa_r1"] == {"plain": sum(plain) / len(plain), "mirrored": sum(turned) / len(turned)}
 
 
 def test_one_view_is_left_alone_and_the_strategy_is_needed():
-    assert ViewBonus(slot="spatial")(group(1, 0, raw={"spatial": [1, 0]})) == [1, 0]
+    assert SvqaR1ViewBonus(slot="spatial")(group(1, 0, raw={"spatial": [1, 0]})) == [1, 0]
     with pytest.raises(ConfigError, match="two views"):
-        ViewBonus().check(run(strategy=SimpleNamespace(name="independent"), rewards={}))
+        SvqaR1ViewBonus().check(run(rollout=SimpleNamespace(name="independent"), rewards={}))

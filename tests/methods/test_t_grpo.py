@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from make import group, run
 
-from vlrl.methods.gate.accuracy_range import AccuracyRange
-from vlrl.methods.probe.t_grpo import Contrast
-from vlrl.methods.shape.t_grpo import MiddleLength, TemporalBonus
-from vlrl.methods.strategy.t_grpo import ShuffledFrames, Temporal
+from vlrl.methods.core.group_filter import AccuracyRange
+from vlrl.methods.papers.t_grpo import ShuffledFrames, TGrpo, TGrpoContrast, TGrpoLengthReward, TGrpoTemporalBonus
 from vlrl.registry import ConfigError
 from vlrl.types import Clip, Completion, Media, Rollout, Sampling
 
@@ -38,7 +36,7 @@ def contrast(ordered, shuffled, reward=None):
     return group(*(reward or scores), raw={"accuracy": scores}, source=source, trained=[s == "policy" for s in source])
 
 
-BONUS = TemporalBonus(slot="accuracy")
+BONUS = TGrpoTemporalBonus(slot="accuracy")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +48,7 @@ def test_condition_and_recipients(ordered, shuffled, earned):
     assert BONUS(g) == [*(r + 0.3 * (earned and r > 0.1) for r in ordered), *shuffled]
     untouched = group(1, 0, raw={"accuracy": [1, 0]})
     p, p_shuffled = sum(ordered) / len(ordered), sum(shuffled) / len(shuffled)
-    assert Contrast()([untouched, g]) == {"ordered": p, "shuffled": p_shuffled, "earned": earned} and Contrast()([untouched]) == {}
+    assert TGrpoContrast()([untouched, g]) == {"ordered": p, "shuffled": p_shuffled, "earned": earned} and TGrpoContrast()([untouched]) == {}
 
 
 def test_the_threshold_is_inclusive_and_accuracy_is_raw():
@@ -65,10 +63,10 @@ def test_pictures_are_untouched():
 def test_it_needs_its_strategy_and_a_known_slot():
     rewards = {"accuracy": SimpleNamespace(weight=1.0)}
     with pytest.raises(ConfigError, match="strategy"):
-        TemporalBonus().check(run(strategy=SimpleNamespace(name="independent"), rewards=rewards))
+        TGrpoTemporalBonus().check(run(rollout=SimpleNamespace(name="independent"), rewards=rewards))
     with pytest.raises(ConfigError, match="iou"):
-        TemporalBonus(slot="iou").check(run(strategy=SimpleNamespace(name="t_grpo"), rewards=rewards))
-    bonus = TemporalBonus()
+        TGrpoTemporalBonus(slot="iou").check(run(rollout=SimpleNamespace(name="t_grpo"), rewards=rewards))
+    bonus = TGrpoTemporalBonus()
     bonus.setup(run(rewards=rewards))
     assert bonus(contrast((1,), (0,))) == [1.3, 0]
 
@@ -95,10 +93,10 @@ class Engine:
 @pytest.mark.parametrize(("count", "extra"), [(8, 4), (5, 2), (1, 0), (0, 0)])
 def test_half_as_many_shuffled_rollouts_that_are_not_trained(count, extra):
     engine = Engine()
-    parts = run(engine=engine, seed=0, step=1, phase="rl", decode=lambda p, a: Sampling(), make_rollout=lambda c: Rollout(c.request.prompt, c.ids))
+    parts = run(engine=engine, seed=0, step=1, phase="rl", sampling=lambda p, a: Sampling(), make_rollout=lambda c: Rollout(c.request.prompt, c.ids))
     still = group(0, name="still").prompt
     video = replace(group(0, name="moving").prompt, videos=(Counting(),))
-    moving, picture = Temporal()([video, still], [count, 4], parts)
+    moving, picture = TGrpo()([video, still], [count, 4], parts)
     assert [r.trained for r in moving] == [True] * count + [False] * extra and all(r.trained for r in picture)
     shuffled = [r for r in moving if not r.trained]
     assert all(r.source == "shuffled" and r.row is moving.row and isinstance(r.prompt.videos[0], ShuffledFrames) for r in shuffled)
@@ -108,11 +106,11 @@ def test_half_as_many_shuffled_rollouts_that_are_not_trained(count, extra):
 
 def test_share_is_checked():
     with pytest.raises(ValueError, match="share"):
-        Temporal(share=0.0)
+        TGrpo(share=0.0)
 
 
 def test_middle_length():
-    shape = MiddleLength(low=2, high=3, slot="accuracy")
+    shape = TGrpoLengthReward(low=2, high=3, slot="accuracy")
     g = group(1, 1, 1, 0, lengths=[1, 2, 3, 2], raw={"accuracy": [1, 1, 1, 0]})
     assert shape(g) == [1, 1.2, 1.2, 0]
     assert shape(group(1, 0, lengths=[2, 2], raw={"accuracy": [1, 0]})) == [1, 0]  # one right rollout is not enough

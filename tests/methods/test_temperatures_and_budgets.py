@@ -11,12 +11,11 @@ from make import group, run
 from rounds_kit import letters, prepared, prompt
 from tiny import steps, text_run
 
-from vlrl.methods.budget._deal import gain, greedy, saturation, weighted
-from vlrl.methods.budget.coba_rl import Capability
-from vlrl.methods.decode.ead import Annealed, annealing
-from vlrl.methods.decode.erpo import Residual
-from vlrl.methods.strategy.ar3po import Staged
-from vlrl.methods.strategy.dars import ResampleHard
+from vlrl.methods.papers.ar3po import Ar3po
+from vlrl.methods.papers.coba_rl import CobaRl, gain, greedy, saturation, weighted
+from vlrl.methods.papers.dars import Dars
+from vlrl.methods.papers.ead import Ead, annealing
+from vlrl.methods.papers.erpo import Erpo
 from vlrl.registry import ConfigError
 from vlrl.types import Sampling
 
@@ -36,12 +35,12 @@ ASK = prompt()
 )
 def test_annealing_by_hand(t, value):
     """Step 1 of the released script: d = 25 + 5, times 20 tokens."""
-    decode = Annealed(max_tokens=4000)
+    decode = Ead(max_tokens=4000)
     assert decode.span == 600 and decode(ASK, 0).temperature_at(t) == value
 
 
 def test_annealing_slows_and_survives_a_long_answer():
-    decode = Annealed(max_tokens=64, warm=0, decay=1, grow=2, most=4, unit=1)
+    decode = Ead(max_tokens=64, warm=0, decay=1, grow=2, most=4, unit=1)
     parts = run(phase_step=0, settings=SimpleNamespace(steps=9))
     decode.setup(parts)
     assert decode.span == 3
@@ -51,11 +50,11 @@ def test_annealing_slows_and_survives_a_long_answer():
     assert annealing(1.2, 0.1, 1e-3, 0, 1.0, 10) == ((0, 1.2), (1, 0.1))  # e^1000 is not asked for
     for broken in ({"end": 2.0}, {"decay": 0}, {"temperature": 0}):
         with pytest.raises(ValueError, match="temperature|start|above 0"):
-            Annealed(**broken)
+            Ead(**broken)
 
 
 def test_residual_prompts_get_hotter():
-    decode, parts = Residual(rise=0.2, hottest=1.5), run()
+    decode, parts = Erpo(rise=0.2, hottest=1.5), run()
     decode.setup(parts)
     for expected in (1.0, 1.2, 1.4, 1.5):
         assert decode(prompt("a"), 0).temperature == pytest.approx(expected) and decode(prompt("b"), 0).temperature == 1.0
@@ -65,7 +64,7 @@ def test_residual_prompts_get_hotter():
     assert decode(prompt("a"), 0).temperature == 1.0
     assert decode.metrics()["decode/residual"] == (4.0, 9.0)
     with pytest.raises(ValueError, match="hottest"):
-        Residual(temperature=2.0)
+        Erpo(temperature=2.0)
 
 
 def test_the_gain_of_a_rollout_by_hand():
@@ -88,7 +87,7 @@ def test_dealing():
 
 
 def budget(**fields):
-    return prepared(Capability(**{"low": 1, "high": 16, **fields}), run())
+    return prepared(CobaRl(**{"low": 1, "high": 16, **fields}), run())
 
 
 def test_preference_moves_with_failure():
@@ -120,7 +119,7 @@ def test_rollouts_go_where_they_teach():
 
 @pytest.mark.parametrize(("share", "total"), [(0.0, 32), (0.125, 18), (0.1, 18), (0.25, 11), (0.375, 9), (0.5, 0), (1.0, 0)])
 def test_released_totals(share, total):
-    strategy = ResampleHard()
+    strategy = Dars()
     assert strategy.total(share) == total
     if share in (0.125, 0.25, 0.375):
         assert total == round(2 / (share * (1 - share)))
@@ -135,13 +134,13 @@ def test_hard_prompts_are_sampled_again():
         return "!" if request.prompt.row.id == "b" or tried["a"] > 4 else "?"
 
     parts = letters(speak)
-    strategy = ResampleHard(totals=((0.0, 6), (0.5, 4)))
+    strategy = Dars(totals=((0.0, 6), (0.5, 4)))
     a, b, c = strategy([prompt(n) for n in "abc"], [4, 2, 0], parts)
     assert [len(g) for g in (a, b, c)] == [6, 2, 0] and a.rewards == [0, 0, 0, 0, 1, 1] and [x[3] for x in parts.asked if x[3]] == [4, 2, 2]
     assert strategy.metrics() == {"resample/more": (2.0, 0.0), "resample/saved": (1.0, 0.0)}
     for broken in ((), ((0.5, 3), (0.1, 4)), ((1.0, 3),)):
         with pytest.raises(ValueError, match="totals"):
-            ResampleHard(totals=broken)
+            Dars(totals=broken)
 
 
 def test_stages_end_with_the_first_right_one():
@@ -151,7 +150,7 @@ def test_stages_end_with_the_first_right_one():
         tried.append(request.prompt.row.id)
         return "!" if request.prompt.row.id == "b" or len(tried) == 8 else "?"
 
-    strategy = prepared(Staged(stages=3), parts := letters(speak))
+    strategy = prepared(Ar3po(stages=3), parts := letters(speak))
     a, b = strategy([prompt("a"), prompt("b")], [7, 4], parts)  # a in parts of 3, 2, 2; b of 2, 1, 1
     assert len(b) == 2 and len(a) == 7 and sum(a.rewards) == 1
     assert strategy.metrics()["staged/spared"] == (2.0, 0.0)
@@ -160,7 +159,7 @@ def test_stages_end_with_the_first_right_one():
 @pytest.mark.parametrize("learn", [False, True])
 def test_an_earlier_success_stands_in(learn):
     parts = letters(lambda request, index: "?")
-    strategy = prepared(Staged(stages=2, keep=2, learn=learn), parts)
+    strategy = prepared(Ar3po(stages=2, keep=2, learn=learn), parts)
     wins = [group(1, 0, 1, 1, name="a", texts=["one!", "x", "two!", "three!"]), group(1, name="a", texts=["not mine!"], source=["expert"])]
     strategy.observe(wins)
     assert [item["text"] for item in parts.history["a"]["ar3po"]] == ["two!", "three!"] and json.loads(json.dumps(parts.history)) == parts.history
@@ -170,14 +169,14 @@ def test_an_earlier_success_stands_in(learn):
     assert stored.loss_mask == (None if learn else [False] * 3) and len(a) == len(b) == 4 and all(r.source == "policy" for r in b)
     assert strategy([prompt("a")], [4], parts)[0].rollouts[-1].text == stored.text  # a function of seed, step and row
     with pytest.raises(ValueError, match="stages"):
-        Staged(stages=0)
+        Ar3po(stages=0)
 
 
 @pytest.mark.parametrize("method", ["ead", "erpo", "coba_rl", "dars", "ar3po"])
 def test_presets_take_steps(method):
-    run = text_run([f"methods/{method}"], ["group_size=6", "data.train.arithmetic.count=8", "minibatches=1", "iterations=1"])
+    run = text_run([f"methods/{method}"], ["group_size=6", "data.train.arithmetic.count=8", "num_minibatches=1", "ppo_epochs=1"])
     metrics = steps(run, 2)
     assert metrics[-1]["rollouts"] > 0 and metrics[-1]["reward/errors"] == 0 and max(m.get("grad_norm", 0) for m in metrics) > 0
-    assert isinstance(run.decode(ASK, 0), Sampling)
+    assert isinstance(run.sampling(ASK, 0), Sampling)
     if method in ("erpo", "coba_rl", "ar3po"):
         assert any(method in memory for memory in run.history.values())  # what was sampled is seen by what decides about sampling

@@ -56,7 +56,7 @@ def test_the_preset_scores_its_own_rows(method, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     source = f"{{arithmetic: null, rows: {{name: files, path: {path}}}}}"
-    speaks = ["engine.options=['{target}', '']", "decode.max_tokens=120", "group_size=8"]
+    speaks = ["engine.options=['{target}', '']", "sampling.max_tokens=120", "group_size=8"]
     made = text_run([f"methods/{method}"], [f"data={{train: {source}, heldout: {source}}}", *speaks])
     (metrics,) = steps(made, 1)
     assert metrics["reward/errors"] == 0 and metrics["groups"] == 4

@@ -9,15 +9,14 @@ from types import SimpleNamespace
 import pytest
 from make import group, run
 
-from vlrl.methods.advantage.grpo_lambda import GRPOLambda, sigmoid_of_length
-from vlrl.methods.shape._repetitive import repetitive
-from vlrl.methods.shape.campo import LoopPenalty, common_prefixes, loop_start
-from vlrl.methods.shape.cde import ActorCuriosity, surprise
-from vlrl.methods.shape.diver import DiversityBonus
-from vlrl.methods.shape.efficiencysteering_ser_rl import OwnShortest
-from vlrl.methods.shape.laser_2 import LengthStep, band_of, target_of
-from vlrl.methods.shape.noisy_verifier_corrections import NoisyVerifier
-from vlrl.methods.shape.par import Preference
+from vlrl.methods.papers.campo import Campo, common_prefixes, loop_start
+from vlrl.methods.papers.cde import Cde, surprise
+from vlrl.methods.papers.diver import Diver
+from vlrl.methods.papers.efficiencysteering_ser_rl import EfficiencysteeringSerRl
+from vlrl.methods.papers.grpo_lambda import GRPOLambda, sigmoid_of_length
+from vlrl.methods.papers.laser_2 import Laser2, band_of, repetitive, target_of
+from vlrl.methods.papers.noisy_verifier_corrections import NoisyVerifierCorrections
+from vlrl.methods.papers.par import Par
 from vlrl.registry import ConfigError
 
 
@@ -38,13 +37,13 @@ def scored(*rewards, **fields):
     [("reward", [1.5, 1.5, 1.0, 0.0, 0.0]), ("penalty", [1.0, 1.0, 0.5, 0.0, 0.0]), ("hybrid", [1.5, 1.5, 0.5, 0.0, 0.0])],
 )
 def test_length_step(form, expected):
-    shape, _ = on(LengthStep(form=form))  # half of 16 tokens
+    shape, _ = on(Laser2(form=form))  # half of 16 tokens
     assert shape(scored(1.0, 1.0, 1.0, 0.0, 0.0, lengths=[3, 8, 9, 3, 12])) == expected
-    assert on(LengthStep(form=form, target=8))[0](scored(1.0, 1.0, 1.0, 0.0, 0.0, lengths=[3, 8, 9, 3, 12])) == expected
+    assert on(Laser2(form=form, target=8))[0](scored(1.0, 1.0, 1.0, 0.0, 0.0, lengths=[3, 8, 9, 3, 12])) == expected
 
 
 def test_wrong_ones_may_explore():
-    shape, _ = on(LengthStep(explore=True))
+    shape, _ = on(Laser2(explore=True))
     g = scored(1.0, 0.0, 0.0, 0.0, 0.0, lengths=[3, 3, 12, 12, 12])
     g.rollouts[3].ids, g.rollouts[4].finish = [1, 2, 3] * 4, "length"
     assert shape(g) == [1.5, 0.0, 0.5, 0.0, 0.0]  # short, long, a loop, cut off
@@ -72,14 +71,14 @@ def test_targets(lengths, least_right, expected):
 
 
 def test_targets_follow_the_difficulty():
-    shape, made = on(LengthStep(every=2, target=1, lower=0.25, interval=0.125), group_size=6)  # thresholds 4, 6, ... 16
+    shape, made = on(Laser2(every=2, target=1, lower=0.25, interval=0.125), group_size=6)  # thresholds 4, 6, ... 16
     easy, hard = scored(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, lengths=[4, 5, 6, 7, 8, 9]), scored(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, lengths=[4, 5, 6, 7, 8, 9])
     assert shape(easy) == [1.5] * 6 and shape(hard)[0] == 1.5 and shape.metrics() == {}
     made.phase_step = 1
     # of 6 at least 4 are right in an easy group: floor(t's share * 4) reaches 1 at 2 of 6 rollouts, 4 and 5 long; a hard one is sure of 1 only
     assert shape.metrics() == {"length_step/low": 10.0, "length_step/medium": 16.0, "length_step/high": 6.0}
     assert shape(easy) == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0] and shape(hard)[0] == 1.5
-    again, _ = on(LengthStep(every=2, target=1, lower=0.25, interval=0.125), step=2)
+    again, _ = on(Laser2(every=2, target=1, lower=0.25, interval=0.125), step=2)
     again.load_state_dict(shape.state_dict())
     assert again(easy) == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0]
 
@@ -100,7 +99,7 @@ def test_only_solved_prompts_pay_for_length():
 
 
 def test_own_shortest():
-    shape, _ = on(OwnShortest(weight=0.4))
+    shape, _ = on(EfficiencysteeringSerRl(weight=0.4))
     # three of four are right: 0.3 times 0, 1/2 and at most 1
     assert shape(scored(1.0, 1.0, 1.0, 0.0, lengths=[4, 6, 20, 2])) == pytest.approx([1.0, 0.85, 0.7, 0.0])
     assert shape(scored(0.0, 0.0, lengths=[4, 6])) == [0.0, 0.0] and shape(scored(1.0, 0.0, lengths=[9, 1])) == [1.0, 0.0]
@@ -126,10 +125,10 @@ def test_loops_cost_only_the_truncated():
     g = group(1.0, 1.0, 0.0, 0.0, finish=["stop", "length", "length", "length"])
     for rollout, text in zip(g, ("abab", "xyabab", "abab", "abcd")):
         rollout.ids = [ord(c) for c in text]
-    assert LoopPenalty()(g) == pytest.approx([1.0, 1 - 4 / 6, -1.0, 0.0])
-    assert LoopPenalty(penalty=0.1, dynamic=False)(g) == pytest.approx([1.0, 0.9, -0.1, 0.0])
+    assert Campo()(g) == pytest.approx([1.0, 1 - 4 / 6, -1.0, 0.0])
+    assert Campo(penalty=0.1, dynamic=False)(g) == pytest.approx([1.0, 0.9, -0.1, 0.0])
     with pytest.raises(ValueError, match="least"):
-        LoopPenalty(least=1)
+        Campo(least=1)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def test_loops_cost_only_the_truncated():
     ],
 )
 def test_preference(form, k, references, expected):
-    shape, _ = on(Preference(form=form, k=k), weight=2.0)
+    shape, _ = on(Par(form=form, k=k), weight=2.0)
     g = group(6.0, 2.0, raw={"a": [3.0, 1.0]})
     object.__setattr__(g.row, "meta", {"reference_rewards": references})
     assert shape(g) == pytest.approx([2 * value for value in expected])  # twice the weight, and nothing else in the total
@@ -155,7 +154,7 @@ def test_preference_scores_the_demonstration():
         def __call__(self, rollout):
             return float(len(rollout.text))
 
-    shape = Preference(slot="a")
+    shape = Par(slot="a")
     shape.setup(run(rewards={"a": Length()}))
     g = group(3.0, 1.0, raw={"a": [3.0, 1.0]})
     with pytest.raises(ValueError, match="reference_rewards"):
@@ -165,36 +164,36 @@ def test_preference_scores_the_demonstration():
 
 
 def test_noisy_verdicts_are_put_right_on_average():
-    backward, _ = on(NoisyVerifier(rho0=0.1, rho1=0.3), weight=2.0)
+    backward, _ = on(NoisyVerifierCorrections(rho0=0.1, rho1=0.3), weight=2.0)
     g = group(2.5, 0.5, raw={"a": [1.0, 0.0]})  # 0.5 from another slot
     assert backward(g) == pytest.approx([0.5 + 2 * 0.9 / 0.6, 0.5 - 2 * 0.1 / 0.6])
     right, wrong = 0.7 * 1.5 + 0.3 * (-1 / 6), 0.1 * 1.5 + 0.9 * (-1 / 6)
     assert (right, wrong) == (pytest.approx(1.0), pytest.approx(0.0))
-    forward, _ = on(NoisyVerifier(mode="forward", rho1=0.3))
+    forward, _ = on(NoisyVerifierCorrections(mode="forward", rho1=0.3))
     assert forward(scored(1.0, 0.0)) == pytest.approx([0.3, -0.7])
     object.__setattr__(g.row, "meta", {"noise": (0.0, 0.5)})
     assert backward(g) == pytest.approx([0.5 + 2 * 2.0, 0.5])
 
 
 def test_the_appeal_tells_how_often_right_answers_are_refused():
-    shape, _ = on(NoisyVerifier(rho1=0.2, appeal="better", decay=0.5), rewards={"better": SimpleNamespace(weight=0.0)})
+    shape, _ = on(NoisyVerifierCorrections(rho1=0.2, appeal="better", decay=0.5), rewards={"better": SimpleNamespace(weight=0.0)})
     assert shape.metrics() == {"noisy_verifier/rho1": 0.2}
     shape(group(1, 0, 0, 0, raw={"a": [1.0, 0.0, 0.0, 0.0], "better": [1.0, 1.0, 0.0, 0.0]}))
     assert shape.rate == 0.2 and shape.metrics() == {"noisy_verifier/rho1": 0.5}
     shape(group(1, 1, 0, 0, raw={"a": [1.0, 1.0, 0.0, 0.0], "better": [1.0, 1.0, 0.0, 0.0]}))
     shape.metrics()
     assert shape.rate == pytest.approx(0.5 / 3)  # overturned 0.5, confirmed 0.5 + 2
-    again, _ = on(NoisyVerifier(appeal="better"), rewards={"better": SimpleNamespace(weight=0.0)})
+    again, _ = on(NoisyVerifierCorrections(appeal="better"), rewards={"better": SimpleNamespace(weight=0.0)})
     again.load_state_dict(shape.state_dict())
     assert again.rate == shape.rate
 
 
 def test_what_noise_cannot_be_put_right():
     with pytest.raises(ValueError, match="rho0"):
-        NoisyVerifier(rho0=0.5, rho1=0.5)
+        NoisyVerifierCorrections(rho0=0.5, rho1=0.5)
     with pytest.raises(ValueError, match="verdicts are 0 or 1"):
-        on(NoisyVerifier())[0](scored(0.5))
-    shape, made = on(NoisyVerifier(), advantage=SimpleNamespace(name="grpo", scale="group"))
+        on(NoisyVerifierCorrections())[0](scored(0.5))
+    shape, made = on(NoisyVerifierCorrections(), advantage=SimpleNamespace(name="grpo", scale="group"))
     with pytest.raises(ConfigError, match="undoes the correction"):
         shape.check(made)
 
@@ -206,19 +205,19 @@ def test_curiosity_is_capped_by_the_reward():
     g.rollouts[3].loss_mask = [True, False]
     assert surprise(g.rollouts[0]) == pytest.approx(0.1)
     # half of B, at most |r - 1/2| / 3 = 1/6
-    assert ActorCuriosity()(g) == pytest.approx([1.05, 1 / 6, 0.5, 1 + 1 / 6])
-    assert ActorCuriosity(zero=0.0, alpha=1.0)(g) == pytest.approx([1.1, 0.0, 0.5 + 0.5 / 3, 1 + 1 / 3])
+    assert Cde()(g) == pytest.approx([1.05, 1 / 6, 0.5, 1 + 1 / 6])
+    assert Cde(zero=0.0, alpha=1.0)(g) == pytest.approx([1.1, 0.0, 0.5 + 0.5 / 3, 1 + 1 / 3])
 
 
 @pytest.mark.parametrize(("step", "omega"), [(0, 1.0), (59, 1.0), (60, 0.8), (299, 0.2), (300, 0.0), (900, 0.0)])
 def test_curiosity_falls_by_stairs(step, omega):
-    assert ActorCuriosity().weight(step) == pytest.approx(omega)
-    assert ActorCuriosity(horizon=0, omega=0.3).weight(step) == 0.3
+    assert Cde().weight(step) == pytest.approx(omega)
+    assert Cde(horizon=0, omega=0.3).weight(step) == 0.3
 
 
 @pytest.mark.parametrize(("step", "factor"), [(0, 1.0), (50, 0.5), (100, 0.0), (200, 0.0)])
 def test_diversity_pays_right_answers_for_a_while(step, factor):
-    shape, _ = on(DiversityBonus(by="odd", weight=0.1, cap=0.4), step=step)
+    shape, _ = on(Diver(by="odd", weight=0.1, cap=0.4), step=step)
     g = group(1.0, 1.0, 0.0, raw={"a": [1.0, 1.0, 0.0], "odd": [0.2, 0.9, 0.9]})
     assert shape(g) == pytest.approx([1 + 0.02 * factor, 1 + 0.04 * factor, 0.0])
     with pytest.raises(ConfigError, match="odd"):

@@ -9,16 +9,15 @@ import torch
 from make import inputs
 from tiny import text_run
 
-from vlrl.methods.strategy.thinktuning import ThinkTuning, lesson
-from vlrl.methods.surrogate.ppo_clip import clipped
-from vlrl.methods.surrogate.thinktuning import AdvantageAware
+from vlrl.methods.core.policy_loss import clipped
+from vlrl.methods.papers.thinktuning import ThinkTuning, ThinktuningAdvantageAware, lesson
 from vlrl.registry import ConfigError
 
 WORDS = "<opinion> incorrect </opinion>\n<reason>I slipped <|x|>.</reason>\n<phrase>So it is\n<answer>7</answer></phrase>"
 
 
 def speaking(words, function):
-    made = text_run(["methods/thinktuning"], ["minibatches=1", "max_prompt_tokens=4096", "decode.max_tokens=400", "steps=60", *words])
+    made = text_run(["methods/thinktuning"], ["num_minibatches=1", "max_prompt_tokens=4096", "sampling.max_tokens=400", "steps=60", *words])
     made.engine = replace(made.engine, function=function)
     made.engine.setup(made)
     return made
@@ -69,7 +68,7 @@ def test_the_share_falls_until_nobody_is_taught():
     assert made.strategy.__call__([made.scaffold(made.rows["arithmetic"][0])], [3], made)[0].rollouts[0].source == "policy"
     made.close()
     with pytest.raises(ConfigError, match="advantage_aware"):
-        speaking(["surrogate={name: ppo_clip}"], lambda request, index: WORDS)
+        speaking(["policy_loss={name: ppo_clip}"], lambda request, index: WORDS)
     with pytest.raises(ValueError, match="rise within"):
         ThinkTuning(first=0.1, last=0.2)
 
@@ -78,7 +77,7 @@ def test_shaped_loss():
     """g = 0.001 A / 4: 0.0005 for A = 2, -0.0005 for A = -2."""
     x = inputs(logp=[[-0.1, -2.0, -7.0], [-0.1, -2.0, -7.0], [-0.1, -2.0, -7.0]], old=[[-0.2, -2.0, -6.0]] * 3, advantage=[2.0, -2.0, 2.0])
     x.batch.rollouts[0].source = x.batch.rollouts[1].source = "taught"
-    out = AdvantageAware()(x).loss
+    out = ThinktuningAdvantageAware()(x).loss
     pi = x.logp_BT.detach().exp()
     assert torch.allclose(out[0], -2 * pi[0] / (pi[0] + 0.0005))
     assert torch.allclose(out[1, :2], 2 * pi[1, :2] / (pi[1, :2] - 0.0005))
@@ -86,7 +85,7 @@ def test_shaped_loss():
     assert torch.allclose(out[1, 2], plain[1, 2]) and torch.allclose(out[2], plain[2])  # too rare to be pushed down; the policy's own
     (grad,) = torch.autograd.grad(out[0].sum(), x.logp_BT)
     assert torch.allclose(grad[0], out[0].detach())  # the gradient is that of pi over a constant
-    odd = AdvantageAware().shaped(torch.tensor([0.0004, 0.9999]), torch.tensor([-8.0, 8.0]))
+    odd = ThinktuningAdvantageAware().shaped(torch.tensor([0.0004, 0.9999]), torch.tensor([-8.0, 8.0]))
     assert torch.allclose(odd, torch.tensor([1.0001, 0.9999]))
     with pytest.raises(ValueError, match="rare"):
-        AdvantageAware(rare=0.0)
+        ThinktuningAdvantageAware(rare=0.0)

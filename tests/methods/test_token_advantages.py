@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from make import group, run
 
-from vlrl.methods._tokens import whiten
-from vlrl.methods.advantage.capo import CAPO
-from vlrl.methods.advantage.pure import MinForm, softmin_rewards
-from vlrl.methods.advantage.spae import SPAE
+from vlrl.methods.core.advantage import whiten
+from vlrl.methods.papers.capo import CAPO
+from vlrl.methods.papers.pure import Pure, softmin_rewards
+from vlrl.methods.papers.spae import SPAE
 from vlrl.registry import ConfigError
 
 
@@ -80,7 +80,7 @@ PER_TOKEN = {"token": ([1, 1], [1, 1, 2], THIRD / 4, SECOND / 3), "step": ([1, 1
 @pytest.mark.parametrize("baseline", list(PER_TOKEN))
 def test_pure_gives_the_return_of_the_worst_step(baseline):
     g = steps(group(1, 0, lengths=[3, 4]), [(1, 1.0), (2, 0.0)], [(1, 0.0), (2, 0.0), (4, 0.6)])
-    MinForm(temperature=1.0, outcome=0.1, baseline=baseline)([g])
+    Pure(temperature=1.0, outcome=0.1, baseline=baseline)([g])
     widths_a, widths_b, b_a, b_b = PER_TOKEN[baseline]
     one = [0.1 + SECOND - sum(widths_a) * b_a, 0.1 - widths_a[1] * b_a, 0.1]  # the last token is behind the last step
     two = [-0.1 + THIRD - sum(widths_b[k:]) * b_b for k in (0, 1, 2, 2)]
@@ -89,10 +89,10 @@ def test_pure_gives_the_return_of_the_worst_step(baseline):
 
 def test_pure_without_step_scores_is_the_outcome():
     groups = [group(1, 0, lengths=[2, 2])]
-    MinForm()(groups)
+    Pure()(groups)
     assert tokens(groups) == [pytest.approx([1.0, 1.0]), pytest.approx([-1.0, -1.0])]
     with pytest.raises(ConfigError, match="per_token"):
-        MinForm().check(run(credit=SimpleNamespace(name="uniform"), strategy=SimpleNamespace(samples=True)))
+        Pure().check(run(token_credit=SimpleNamespace(name="uniform"), rollout=SimpleNamespace(samples=True)))
 
 
 @pytest.mark.parametrize(("vote", "wrong"), [("majority", {1}), ("union", {0, 1}), ("intersection", set())])

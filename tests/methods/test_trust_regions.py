@@ -6,17 +6,15 @@ import pytest
 import torch
 from make import gradient, inputs
 
-from vlrl.methods.surrogate.archer import Archer
-from vlrl.methods.surrogate.clip_cov import ClipCov, KLCov, covariance
-from vlrl.methods.surrogate.cpgd import CPGD
-from vlrl.methods.surrogate.dcpo import DCPO
-from vlrl.methods.surrogate.dhpo import DHPO
-from vlrl.methods.surrogate.etr import ETR
-from vlrl.methods.surrogate.gspo import GSPO
-from vlrl.methods.surrogate.ppo_clip import PPOClip
-from vlrl.methods.surrogate.simko import SimKO
-from vlrl.methods.term.archer import LowEntropyKL
-from vlrl.methods.term.cpgd import PolicyDrift
+from vlrl.methods.core.policy_loss import PPOClip
+from vlrl.methods.papers.archer import Archer, ArcherLowEntropyKl
+from vlrl.methods.papers.cpgd import CPGD, CpgdPolicyDrift
+from vlrl.methods.papers.dcpo import DCPO
+from vlrl.methods.papers.dhpo import DHPO
+from vlrl.methods.papers.entropy_mechanism import EntropyMechanismClipCov, EntropyMechanismKlCov, covariance
+from vlrl.methods.papers.etr import ETR
+from vlrl.methods.papers.gspo import GSPO
+from vlrl.methods.papers.simko import SimKO
 
 
 def test_dcpo_bounds_by_hand():
@@ -50,9 +48,9 @@ def test_archer_widens_where_entropy_is_high():
 
 def test_archer_kl_spares_high_entropy():
     x = inputs([[-1.0] * 5], ref_logp=[[-1.5] * 5], entropy=ENTROPY)
-    loss = LowEntropyKL(kind="k2")(x).loss[0].tolist()
+    loss = ArcherLowEntropyKl(kind="k2")(x).loss[0].tolist()
     assert loss == pytest.approx([0.125] * 4 + [0.0])
-    assert LowEntropyKL(kind="k2", high_entropy_coef=0.5)(x).loss[0, 4].item() == pytest.approx(0.0625)
+    assert ArcherLowEntropyKl(kind="k2", high_entropy_coef=0.5)(x).loss[0, 4].item() == pytest.approx(0.0625)
 
 
 def test_dhpo_averages_two_clipped_branches():
@@ -73,7 +71,7 @@ def test_dhpo_ends_are_ppo_and_gspo():
 def simko_inputs(advantage):
     top = torch.tensor([[[-0.5, -1.0, -2.0]] * 5], dtype=torch.float64, requires_grad=True)
     x = inputs([[-1.0] * 4 + [-0.5]], old=[[-1.0] * 4 + [-0.5]], advantage=advantage, entropy=ENTROPY)
-    x.fields["topk_logp"] = top
+    x.fields["simko.topk_logp"] = top
     return x, top
 
 
@@ -89,7 +87,7 @@ def test_simko_smooths_right_tokens_over_candidates():
 def test_simko_presses_harder_on_a_wrong_top_candidate():
     x, _ = simko_inputs(-1.0)
     assert SimKO()(x).loss[0].tolist() == pytest.approx([1.0] * 4 + [1.1])
-    x.fields["topk_logp"] = torch.full((1, 5, 3), -0.1, dtype=torch.float64)  # now something else is likelier
+    x.fields["simko.topk_logp"] = torch.full((1, 5, 3), -0.1, dtype=torch.float64)  # now something else is likelier
     assert SimKO()(x).loss[0].tolist() == pytest.approx([1.0] * 5)
 
 
@@ -106,11 +104,11 @@ def test_cpgd(advantage, loss, grad):
 
 def test_policy_drift_caps_its_ratio():
     x = inputs([[log(9.0), log(0.5)]], old=[[0.0, 0.0]])
-    out = PolicyDrift(cap=3.0)(x)
+    out = CpgdPolicyDrift(cap=3.0)(x)
     assert out.loss[0].tolist() == pytest.approx([8 - log(9), -0.5 + log(2)])
     assert gradient(out.loss, x)[0].tolist() == pytest.approx([2.0, -0.5])
     same = inputs([[-1.0]])
-    assert PolicyDrift()(same).loss.item() == 0 and gradient(PolicyDrift()(same).loss, same).item() == 0
+    assert CpgdPolicyDrift()(same).loss.item() == 0 and gradient(CpgdPolicyDrift()(same).loss, same).item() == 0
 
 
 def test_covariance_by_hand():
@@ -120,20 +118,20 @@ def test_covariance_by_hand():
 
 def test_clip_cov_holds_back_only_eligible_tokens():
     x = inputs([[-0.1, -3.0, -3.0], [-3.0, -3.0, -3.0]], advantage=[3.0, -3.0])
-    held = ClipCov(share=1e-6, cov_low=5.0, cov_high=50.0)(x)
+    held = EntropyMechanismClipCov(share=1e-6, cov_low=5.0, cov_high=50.0)(x)
     assert held.metrics["held_back"].tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     assert gradient(held.loss, x).tolist() == [[0.0, -3.0, -3.0], [3.0, 3.0, 3.0]]
-    assert torch.equal(ClipCov(cov_low=60.0, cov_high=70.0)(x).loss, PPOClip()(x).loss)
+    assert torch.equal(EntropyMechanismClipCov(cov_low=60.0, cov_high=70.0)(x).loss, PPOClip()(x).loss)
 
 
 def test_clip_cov_repeats_itself():
     x = inputs([[-0.1, -0.2, -3.0, -0.3]], advantage=[[3.0, 3.0, -3.0, 3.0]])
-    a, b = (ClipCov(share=0.5, cov_low=0.01, cov_high=99)(x).metrics["held_back"] for _ in range(2))
+    a, b = (EntropyMechanismClipCov(share=0.5, cov_low=0.01, cov_high=99)(x).metrics["held_back"] for _ in range(2))
     assert torch.equal(a, b) and a.sum() == 2
 
 
 def test_kl_cov_penalises_the_drift_of_the_top():
     x = inputs([[log(1.5), -3.0], [-3.0, -3.0]], old=[[0.0, -3.0], [-3.0, -3.0]], advantage=[3.0, -3.0])
-    out = KLCov(share=0.25, beta=2.0)(x)
+    out = EntropyMechanismKlCov(share=0.25, beta=2.0)(x)
     assert out.loss[0, 0].item() == pytest.approx(-1.5 * 3 + 2 * log(1.5)) and out.metrics["held_back"].sum() == 1
     assert out.loss[0, 1].item() == pytest.approx(-3.0)

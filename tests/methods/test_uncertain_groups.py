@@ -9,9 +9,8 @@ import pytest
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.gate.self import GreedyWrong
-from vlrl.methods.gate.vcrl import Variance
-from vlrl.methods.sampler.vcrl import VarianceBank, uncertainty
+from vlrl.methods.papers.self import Self
+from vlrl.methods.papers.vcrl import Vcrl, VcrlVarianceFilter, uncertainty
 from vlrl.registry import ConfigError
 from vlrl.types import Rollout, Row
 
@@ -35,18 +34,18 @@ def test_normalised_variance(rewards, p):
 
 
 def test_gate_by_accuracy():
-    gate = Variance(least=0.75)
+    gate = VcrlVarianceFilter(least=0.75)
     gate.setup(run(rewards={"format": SimpleNamespace(weight=0.0), "acc": SimpleNamespace(weight=1.0)}))
     kept = group(1.1, 0.1, 0.1, 0.1, raw={"acc": [1, 0, 0, 0], "format": [1, 1, 1, 1]})
     assert gate(kept).keep and gate(group(1.1, 1.1, raw={"acc": [1, 1]})) == (False, "too certain")
-    assert Variance(least=0.75, slot="format")(kept).keep is False
+    assert VcrlVarianceFilter(least=0.75, slot="format")(kept).keep is False
     assert gate(group(1, 0, 0, 0)).keep  # nothing of that name: the total
     with pytest.raises(ConfigError, match="least"):
-        Variance(least=0.0)
+        VcrlVarianceFilter(least=0.0)
 
 
 def bank(**fields):
-    made = VarianceBank(**fields)
+    made = Vcrl(**fields)
     made.setup(run(rows={"main": ROWS}, source_weights={}, seed=1))
     return made
 
@@ -76,12 +75,12 @@ def test_the_bank_has_room_for_so_many():
     made.observe([group(1, 0, 0, 0, name=rows[0]), group(1, 1, 0, 0, name=rows[1]), group(1, 0, 0, 0, name=rows[2])])
     assert list(made._state["bank"]) == [rows[1]]
     with pytest.raises(ConfigError, match="momentum"):
-        VarianceBank(momentum=1.0)
+        Vcrl(momentum=1.0)
 
 
 @pytest.mark.parametrize(("greedy", "keep"), [(1.0, False), (0.0, True), (None, False)])
 def test_solved_greedily(greedy, keep):
-    gate, given = GreedyWrong(), group(1.0, 0.0)
+    gate, given = Self(), group(1.0, 0.0)
     if greedy is not None:
         given.untrained = [Rollout(given.prompt, [1], reward=1.1, rewards={"acc": greedy}, source="greedy", trained=False)]
     gate.setup(run(rewards={"acc": SimpleNamespace(weight=1.0)}))
@@ -92,12 +91,12 @@ def test_self_trains_and_says_what_it_needs():
     metrics = steps(text_run(["methods/self"]), 2)
     assert all(m["groups"] + m.get("gate/solved greedily", 0.0) == 4.0 for m in metrics)
     with pytest.raises(ConfigError, match="only strategy remax"):
-        text_run(["methods/self"], ["strategy={name: independent}"])
+        text_run(["methods/self"], ["rollout={name: independent}"])
     with pytest.raises(ConfigError, match="greedy_wrong"):
-        text_run(["methods/self"], ["gate=null"])
+        text_run(["methods/self"], ["group_filters=null"])
 
 
 @pytest.mark.parametrize(("method", "reason"), [("vcrl", "gate/too certain"), ("balanced_online_difficulty_filtering", "gate/too hard")])
 def test_filters_train(method, reason):
-    metrics = steps(text_run([f"methods/{method}"], ["collect_rounds=3"]), 3)
+    metrics = steps(text_run([f"methods/{method}"], ["max_refill_rounds=3"]), 3)
     assert sum(m.get(reason, 0.0) for m in metrics) > 0 and all(m["groups"] <= 4 + 3 for m in metrics)

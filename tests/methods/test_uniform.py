@@ -3,7 +3,7 @@
 import pytest
 from make import group
 
-from vlrl.methods.credit.uniform import Uniform
+from vlrl.methods.core.token_credit import Uniform
 
 
 def test_repeats_over_each_rollouts_own_length():

@@ -6,52 +6,51 @@ import pytest
 import torch
 from make import gradient, inputs, run
 
-from vlrl.methods.field.rover import VocabMean
-from vlrl.methods.field.simko import TopKLogp
-from vlrl.methods.field.siren import NucleusEntropy
-from vlrl.methods.reduce.dcpo import OnlyTokenMean
-from vlrl.methods.term.adaptive_entropy import AdaptiveEntropy
-from vlrl.methods.term.correlated_proxies import ChiSquared
-from vlrl.methods.term.dph_rl import FDivergence
-from vlrl.methods.term.papo import Perception
-from vlrl.methods.term.siren import Siren
-from vlrl.methods.term.ter import TargetEntropy
-from vlrl.methods.weight.beyond_the_80 import TopEntropy
-from vlrl.methods.weight.f_grpo import Focal
-from vlrl.methods.weight.oreal import DecisiveTokens
+from vlrl.methods.papers.adaptive_entropy import AdaptiveEntropy
+from vlrl.methods.papers.beyond_the_80 import BeyondThe80
+from vlrl.methods.papers.correlated_proxies import CorrelatedProxies
+from vlrl.methods.papers.dcpo import DcpoOnlyTokenMean
+from vlrl.methods.papers.dph_rl import DphRlFDivergence
+from vlrl.methods.papers.f_grpo import FGrpo
+from vlrl.methods.papers.oreal import OrealDecisiveTokens
+from vlrl.methods.papers.papo import PapoMaskedKl
+from vlrl.methods.papers.rover import RoverVocabMean
+from vlrl.methods.papers.simko import SimkoTopkLogp
+from vlrl.methods.papers.siren import Siren, SirenNucleusEntropy
+from vlrl.methods.papers.ter import Ter
 from vlrl.registry import ConfigError
 from vlrl.stages import Denominators
 
 
 def test_focal_weight():
     x = inputs([[-1.0]] * 6, reward=[1, 1, 1, 0, 0, 0], group_of=[0, 0, 0, 0, 1, 1])
-    assert Focal(gamma=0.5)(x)[:, 0].tolist() == pytest.approx([0.5] * 4 + [1.0] * 2)
+    assert FGrpo(gamma=0.5)(x)[:, 0].tolist() == pytest.approx([0.5] * 4 + [1.0] * 2)
     solved = inputs([[-1.0]] * 2, reward=[1, 1])
-    assert Focal()(solved).tolist() == [[0.0], [0.0]] and Focal(gamma=0.0)(solved).tolist() == [[1.0], [1.0]]
+    assert FGrpo()(solved).tolist() == [[0.0], [0.0]] and FGrpo(gamma=0.0)(solved).tolist() == [[1.0], [1.0]]
 
 
 def test_top_entropy_keeps_a_share_of_the_group():
     x = inputs([[-1.0] * 3, [-1.0] * 3], lengths=[3, 2], entropy=[[0.1, 0.9, 0.2], [0.8, 0.3, 99.0]])
-    assert TopEntropy(share=0.4)(x).tolist() == [[0.0, 2.5, 0.0], [2.5, 0.0, 0.0]]
-    assert TopEntropy(share=0.4, side="bottom")(x).tolist() == [[2.5, 0.0, 2.5], [0.0, 0.0, 0.0]]
-    assert TopEntropy(share=0.4, scope="rollout")(x).tolist() == [[0.0, 2.5, 2.5], [2.5, 0.0, 0.0]]
+    assert BeyondThe80(share=0.4)(x).tolist() == [[0.0, 2.5, 0.0], [2.5, 0.0, 0.0]]
+    assert BeyondThe80(share=0.4, side="bottom")(x).tolist() == [[2.5, 0.0, 2.5], [0.0, 0.0, 0.0]]
+    assert BeyondThe80(share=0.4, scope="rollout")(x).tolist() == [[0.0, 2.5, 2.5], [2.5, 0.0, 0.0]]
     with pytest.raises(ValueError, match="share"):
-        TopEntropy(share=0.0)
+        BeyondThe80(share=0.0)
 
 
 def test_top_entropy_in_a_batch_ranks_over_groups():
     x = inputs([[-1.0]] * 4, group_of=[0, 0, 1, 1], entropy=[[0.1], [0.2], [0.3], [0.4]])
-    assert TopEntropy(share=0.5)(x)[:, 0].tolist() == [0, 2, 0, 2] and TopEntropy(share=0.5, scope="batch")(x)[:, 0].tolist() == [0, 0, 2, 2]
+    assert BeyondThe80(share=0.5)(x)[:, 0].tolist() == [0, 2, 0, 2] and BeyondThe80(share=0.5, scope="batch")(x)[:, 0].tolist() == [0, 0, 2, 2]
 
 
 def test_oreal_weight_follows_the_outcome():
     x = inputs([[-1.0] * 3, [-1.0] * 3], advantage=[1.0, -0.5], token_score=[[2.0, -4.0, 8.0]] * 2)
     right = [1 / (1 + exp(-mean)) for mean in (2.0, -1.0, 2.0)]
-    assert DecisiveTokens(warmup=0)(x).tolist() == [
+    assert OrealDecisiveTokens(warmup=0)(x).tolist() == [
         pytest.approx([2 * right[0] - 1, 0.0, 2 * right[2] - 1]),
         pytest.approx([0.0, 2 * (1 - right[1]) - 1, 0.0]),
     ]
-    waiting = DecisiveTokens(warmup=3)
+    waiting = OrealDecisiveTokens(warmup=3)
     waiting.setup(run(phase_step=2))
     assert waiting(x).tolist() == [[0.0] * 3] * 2
     with pytest.raises(ConfigError, match="critic"):
@@ -60,23 +59,23 @@ def test_oreal_weight_follows_the_outcome():
 
 def test_perception_is_maximised():
     x = inputs([[-1.0, -1.0]], blind_logp=[[-2.0, -1.0]])
-    out = Perception()(x)
+    out = PapoMaskedKl()(x)
     k3 = exp(-1.0) - 1 + 1.0
     assert out.loss[0].tolist() == pytest.approx([-k3, 0.0])
     assert gradient(out.loss, x)[0, 0].item() == pytest.approx(-(1 - exp(-1.0)))  # descent raises log pi where the picture helped
-    assert Perception(limit=0.1)(x).loss[0, 0].item() == pytest.approx(-0.1)
+    assert PapoMaskedKl(limit=0.1)(x).loss[0, 0].item() == pytest.approx(-0.1)
 
 
 def test_perception_of_the_most_dependent_tokens():
     x = inputs([[-1.0] * 5], blind_logp=[[-1.0, -1.1, -3.0, -1.2, -1.3]])
-    assert (Perception(share=0.2)(x).loss != 0).tolist() == [[False, False, True, False, False]]
+    assert (PapoMaskedKl(share=0.2)(x).loss != 0).tolist() == [[False, False, True, False, False]]
 
 
 @pytest.mark.parametrize(("entropies", "loss", "sign"), [([0.9, 1.1], 0.45, 1), ([0.1, 0.3], 0.35, -1)])
 def test_target_entropy_pulls_from_both_sides(entropies, loss, sign):
     x = inputs([[-1.0, -1.0]], entropy=[entropies])
     x.fields["entropy"].requires_grad_()
-    out = TargetEntropy()(x)
+    out = Ter()(x)
     assert out.loss.item() == pytest.approx(loss)
     assert torch.autograd.grad(out.loss.sum(), x.fields["entropy"])[0].tolist() == [[sign * 0.5] * 2]
 
@@ -97,10 +96,10 @@ def test_siren_anchors_at_the_first_step():
 def test_siren_squares_the_mean_over_rollouts_of_their_peaks():
     # quantiles 0.8 of 5 and 3 values lie at 3.2 and 1.6 steps: above are the 0.9 of the first and the 0.7 of the second
     x = inputs([[-1.0] * 5] * 2, lengths=[5, 3], nucleus_entropy=[[0.1, 0.9, 0.2, 0.3, 0.4], [0.7, 0.1, 0.2, 9.0, 9.0]])
-    x.fields["nucleus_entropy"].requires_grad_()
+    x.fields["siren.nucleus_entropy"].requires_grad_()
     out = Siren(anchor=0.5)(x)
     assert out.loss.tolist() == pytest.approx([0.09, 0.09])  # ((0.9 + 0.7) / 2 - 0.5)^2
-    slope = torch.autograd.grad(out.loss.mean(), x.fields["nucleus_entropy"])[0]
+    slope = torch.autograd.grad(out.loss.mean(), x.fields["siren.nucleus_entropy"])[0]
     assert slope[0].tolist() == pytest.approx([0, 0.3, 0, 0, 0]) and slope[1].tolist() == pytest.approx([0.3, 0, 0, 0, 0])
     assert Siren(anchor=0.5, scope="rollout")(x).loss.tolist() == pytest.approx([0.16, 0.04])
 
@@ -120,35 +119,35 @@ def test_adaptive_entropy_turns_up_below_the_target_and_off_above():
 def test_nucleus_entropy():
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     h = -(0.625 * log(0.625) + 0.375 * log(0.375))
-    assert NucleusEntropy(top_p=0.8).from_logits(logits, None).item() == pytest.approx(h, abs=1e-6)
-    assert NucleusEntropy(top_p=0.49).from_logits(logits, None).item() == 0.0
+    assert SirenNucleusEntropy(top_p=0.8).from_logits(logits, None).item() == pytest.approx(h, abs=1e-6)
+    assert SirenNucleusEntropy(top_p=0.49).from_logits(logits, None).item() == 0.0
     full = -sum(p * log(p) for p in (0.5, 0.3, 0.15, 0.05))
-    assert NucleusEntropy(top_p=1.0).from_logits(logits, None).item() == pytest.approx(full, abs=1e-6)
+    assert SirenNucleusEntropy(top_p=1.0).from_logits(logits, None).item() == pytest.approx(full, abs=1e-6)
 
 
 def test_fields_of_the_vocabulary():
     logits = (torch.tensor([[0.5, 0.3, 0.2]]) * 7).log()
-    assert VocabMean().from_logits(logits, None).item() == pytest.approx((log(0.5) + log(0.3) + log(0.2)) / 3, abs=1e-6)
-    assert TopKLogp(k=2).from_logits(logits, None)[0].tolist() == pytest.approx([log(0.5), log(0.3)], abs=1e-6)
-    assert TopKLogp(k=9).from_logits(logits, None).shape == (1, 3)
+    assert RoverVocabMean().from_logits(logits, None).item() == pytest.approx((log(0.5) + log(0.3) + log(0.2)) / 3, abs=1e-6)
+    assert SimkoTopkLogp(k=2).from_logits(logits, None)[0].tolist() == pytest.approx([log(0.5), log(0.3)], abs=1e-6)
+    assert SimkoTopkLogp(k=9).from_logits(logits, None).shape == (1, 3)
 
 
 def test_chi_squared():
     # summed log-ratios log 2 and log 0.5: u - 1 + 1 / u - 1 = 0.5 for both
     x = inputs([[log(2) - 1, 0.0], [log(0.5) - 1, 0.0]], ref_logp=[[-1.0, 0.0], [-1.0, 0.0]], lengths=[2, 2])
-    out = ChiSquared()(x)
+    out = CorrelatedProxies()(x)
     assert out.loss.tolist() == pytest.approx([sqrt(0.5)] * 2) and out.metrics["chi_squared"].tolist() == pytest.approx([0.5] * 2)
     assert gradient(out.loss, x)[:, 0].tolist() == pytest.approx([1.5 / (2 * sqrt(0.5)), -1.5 / (2 * sqrt(0.5))])  # (u - 1 / u) / G * G / (2 sqrt)
     same = inputs([[-1.0], [-2.0]], ref_logp=[[-1.0], [-2.0]])
-    out = ChiSquared(least=1e-4)(same)
+    out = CorrelatedProxies(least=1e-4)(same)
     assert out.loss.tolist() == pytest.approx([0.01] * 2) and gradient(out.loss, same).abs().max() == 0
 
 
 def test_chi_squared_goes_on_as_a_tangent():
     x = inputs([[2.0]], ref_logp=[[0.0]])
-    out = ChiSquared(clamp=1.0)(x)  # e (1 + 2 - 1) - 1 above, 1 / e^2 - 1 below
+    out = CorrelatedProxies(clamp=1.0)(x)  # e (1 + 2 - 1) - 1 above, 1 / e^2 - 1 below
     assert out.metrics["chi_squared"].item() == pytest.approx(exp(1) * 2 - 1 + exp(-2) - 1)
-    assert torch.isfinite(ChiSquared()(inputs([[-900.0]], ref_logp=[[0.0]])).loss).all()
+    assert torch.isfinite(CorrelatedProxies()(inputs([[-900.0]], ref_logp=[[0.0]])).loss).all()
 
 
 @pytest.mark.parametrize(
@@ -157,18 +156,18 @@ def test_chi_squared_goes_on_as_a_tangent():
 def test_f_divergences(kind, value):
     x = inputs([[log(0.5)], [log(0.5)]], old=[[0.0], [0.0]], sampled=[[0.0], [0.0]], reward=[1.0, 1.0])
     x.batch.rollouts[0].source = "base"
-    out = FDivergence(kind=kind)(x)
+    out = DphRlFDivergence(kind=kind)(x)
     assert out.loss[:, 0].tolist() == pytest.approx([value, 0.0]) and value > 0
     same = inputs([[-1.0]], sampled=[[-1.0]])
     same.batch.rollouts[0].source = "base"
-    assert FDivergence(kind=kind)(same).loss.item() == pytest.approx(0.0, abs=1e-12)
+    assert DphRlFDivergence(kind=kind)(same).loss.item() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_alpha_divergence_refuses_its_limits():
     with pytest.raises(ValueError, match="alpha"):
-        FDivergence(kind="alpha", alpha=1.0)
+        DphRlFDivergence(kind="alpha", alpha=1.0)
 
 
 def test_only_token_mean_is_not_divided_by_the_batch():
     x = inputs([[0.0] * 3, [0.0] * 3], lengths=[3, 1])
-    assert OnlyTokenMean().weights(x, Denominators(4, 2, 1)).tolist() == [[1 / 3], [1.0]]
+    assert DcpoOnlyTokenMean().weights(x, Denominators(4, 2, 1)).tolist() == [[1 / 3], [1.0]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from vlrl.config import load
-from vlrl.loop import train_step
-from vlrl.run import Run
+from vlrl.trainer.loop import train_step
+from vlrl.trainer.run import Run
 
-SMALL = ["prompts_per_step=4", "group_size=6", "decode.max_tokens=10", "optimizer.lr=1e-3", "collect_rounds=1", "watch.rollouts_every=0"]
+SMALL = ["prompts_per_step=4", "group_size=6", "sampling.max_tokens=10", "optimizer.lr=1e-3", "max_refill_rounds=1", "watch.rollouts_every=0"]
 TEXT = [
     "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}",
     "engine={name: fake, options: ['<answer>{answer}</answer>', '<answer>{answer}</answer> ok', '<answer>1</answer>', 'no', '']}",

@@ -20,10 +20,10 @@ from samples import PROMPTS, build  # noqa: E402
 from test_engine_families import VIDEO  # noqa: E402
 from tiny import steps, text_run, vision_run  # noqa: E402
 
-from vlrl.batch import make_batch  # noqa: E402
-from vlrl.engine.hf import HF  # noqa: E402
+from vlrl.engine.hf.engine import HF  # noqa: E402
 from vlrl.policy import Family, Policy  # noqa: E402
 from vlrl.registry import get, names  # noqa: E402
+from vlrl.trainer.batch import make_batch  # noqa: E402
 from vlrl.types import Group, Request, Rollout, Sampling  # noqa: E402
 
 TEXT = [

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vlrl.methods.callback.ema import EMA
+from vlrl.methods.core.callback import EMA
 from vlrl.registry import ConfigError
-from vlrl.toolbox import Toolbox
+from vlrl.trainer.toolbox import Toolbox
 
 
 def run_of(model: torch.nn.Module, steps: int) -> SimpleNamespace:

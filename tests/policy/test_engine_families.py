@@ -4,7 +4,7 @@ import pytest
 import torch
 from samples import PROMPTS, policy_of, processed
 
-from vlrl.engine.hf import HF
+from vlrl.engine.hf.engine import HF
 from vlrl.policy import Family
 from vlrl.registry import get, names
 from vlrl.types import Request, Sampling

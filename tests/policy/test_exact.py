@@ -6,10 +6,10 @@ import pytest
 import torch
 from samples import PROMPTS, groups_of, plain_logp, policy_of, processed
 
-from vlrl.batch import make_batch
-from vlrl.methods.field.entropy import Entropy
+from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.policy import Family
 from vlrl.registry import get, names
+from vlrl.trainer.batch import make_batch
 
 VIDEO = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "llava_onevision"}
 CASES = [(name, modality) for name in names(Family) for modality in PROMPTS

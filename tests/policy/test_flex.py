@@ -4,9 +4,9 @@ import pytest
 import torch
 from samples import PROMPTS, policy_of
 
-from vlrl.batch import make_batch
 from vlrl.policy import Family
 from vlrl.registry import get, names
+from vlrl.trainer.batch import make_batch
 from vlrl.types import Group, Rollout
 
 

@@ -8,14 +8,13 @@ import pytest
 import torch
 from samples import PROMPTS, Noise, ask, groups_of, policy_of
 
-from vlrl.batch import make_batch
-from vlrl.methods.field.entropy import Entropy
-from vlrl.methods.field.ref_logp import RefLogp
+from vlrl.methods.core.aux_tensor import Entropy, RefLogp
 from vlrl.policy import Family, Policy
 from vlrl.policy.encoded import LRU
 from vlrl.policy.logprobs import score_tokens
 from vlrl.registry import ConfigError, build
-from vlrl.types import Group, Rollout, Space
+from vlrl.trainer.batch import make_batch
+from vlrl.types import CoordinateSpace, Group, Rollout
 
 
 class DistributedStandIn(torch.nn.Module):
@@ -78,7 +77,7 @@ def test_spare_vision_gives_the_tower_a_zero_gradient(policy: Policy, monkeypatc
 
 
 def test_spaces_units_and_prefix(policy: Policy) -> None:
-    assert policy.spaces(PROMPTS["images"]) == (Space((90, 60), (84, 56)), Space((112, 112), (112, 112)))
+    assert policy.spaces(PROMPTS["images"]) == (CoordinateSpace((90, 60), (84, 56)), CoordinateSpace((112, 112), (112, 112)))
     encoded = policy.encode(PROMPTS["text"])
     assert policy.tokenizer.decode(encoded.ids).endswith("<|im_start|>assistant\n<think>")
     assert encoded.next_position == len(encoded)

@@ -7,17 +7,14 @@ import torch
 from samples import PROMPTS, groups_of, policy_of
 from transformers import AutoModelForCausalLM
 
-from vlrl.batch import make_batch
-from vlrl.engine.sync import named_weights
-from vlrl.methods.field.entropy import Entropy
-from vlrl.methods.field.ref_logp import RefLogp
-from vlrl.methods.tune.full import Full
-from vlrl.methods.tune.lora import LoRA
-from vlrl.methods.tune.parts import Parts
+from vlrl.engine.named_weights import named_weights
+from vlrl.methods.core.aux_tensor import Entropy, RefLogp
+from vlrl.methods.core.trainable import Full, LoRA, Parts
 from vlrl.policy import Family, Policy
 from vlrl.policy.logprobs import score_tokens
 from vlrl.registry import build
 from vlrl.stages import Engine
+from vlrl.trainer.batch import make_batch
 from vlrl.types import Request, Sampling
 
 
@@ -119,7 +116,7 @@ def test_the_engine_samples_with_the_same_products(name: str) -> None:
     policy, _ = half(name)
     engine = build(Engine, "hf").attach(policy)
     prompt = PROMPTS["text" if name == "text" else "image"]
-    with torch.no_grad(), policy.whole():
+    with torch.no_grad(), policy.gather_params():
         drawn = list(engine.generate([Request(prompt, Sampling(max_tokens=5, temperature=1.0), n=3, seed=1)]))
     groups = groups_of([prompt], (3,))
     for rollout, completion in zip(groups[0].rollouts, drawn):

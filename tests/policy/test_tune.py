@@ -10,15 +10,13 @@ import torch
 from samples import PROMPTS, groups_of, policy_of
 from transformers import AutoModelForImageTextToText
 
-from vlrl.batch import make_batch
-from vlrl.methods.field.ref_logp import RefLogp
-from vlrl.methods.tune.full import Full
-from vlrl.methods.tune.lora import LoRA
-from vlrl.methods.tune.parts import Parts
-from vlrl.optim import make_accelerator
+from vlrl.methods.core.aux_tensor import RefLogp
+from vlrl.methods.core.trainable import Full, LoRA, Parts
 from vlrl.policy import Family, Policy
 from vlrl.registry import ConfigError, build, get, names
 from vlrl.settings import settings_of
+from vlrl.trainer.batch import make_batch
+from vlrl.trainer.optim import make_accelerator
 
 SEEING = [name for name in names(Family) if get(Family, name).sees]
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vlrl.types import Clip, Group, Media, Prompt, Rollout, Row, Space
+from vlrl.types import Clip, CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
 class Picture(Media):
@@ -33,7 +33,7 @@ def make_group():
         items = [{"type": "image"} for _ in images] + [{"type": "video"} for _ in videos] + [{"type": "text", "text": "Which digit?"}]
         row = Row(row_id, "Which digit?", answer, images=tuple(images), videos=tuple(videos), task=task)
         prompt = Prompt(row, ({"role": "user", "content": items},), tuple(images), tuple(videos), prefix="<think>")
-        spaces = tuple(Space(image.size, (image.size[0] // 2, image.size[1] // 2)) for image in images)
+        spaces = tuple(CoordinateSpace(image.size, (image.size[0] // 2, image.size[1] // 2)) for image in images)
         mean = sum(rewards) / len(rewards)
         rollouts = [
             Rollout(

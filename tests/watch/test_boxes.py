@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.types import Prompt, Rollout, Row, Space
-from vlrl.watch.boxes import gold_marks, is_mark, predicted_marks
+from vlrl.logging.boxes import gold_marks, is_mark, predicted_marks
+from vlrl.types import CoordinateSpace, Prompt, Rollout, Row
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_is_mark(numbers, expected):
 
 
 def rollout(text, **fields):
-    return Rollout(Prompt(Row("r", "q"), ()), [], text=text, spaces=(Space((200, 100), (100, 50)),), **fields)
+    return Rollout(Prompt(Row("r", "q"), ()), [], text=text, spaces=(CoordinateSpace((200, 100), (100, 50)),), **fields)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from vlrl.watch.charts import MAX_POINTS, Band, line_chart, number, smooth, thin, ticks
+from vlrl.logging.charts import MAX_POINTS, Band, line_chart, number, smooth, thin, ticks
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from vlrl.watch.live import LiveView, clock, sparkline, total_steps
+from vlrl.logging.live import LiveView, clock, sparkline, total_steps
 
 CONFIG = {"output": "runs/[x]", "steps": 10, "phases": {"sft": {"steps": 4}, "rl": {}}}
 METRICS = {"reward/total": 0.75, "reward/accuracy": 0.5, "length/mean": 12.0, "entropy": 0.4, "kl": 0.001, "clip_fraction": 0.02, "tokens": 300}

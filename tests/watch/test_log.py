@@ -5,9 +5,9 @@ import math
 import pytest
 from PIL import Image
 
+from vlrl.logging.recorder import Recorder, read_lines
+from vlrl.logging.rollouts import read
 from vlrl.registry import ConfigError
-from vlrl.watch.log import Recorder, read_lines
-from vlrl.watch.rollouts import read
 
 CONFIG = {"steps": 5, "output": "runs/test", "watch": {"rollouts_every": 1}}
 

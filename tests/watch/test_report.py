@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from vlrl.watch.browse import MAX_GROUPS, MAX_ROLLOUTS, evenly, sample, tint
-from vlrl.watch.log import Recorder
-from vlrl.watch.report import heldout_table, render_report, time_shares
+from vlrl.logging.browse import MAX_GROUPS, MAX_ROLLOUTS, evenly, sample, tint
+from vlrl.logging.recorder import Recorder
+from vlrl.logging.report import heldout_table, render_report, time_shares
 
 ATTACK = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"></pre></article>{{ 7*7 }}"
 VOID = {"meta", "img", "input", "br", "link", "hr"}

@@ -2,8 +2,8 @@ import subprocess
 
 import pytest
 
-from vlrl.watch.log import Recorder, read_lines
-from vlrl.watch.session import blank, describe_session, revision
+from vlrl.logging.recorder import Recorder, read_lines
+from vlrl.logging.session import blank, describe_session, revision
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from vlrl.watch.session import blank, describe_session, revision
         ("services.judge.token: abc", "services.judge.token: ***"),
         ("Authorization=Bearer abc.def", "Authorization=Bearer ***"),
         ("url=https://me:pass@host/x", "url=https://me:***@host/x"),
-        ("decode.max_tokens=16", "decode.max_tokens=16"),
+        ("sampling.max_tokens=16", "sampling.max_tokens=16"),
         ("steps=20", "steps=20"),
     ],
 )

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from vlrl.batch import make_batch, per_token, split_micros, totals_of
-from vlrl.objective import Objective
 from vlrl.policy import Policy
 from vlrl.registry import build
-from vlrl.stages import Advantage, Denominators, Reduce, Surrogate
+from vlrl.stages import AdvantageEstimator, Denominators, LossAggregation, PolicyLoss
+from vlrl.trainer.batch import denominators_of, make_batch, per_token, split_micros
+from vlrl.trainer.loss import Objective
 from vlrl.types import Group, LossInputs
 
 
@@ -20,8 +20,8 @@ class Ours:
 
     def __init__(self, policy: Policy, groups: Sequence[Group], micro_tokens: int = 4096) -> None:
         self.policy, self.groups, self.micro_tokens = policy, list(groups), micro_tokens
-        self.objective = Objective(build(Surrogate, {"name": "ppo_clip"}), build(Reduce, {"name": "token_mean"}), {}, {})
-        for group, values in zip(self.groups, build(Advantage, {"name": "grpo", "eps": 1e-4})(self.groups)):
+        self.objective = Objective(build(PolicyLoss, {"name": "ppo_clip"}), build(LossAggregation, {"name": "token_mean"}), {}, {})
+        for group, values in zip(self.groups, build(AdvantageEstimator, {"name": "grpo", "eps": 1e-4})(self.groups)):
             for rollout, value in zip(group, values):
                 rollout.advantages = [value] * len(rollout)
 
@@ -30,7 +30,7 @@ class Ours:
         policy = self.policy
         policy.forget()
         policy.counters.clear()
-        totals = Denominators(*totals_of(self.groups))
+        totals = Denominators(*denominators_of(self.groups))
         loss_sum = 0.0
         for micro in split_micros(self.groups, self.micro_tokens, self._cost):
             batch = make_batch(micro, policy.pad_id, policy.device)

@@ -149,7 +149,7 @@ def _vllm_bare(shared: dict[str, Any]) -> Side:
     """LLM.generate of the very same vLLM, prompts and parameters, nothing of ours around it."""
     from vllm import SamplingParams
 
-    from vlrl.engine.vllm_prompts import common_parameters, vllm_prompt
+    from vlrl.engine.vllm.prompts import common_parameters, vllm_prompt
 
     engine = shared["vllm"]
 

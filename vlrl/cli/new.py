@@ -17,10 +17,10 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _SPLIT = "# --- test ---\n"
 _TYPES = ("Completion", "Group", "LossInputs", "Prompt", "Request", "Rollout", "Row", "Sampling")
 _MAPS = {  # where a kind stands in a config: a named map, or a slot of one
-    "source": "data: {{train: {{mine: {{name: {0}}}}}}}", "reward": "rewards: {{mine: {{name: {0}}}}}", "weight": "weights: {{mine: {{name: {0}}}}}",
-    "term": "terms: {{mine: {{name: {0}}}}}", "callback": "callbacks: {{mine: {{name: {0}}}}}", "probe": "probes: {{mine: {{name: {0}}}}}",
-    "select": "select: {{mine: {{name: {0}}}}}", "shape": "shape: {{mine: {{name: {0}}}}}", "gate": "gate: {{mine: {{name: {0}}}}}",
-    "field": "fields: {{<the name that a plug-in needs>: {{name: {0}}}}}",
+    "source": "data: {{train: {{mine: {{name: {0}}}}}}}", "reward": "rewards: {{mine: {{name: {0}}}}}", "weight": "token_weights: {{mine: {{name: {0}}}}}",
+    "term": "loss_terms: {{mine: {{name: {0}}}}}", "callback": "callbacks: {{mine: {{name: {0}}}}}", "probe": "metrics: {{mine: {{name: {0}}}}}",
+    "select": "select: {{mine: {{name: {0}}}}}", "shape": "reward_shaping: {{mine: {{name: {0}}}}}", "gate": "group_filters: {{mine: {{name: {0}}}}}",
+    "field": "aux_tensors: {{<the name that a plug-in needs>: {{name: {0}}}}}",
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def train(
         raise ConfigError("--overwrite and --resume exclude each other: the first deletes what the second goes on from")
     if overwrite:
         clear(Path(str(config.tree.get("output") or "runs/unnamed")))
-    from vlrl.train import train as run_training
+    from vlrl.trainer.train import train as run_training
 
     with redirect_stdout(sys.stderr):  # what libraries print is no part of the summary
         summary = run_training(config, resume=resume, live=False if quiet or as_json else None)

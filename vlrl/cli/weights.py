@@ -24,7 +24,7 @@ def linearity(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers of every tensor as JSON and nothing else.")] = False,
 ) -> None:
     """How linear the weights are in the step: mean R^2 per kind of tensor."""
-    from vlrl import trajectory
+    from vlrl.eval import weight_path as trajectory
 
     path = trajectory.checkpoints(places)
     found = trajectory.linearity(path, least_change)
@@ -32,7 +32,7 @@ def linearity(
         typer.echo(json.dumps({name: {"r2": r2, "weights": count} for name, (r2, count) in found.items()}))
         return
     if not found:
-        raise ConfigError(f"weights: nothing moved by more than {least_change:g} over {len(path)} checkpoints; give a smaller --least-change")
+        raise ConfigError(f"token_weights: nothing moved by more than {least_change:g} over {len(path)} checkpoints; give a smaller --least-change")
     kinds: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for name, value in found.items():
         kinds[re.sub(r"\.\d+\.", ".*.", name)].append(value)
@@ -51,12 +51,14 @@ def extrapolate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the new model, for `vlrl eval --model`.")],
 ) -> None:
     """Write the model that going straight on would reach at a later step."""
-    from vlrl import trajectory
+    from vlrl.eval import weight_path as trajectory
 
     ends = trajectory.checkpoints([old, new])
     if len(ends) != 2:
-        raise ConfigError(f"weights: {str(old)!r} and {str(new)!r} hold {len(ends)} checkpoints; give two, such as runs/x/checkpoints/step-000050")
+        raise ConfigError(
+            f"token_weights: {str(old)!r} and {str(new)!r} hold {len(ends)} checkpoints; give two, such as runs/x/checkpoints/step-000050"
+        )
     if step <= ends[1].step:
-        raise ConfigError(f"weights: --step {step} is not beyond {ends[1].step}, the later checkpoint's")
+        raise ConfigError(f"token_weights: --step {step} is not beyond {ends[1].step}, the later checkpoint's")
     moved = trajectory.extrapolate(*ends, step, output)
     typer.echo(f"{output}: {moved} of {len(ends[1].files)} tensors from step {ends[0].step} through {ends[1].step} to {step}")

@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from vlrl.compare.plan import Plan
-from vlrl.methods._workers import end_with_parent
-from vlrl.run import Run
+from vlrl.methods.common.prefetch import end_with_parent
+from vlrl.trainer.run import Run
 
 
 def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:

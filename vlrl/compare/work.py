@@ -18,7 +18,7 @@ LAST = 0.1  # the share of steps at the end over which entropy and length are av
 
 def cold_start(plan: Plan, seed: int) -> str:
     """The weights that all runs of a seed start from."""
-    from vlrl.train import train
+    from vlrl.trainer.train import train
 
     done = plan.cold(seed) / "cold.json"
     if not done.is_file():
@@ -40,7 +40,7 @@ def start(plan: Plan, seed: int) -> dict[str, Any]:
 
 def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
     """Train a preset from a seed's cold start and measure it."""
-    from vlrl.train import train
+    from vlrl.trainer.train import train
 
     folder = plan.cell(preset, seed)
     done = folder / "cell.json"
@@ -94,9 +94,9 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     """
     from vlrl.eval.heldout import primary_slot
     from vlrl.eval.statistics.samples import pass_at_k
-    from vlrl.loop import score
-    from vlrl.rows import heldout_by_task
-    from vlrl.run import Run
+    from vlrl.trainer.data import heldout_by_task
+    from vlrl.trainer.loop import score
+    from vlrl.trainer.run import Run
 
     run = Run(config)
     run.open(weights=checkpoint)
@@ -104,8 +104,8 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     run.engine.sync(run.policy)
     requests = []
     for place, row in enumerate(row for rows in heldout_by_task(run).values() for row in rows):
-        prompt = run.scaffold(row)
-        sampling = replace(run.decode(prompt, 0), temperature=1.0, top_p=1.0, top_k=0, min_p=0.0)
+        prompt = run.prompt_template(row)
+        sampling = replace(run.sampling(prompt, 0), temperature=1.0, top_p=1.0, top_k=0, min_p=0.0)
         requests.append(Request(prompt, sampling, samples, seed=run.seed + 1, tag=place))
     groups = [Group(request.prompt, [], id=f"sampled-{i}") for i, request in enumerate(requests)]
     for completion in run.engine.generate(requests):
@@ -134,8 +134,8 @@ def divergence(run: Any, groups: Sequence[Group], weights: str) -> float:
     """Mean over tokens of k3 between the run's policy, which sampled `groups`, and the policy in `weights`."""
     import torch
 
-    from vlrl.batch import make_batch
     from vlrl.policy import Policy
+    from vlrl.trainer.batch import make_batch
 
     start = Policy(replace(run.family, model=weights), device=run.policy.device)
     total, count = 0.0, 0.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from vlrl.engine.streams import uniforms
+from vlrl.engine.hf.rng import uniforms
 from vlrl.registry import register
 from vlrl.stages import Engine
 from vlrl.types import Completion, Request

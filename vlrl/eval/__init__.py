@@ -1,6 +1,17 @@
-"""Evaluation: suites, scorer profiles over the same responses, statistics, journal and page."""
+"""Evaluation on benchmarks: suites, scoring profiles over the same responses, statistics, the journal of a run and its HTML report."""
 
-from vlrl.eval.scorer import Aggregate, Mark, Scorer
-from vlrl.eval.suite import Suite, as_suite, figures, load, mark_item, names, score_item
+from vlrl.eval.scorer import Aggregate, ScoredResponse, Scorer
+from vlrl.eval.suite import Suite, aggregate_scores, as_suite, load_suite, score_item, score_response, suite_names
 
-__all__ = ["Aggregate", "Mark", "Scorer", "Suite", "as_suite", "figures", "load", "mark_item", "names", "score_item"]
+__all__ = [
+    "Aggregate",
+    "ScoredResponse",
+    "Scorer",
+    "Suite",
+    "aggregate_scores",
+    "as_suite",
+    "load_suite",
+    "score_item",
+    "score_response",
+    "suite_names",
+]

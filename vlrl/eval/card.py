@@ -1,4 +1,4 @@
-"""The reproduction card of a run: everything that its figures depend on, in one file that replays it."""
+"""The reproduction card of a run (`card.json`): all that its figures depend on, in one file from which it can be replayed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vlrl.eval.rows import Rows
-from vlrl.eval.suite import suite_file
+from vlrl.eval.records import SuiteData
 from vlrl.registry import ConfigError, home_of
 from vlrl.stages import Reward
 
@@ -18,53 +17,53 @@ PACKAGES = ("vlrl", "torch", "transformers", "vllm", "numpy", "pycocotools", "ra
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of what decides the figures."""
-    out = {}
+    """The installed versions of the packages that figures depend on."""
+    installed = {}
     for name in PACKAGES:
         try:
-            out[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return out
+    return installed
 
 
 def digest(*parts: str | bytes) -> str:
-    """16 hex digits."""
-    mark = hashlib.sha256()
+    """The first 16 hex digits of a SHA-256 over the parts."""
+    state = hashlib.sha256()
     for part in parts:
-        mark.update(part.encode() if isinstance(part, str) else part)
-        mark.update(b"\x00")
-    return mark.hexdigest()[:16]
+        state.update(part.encode() if isinstance(part, str) else part)
+        state.update(b"\x00")
+    return state.hexdigest()[:16]
 
 
 def verifier_hash() -> str:
-    """A digest of the source files of the package that rewards come from: equal hashes mean that training and evaluation verify alike."""
+    """A digest of the rewards package's source files. Two runs with equal digests use the same verifier, in training or in evaluation."""
     home = Path(str(home_of(Reward).__file__)).parent
     return digest(*(path.read_bytes() for path in sorted(home.rglob("*.py"))))
 
 
-def data_hash(rows: Rows) -> str:
+def data_hash(data: SuiteData) -> str:
     """A digest of the ids, prompts and gold answers."""
-    suite = rows.suite
-    return digest(*(f"{name}\x01{suite.text(row)}\x01{suite.gold(row)!r}" for name, row in zip(rows.ids, rows.fields, strict=True)))
+    suite = data.suite
+    return digest(*(f"{name}\x01{suite.text(record)}\x01{suite.gold(record)!r}" for name, record in zip(data.ids, data.records, strict=True)))
 
 
-def make_card(all_rows: Sequence[Rows], options: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
-    """The card: `options` are those of the command, `model` what was served."""
+def make_card(suites: Sequence[SuiteData], options: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """The card of a run: `options` are those of the command, `model` the model and the engine. Suites are listed by name."""
     return {
         "format": 1,
         "options": options,
         "model": model,
         "suites": {
-            rows.suite.name: {
-                "yaml": digest(suite_file(rows.suite.name).read_bytes()),
-                "data": data_hash(rows),
-                "rows": len(rows),
-                "origin": rows.origin,
-                "hub": rows.suite.data.hub,
-                "profiles": {name: profile.snapshot for name, profile in rows.suite.built.items()},
+            data.suite.name: {
+                "yaml": digest(data.suite.file.read_bytes()) if data.suite.file else "",
+                "data": data_hash(data),
+                "rows": len(data),
+                "origin": data.origin,
+                "hub": data.suite.data.hub,
+                "profiles": {name: profile.snapshot for name, profile in data.suite.built.items()},
             }
-            for rows in all_rows
+            for data in suites
         },
         "verifier": verifier_hash(),
         "versions": versions(),
@@ -72,18 +71,18 @@ def make_card(all_rows: Sequence[Rows], options: dict[str, Any], model: dict[str
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """A card, from its file or the run that holds it. Raises ConfigError."""
+    """A card, from its file or from the folder of its run. Raises ConfigError."""
     file = path / "card.json" if path.is_dir() else path
     if not file.is_file():
         raise ConfigError(f"{path}: no card.json; give the folder of an evaluation run or its card")
     card = json.loads(file.read_text(encoding="utf-8"))
     if card.get("format") != 1:
-        raise ConfigError(f"{file}: a card of format {card.get('format')!r}, this version reads 1")
+        raise ConfigError(f"{file}: a card of format {card.get('format')!r}; this version reads format 1")
     return card
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What differs between two cards, one line each: options, model, suites' YAML, data, verifier, versions."""
+    """The differences of two cards, one line each: options, model, versions, each suite's YAML, data, rows and origin, verifier."""
     lines = []
     for part in ("options", "model", "versions"):
         for key in sorted({*old[part], *new[part]}):

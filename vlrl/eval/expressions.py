@@ -1,4 +1,4 @@
-"""Jinja over the fields of a row, in a sandbox: expressions give values, templates give text."""
+"""Jinja over the fields of a record (named `row` in the expressions), in a sandbox: expressions give values, templates give text."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from vlrl.registry import ConfigError
 
 
-def lettered(choices: Any, form: str = "({letter}) {choice}", joint: str = "\n") -> str:
-    """Options, one per line, each with its letter."""
-    return joint.join(form.format(letter=letter, choice=choice) for letter, choice in zip(string.ascii_uppercase, choices, strict=False))
+def lettered(choices: Any, form: str = "({letter}) {choice}", separator: str = "\n") -> str:
+    """The options with their letters, one per line."""
+    return separator.join(form.format(letter=letter, choice=choice) for letter, choice in zip(string.ascii_uppercase, choices, strict=False))
 
 
 def letter_of(choices: Any, answer: Any) -> str:
-    """The letter of the choice that equals the answer ("" if none does)."""
+    """The letter of the choice that equals the answer; "" if none does."""
     listed = [str(choice) for choice in choices]
     return string.ascii_uppercase[listed.index(str(answer))] if str(answer) in listed else ""
 
 
 def literal(text: Any) -> Any:
-    """A list that the hub stores as text ("['a', 'b']"), parsed as a Python literal; anything else as it is."""
+    """The list that the hub stores as text ("['a', 'b']"), parsed as a Python literal; any other value unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -37,13 +37,13 @@ def literal(text: Any) -> Any:
 
 
 def shuffled(choices: Any, key: Any) -> list[Any]:
-    """The choices in an order that depends on `key` alone (and not on which rows were read before)."""
+    """The choices in an order that depends only on `key` (not on the records read before)."""
     return sorted(choices, key=lambda choice: hashlib.sha256(f"{key}\x00{choice}".encode()).digest())
 
 
-def fields_like(row: Mapping[str, Any], prefix: str) -> list[Any]:
-    """The values of the fields prefix1, prefix2, ... that are set."""
-    return [row[f"{prefix}{i}"] for i in range(1, 20) if row.get(f"{prefix}{i}") is not None]
+def fields_like(record: Mapping[str, Any], prefix: str) -> list[Any]:
+    """The values of the fields prefix1, prefix2, ..., prefix19 that are set."""
+    return [record[f"{prefix}{i}"] for i in range(1, 20) if record.get(f"{prefix}{i}") is not None]
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -66,20 +66,20 @@ def _template(text: str) -> Any:
     return _ENVIRONMENT.from_string(text)
 
 
-def evaluate(text: str, row: Mapping[str, Any]) -> Any:
-    """The value of an expression. Raises ConfigError naming the expression and the fields that the row has."""
+def evaluate(text: str, record: Mapping[str, Any]) -> Any:
+    """The value of an expression. Raises ConfigError with the expression and the fields that the record has."""
     try:
-        value = _expression(text)(row=row)
+        value = _expression(text)(row=record)
         if isinstance(value, StrictUndefined):
-            str(value)  # raises
+            str(value)  # raises UndefinedError with the missing name
         return value
     except (TemplateError, TypeError, KeyError, IndexError) as error:
-        raise ConfigError(f"expression {text!r}: {error}; the row has {', '.join(sorted(map(str, row)))}") from None
+        raise ConfigError(f"expression {text!r}: {error}; the row has {', '.join(sorted(map(str, record)))}") from None
 
 
-def render(text: str, row: Mapping[str, Any]) -> str:
-    """A template as text, without white space around it. Raises ConfigError as `evaluate` does."""
+def render(text: str, record: Mapping[str, Any]) -> str:
+    """The text of a template, stripped of white space at both ends. Raises ConfigError as `evaluate` does."""
     try:
-        return _template(text).render(row=row).strip()
+        return _template(text).render(row=record).strip()
     except (TemplateError, TypeError, KeyError) as error:
-        raise ConfigError(f"template {text[:60]!r}: {error}; the row has {', '.join(sorted(map(str, row)))}") from None
+        raise ConfigError(f"template {text[:60]!r}: {error}; the row has {', '.join(sorted(map(str, record)))}") from None

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.run import Run
+    from vlrl.trainer.run import Run
 
 
 def greedy(run: Run, prompt: Prompt) -> Sampling:
     """The run's own caps and stops, without randomness."""
-    return replace(run.decode(prompt, 0), temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, top_logprobs=0)
+    return replace(run.sampling(prompt, 0), temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, top_logprobs=0)
 
 
 def primary_slot(rollout: Rollout, rewards: Mapping[str, Any]) -> str | None:
@@ -27,7 +27,7 @@ def generate(run: Run, rows: Sequence[tuple[str, int, Row]]) -> list[Group]:
     """One group of one greedy rollout per (task, index, row), in the order of `rows`."""
     requests = []
     for place, (_, _, row) in enumerate(rows):
-        prompt = run.scaffold(row)
+        prompt = run.prompt_template(row)
         requests.append(Request(prompt=prompt, sampling=greedy(run, prompt), n=1, seed=run.seed, tag=place))
     done = {completion.request.tag: completion for completion in run.engine.generate(requests)}
     groups = []
@@ -41,10 +41,10 @@ def generate(run: Run, rows: Sequence[tuple[str, int, Row]]) -> list[Group]:
 
 def accuracy(run: Run) -> dict[str, float]:
     """`evaluate` on all held-out rows of a run; nothing where it has none. All ranks call it."""
-    from vlrl.rows import heldout_by_task
+    from vlrl.trainer.data import heldout_by_task
 
     rows = heldout_by_task(run)
-    with run.policy.whole():
+    with run.policy.gather_params():
         return evaluate(run, rows) if rows else {}
 
 
@@ -54,7 +54,7 @@ def evaluate(run: Run, rows_by_task: Mapping[str, Sequence[Row]]) -> dict[str, f
     The primary reward of a row is the first weighted slot that applies to it. A rollout whose verifier failed counts as 0.
     With several processes each takes every n-th row and all of them return the same numbers. A task without rows is left out.
     """
-    from vlrl.loop import score
+    from vlrl.trainer.loop import score
 
     items = [(task, i, row) for task, rows in rows_by_task.items() for i, row in enumerate(rows)]
     rank, world = _rank(run)

@@ -1,7 +1,7 @@
-"""The journal of a run: one JSON line per sample, appended as soon as it is there, so that a run can be killed at any point and go on.
+"""The journal of a run: one JSON line per sample, appended as soon as the sample is finished, so that a killed run can be resumed.
 
-Every process writes files of its own; reading merges them. A line that was cut off by a kill is ignored. A sample that is there twice (two processes
-drew it) counts once: streams are seeded by what is drawn, so both are the same; the one without an error wins.
+Every process writes its own files; reading merges them. An incomplete last line (of a killed process) is ignored. A sample that occurs twice (two
+processes generated it) counts once: seeds depend only on the sample, so both are the same; an entry without an error replaces one with an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Key = tuple[str, str, str, int]  # suite, variant, id, sample
 
 @dataclass(frozen=True)
 class Entry:
-    """One sample. `error` says why there is no response (it then counts as wrong). `input` is the provenance of what the model saw."""
+    """One sample. `error` says why there is no response (the sample then counts as wrong). `input` describes the model's input (`provenance`)."""
 
     suite: str
     id: str
@@ -40,7 +40,7 @@ class Entry:
 
 
 class Journal:
-    """Append-only, in `folder`/journal. Safe for any number of processes and threads."""
+    """An append-only journal in `folder`/journal. Safe for any number of processes and threads."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "journal"
@@ -50,7 +50,7 @@ class Journal:
         self._stream: Any = None
 
     def add(self, entry: Entry) -> None:
-        """Append and flush to the operating system, so that a killed process loses nothing that it added."""
+        """Appends an entry and flushes it to the operating system, so that a killed process loses nothing that it added."""
         line = json.dumps(asdict(entry), ensure_ascii=False, separators=(",", ":"))
         with self._lock:
             if self._stream is None:
@@ -59,7 +59,7 @@ class Journal:
             self._stream.flush()
 
     def close(self) -> None:
-        """Flush to the disk."""
+        """Flushes to the disk and closes the file."""
         with self._lock:
             if self._stream is not None:
                 os.fsync(self._stream.fileno())
@@ -67,27 +67,27 @@ class Journal:
                 self._stream = None
 
     def entries(self) -> dict[Key, Entry]:
-        """All samples of all processes, each once."""
-        return read(self.folder)
+        """The samples of all processes, each once."""
+        return read_journal(self.folder)
 
 
-def read(folder: Path) -> dict[Key, Entry]:
-    """The samples in a journal folder; entries with an error give way to entries without."""
+def read_journal(folder: Path) -> dict[Key, Entry]:
+    """The samples in a journal folder; entries without an error replace entries with one."""
     out: dict[Key, Entry] = {}
-    for entry in _lines(folder):
+    for entry in _read_lines(folder):
         known = out.get(entry.key)
         if known is None or (known.error and not entry.error):
             out[entry.key] = entry
     return out
 
 
-def _lines(folder: Path) -> Iterator[Entry]:
+def _read_lines(folder: Path) -> Iterator[Entry]:
     names = set(Entry.__dataclass_fields__)
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_bytes().split(b"\n"):
             try:
                 value = json.loads(line)
-            except ValueError:  # empty, or cut off by a kill: the sample is drawn again
+            except ValueError:  # empty, or incomplete after a kill: the sample is generated again
                 continue
             if isinstance(value, dict) and {"suite", "id", "sample", "response"} <= set(value):
                 yield Entry(**{key: item for key, item in value.items() if key in names})

@@ -1,4 +1,4 @@
-"""Pictures and videos of evaluation rows, decoded when they are first needed and known by their content."""
+"""Pictures and videos of benchmark records, decoded when they are first needed and identified by their content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vlrl.types import Clip, Media, MediaError
 
 @dataclass(frozen=True, eq=False)
 class Picture(Media):
-    """A picture from encoded bytes, a file, or one in memory."""
+    """A picture: encoded bytes, a file, or a PIL image. `where` names its origin in error messages."""
 
     data: bytes | Path | Image.Image
     where: str = ""
@@ -31,18 +31,19 @@ class Picture(Media):
         return hashlib.sha256(self.data.read_bytes() if isinstance(self.data, Path) else self.data).hexdigest()[:40]
 
     def load(self) -> Image.Image:
-        """RGB. Raises MediaError naming where it came from."""
+        """Decodes to RGB. Raises MediaError naming the picture's origin."""
         if isinstance(self.data, Image.Image):
             return self.data.convert("RGB")
         try:
             return Image.open(io.BytesIO(self.data) if isinstance(self.data, bytes) else self.data).convert("RGB")
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise MediaError(f"{self.where or self.data}: not a picture that can be read ({error})") from None
+            origin = self.where or (str(self.data) if isinstance(self.data, Path) else f"{len(self.data)} encoded bytes")
+            raise MediaError(f"{origin}: not a picture that can be read ({error})") from None
 
 
 @dataclass(frozen=True, eq=False)
 class Video(Media):
-    """`frames` frames of a video file, uniformly from the first to the last (0: all), optionally in an order of its own."""
+    """`frames` frames of a video file, uniformly from the first to the last (0: all)."""
 
     path: Path
     frames: int = 0
@@ -57,19 +58,19 @@ class Video(Media):
         return digest.hexdigest()[:40]
 
     def load(self) -> Clip:
-        """Decode. Raises MediaError naming the file."""
+        """Decodes the chosen frames. Raises MediaError naming the file."""
         try:
             return _decode(self.path, self.frames)
         except (OSError, RuntimeError, ValueError) as error:
             raise MediaError(f"{self.path}: not a video that can be read ({error})") from None
 
 
-def frame_places(total: int, wanted: int) -> list[int]:
-    """np.linspace(0, total - 1, wanted) cut to integers, as the harnesses sample; all frames if fewer are there or `wanted` is 0."""
-    return list(range(total)) if wanted <= 0 or total <= wanted else np.linspace(0, total - 1, wanted, dtype=int).tolist()
+def frame_numbers(total: int, count: int) -> list[int]:
+    """The sampled frames: np.linspace(0, total - 1, count) truncated to integers, as in the harnesses; all of them if `count` is 0 or at least `total`."""
+    return list(range(total)) if count <= 0 or total <= count else np.linspace(0, total - 1, count, dtype=int).tolist()
 
 
-def _decode(path: Path, wanted: int) -> Clip:
+def _decode(path: Path, count: int) -> Clip:
     import av
 
     with av.open(str(path)) as container:
@@ -79,8 +80,8 @@ def _decode(path: Path, wanted: int) -> Clip:
         total = stream.frames or sum(1 for _ in container.decode(stream))
         if not stream.frames:
             container.seek(0)
-        places = frame_places(total, wanted)
-        keep, last = set(places), max(places, default=0)
+        numbers = frame_numbers(total, count)
+        keep, last = set(numbers), max(numbers, default=0)
         frames = {}
         for number, frame in enumerate(container.decode(stream)):
             if number in keep:
@@ -89,14 +90,14 @@ def _decode(path: Path, wanted: int) -> Clip:
                 break
     if not frames:
         raise ValueError("it holds no frames")
-    chosen = [frames[place] for place in places if place in frames]
+    chosen = [frames[number] for number in numbers if number in frames]
     return Clip(np.stack(chosen), rate * len(chosen) / max(1, total))
 
 
 def as_media(value: Any, folder: Path | None, kind: Literal["image", "video"], frames: int = 0) -> list[Media]:
-    """A row's media value as media: a picture, encoded bytes, {"bytes", "path"}, a path under `folder`, or a list of these; None gives none.
+    """The media in a record's value: a picture, encoded bytes, {"bytes", "path"}, a path under `folder`, or a list of these; None gives none.
 
-    Raises MediaError for a path that leaves the folder or does not exist.
+    Raises MediaError for a path that does not exist or is outside the folder.
     """
     if value is None or value == "":
         return []
@@ -110,15 +111,16 @@ def as_media(value: Any, folder: Path | None, kind: Literal["image", "video"], f
         value = value.get("path")
     if not isinstance(value, (str, Path)):
         raise MediaError(f"a {kind} must be bytes, a path or a picture, got {type(value).__name__}")
-    path = _inside(value, folder)
+    path = _path_under(value, folder)
     return [Picture(path, str(path)) if kind == "image" else Video(path, frames)]
 
 
-def _inside(value: str | Path, folder: Path | None) -> Path:
+def _path_under(value: str | Path, folder: Path | None) -> Path:
+    """The file of a relative path, which must be inside `folder`."""
     root = (folder or Path()).resolve()
     path = (root / value).resolve()
     if not path.is_relative_to(root):
-        raise MediaError(f"{value}: leaves the data folder {root}; media must lie under it")
+        raise MediaError(f"{value}: outside the data folder {root}; media must be in it or in a folder of it")
     if not path.is_file():
         raise MediaError(f"{path}: no such file; put the suite's media under {root}, or give their folder with --media")
     return path

@@ -1,7 +1,8 @@
-"""A run of evaluation: plan, draw what is missing, score, summarise. Killed at any point, the same command goes on from there."""
+"""An evaluation run: estimate the cost, generate the missing responses, score, summarise. The same command resumes a killed run."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -12,23 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.eval.card import data_hash, differences, make_card, read_card
-from vlrl.eval.collect import Draw, clock, collect, missing
-from vlrl.eval.grade import grade
-from vlrl.eval.journal import Entry, Journal
+from vlrl.eval.generate import GenerationSettings, Progress, describe_cost, elapsed, estimate_cost, generate_responses, pending_samples
+from vlrl.eval.grade import Response, grade
+from vlrl.eval.journal import Entry, Journal, read_journal
 from vlrl.eval.model import engine_spec, open_model
-from vlrl.eval.plan import plan
-from vlrl.eval.prompts import PROTOCOLS
-from vlrl.eval.rows import Rows, read
-from vlrl.eval.suite import load, names
-from vlrl.eval.summary import items, moved, of_journal, summarise_suite, write_json
+from vlrl.eval.prompts import PROTOCOLS, has_media, variant_applies
+from vlrl.eval.records import SuiteData, read_records
+from vlrl.eval.suite import load_suite, suite_names
+from vlrl.eval.summary import list_items, responses_from_file, responses_from_journal, summarise, summarise_suite, write_json
 from vlrl.registry import ConfigError, suggest
 
 log = logging.getLogger("vlrl")
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `vlrl eval` was asked to do. Everything here is on the reproduction card."""
+class EvalOptions:
+    """The options of `vlrl eval`, as the reproduction card records them. `suites` are names or YAML paths."""
 
     suites: tuple[str, ...]
     model: str
@@ -48,7 +48,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not self.suites:
-            raise ConfigError(f"--suite: name at least one. Known: {', '.join(names())}")
+            raise ConfigError(f"--suite: name at least one. Known: {', '.join(suite_names())}")
         if self.protocol not in PROTOCOLS:
             raise ConfigError(f"--protocol: no protocol {self.protocol!r}.{suggest(self.protocol, PROTOCOLS)}")
         if self.samples < 1 or self.temperature < 0:
@@ -56,152 +56,211 @@ class Options:
         if self.samples > 1 and self.temperature == 0:
             raise ConfigError(f"--samples {self.samples} at temperature 0 draws the same response every time; give --temperature, for instance 0.7")
 
-    def draw(self, all_rows: Sequence[Rows]) -> Draw:
-        variants = ("plain", *(variants_of(all_rows) if self.floors else ()))
-        return Draw(self.samples, self.temperature, self.top_p, self.max_tokens, self.seed, self.protocol, variants)
+    def generation(self, suites: Sequence[SuiteData]) -> GenerationSettings:
+        """How the responses are sampled; `floors` adds the variants."""
+        variants = ("plain", *(audit_variants(suites) if self.floors else ()))
+        return GenerationSettings(self.samples, self.temperature, self.top_p, self.max_tokens, self.seed, self.protocol, variants)
+
+    def to_json(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_card(cls, card: Mapping[str, Any]) -> EvalOptions:
+        """The options that a card records."""
+        return cls(**{**card["options"], "suites": tuple(card["options"]["suites"])})
 
 
-def variants_of(all_rows: Sequence[Rows]) -> tuple[str, ...]:
-    """The audits that need the model: without its picture, with a wrong one, with its options moved."""
-    media = any(rows.suite.media.images or rows.suite.media.videos for rows in all_rows)
-    return (*(("blind", "wrong_picture") if media else ()), *(("permuted1",) if any(rows.suite.choices for rows in all_rows) else ()))
+def audit_variants(suites: Sequence[SuiteData]) -> tuple[str, ...]:
+    """The variants that ask the model again: without the picture, with a wrong picture, and with the options moved."""
+    media = any(has_media(data) for data in suites)
+    return (*(("blind", "wrong_picture") if media else ()), *(("permuted1",) if any(data.suite.choices for data in suites) else ()))
 
 
-def read_all(options: Options, cache: Path | None = None) -> list[Rows]:
-    """The rows of every suite."""
-    return [read(load(name), options.data, options.media, options.limit, cache) for name in options.suites]
+def read_suites(options: EvalOptions, cache: Path | None = None) -> list[SuiteData]:
+    """The records of every suite. Raises ConfigError for two suites of one name: journal and summary tell suites apart by it."""
+    suites = [load_suite(name) for name in options.suites]
+    names = [suite.name for suite in suites]
+    if len(set(names)) < len(names):
+        double = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"--suite: two suites are named {double!r}; name each once, or rename one of the YAML files")
+    return [read_records(suite, options.data, options.media, options.limit, cache) for suite in suites]
 
 
-def processes() -> tuple[int, int]:
-    """(rank, world) of a launcher such as torchrun; (0, 1) without one."""
+def launched_processes() -> tuple[int, int]:
+    """(rank, world size) set by a launcher such as torchrun; (0, 1) without one."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def prepare(folder: Path, card: Mapping[str, Any], overwrite: bool) -> None:
-    """Make the run's folder, or go on in it. Raises ConfigError if it holds a run of other options."""
-    known = folder / "card.json"
-    if overwrite and known.is_file():
+def prepare_folder(folder: Path, card: Mapping[str, Any], overwrite: bool) -> None:
+    """Makes the run's folder, or resumes the run in it. Raises ConfigError if it holds a run with other options."""
+    file = folder / "card.json"
+    if overwrite and file.is_file():
         shutil.rmtree(folder)
-    if known.is_file():
+    if file.is_file():
         changed = [line for line in differences(read_card(folder), dict(card)) if not line.startswith(("versions", "verifier"))]
         if changed:
             raise ConfigError(f"--output {folder} holds a run that differs ({'; '.join(changed[:4])}); give another --output, or --overwrite")
         return
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(known, card)
+    write_json(file, card)
 
 
-def run(options: Options, folder: Path, overwrite: bool = False, dry: bool = False, say: Callable[[str], None] = log.info,
-        prices: tuple[float, float] = (0.0, 0.0)) -> dict[str, Any]:  # fmt: skip
-    """Draw and score. Returns the summary, or the plan if `dry`."""
-    all_rows = read_all(options, folder / "fixtures" if folder.exists() else None)
-    draw = options.draw(all_rows)
+def run_eval(
+    options: EvalOptions,
+    folder: Path,
+    overwrite: bool = False,
+    dry: bool = False,
+    report: Callable[[str], None] = log.info,
+    prices: tuple[float, float] = (0.0, 0.0),
+) -> dict[str, Any]:
+    """Generates and scores the responses of a run.
+
+    Args:
+        options: What to run.
+        folder: The run's folder; a run with the same options in it is resumed.
+        overwrite: Delete a run in the folder first.
+        dry: Only estimate the cost, with a probe of four requests; nothing is written.
+        report: Receives progress messages.
+        prices: Per million prompt and response tokens.
+
+    Returns:
+        The summary; the cost estimate if `dry`; {} where other processes still generate (the last one writes the summary).
+    """
+    suites = read_suites(options, folder / "fixtures" if folder.exists() else None)
+    settings = options.generation(suites)
     engine = engine_spec(options.engine, options.engine_options)
-    card = make_card(all_rows, plain_options(options), {"model": options.model, "engine": engine})
-    if not dry:
-        prepare(folder, card, overwrite)
-    journal = Journal(folder) if not dry else None
-    rank, world = processes()
-    todo = missing(all_rows, draw, journal or _Nothing(), rank, world)
-    if todo or dry:
+    if dry:
+        return _dry_run(options, suites, settings, engine, prices)
+    prepare_folder(folder, make_card(suites, options.to_json(), {"model": options.model, "engine": engine}), overwrite)
+    journal = Journal(folder)
+    rank, world = launched_processes()
+    pending = pending_samples(suites, settings, journal.entries(), rank, world)
+    if pending:
         served = open_model(options.model, engine, options.seed, options.dtype)
         try:
-            costs = plan(all_rows, todo, draw, served, prices, probe=4 if dry else 0)
-            if dry:
-                return costs
-            say(_opening(costs, len(all_rows)))
+            cost = estimate_cost(suites, pending, settings, served, prices)
+            report(f"{len(suites)} suite{'s' * (len(suites) > 1)}: {describe_cost(cost)}")
             started = time.monotonic()
-            failed = collect(served.engine, todo, draw, journal, served.policy, progress=_told(say, started))
-            say(f"{len(todo)} responses in {clock(started)}" + (f", {failed} failed" if failed else ""))
+            failed = generate_responses(served.engine, pending, settings, journal, served.policy, progress=_progress_lines(report, started))
+            report(f"{len(pending)} responses in {elapsed(started)}" + (f", {failed} failed" if failed else ""))
         finally:
             served.close()
-    left = missing(all_rows, draw, journal)
+    left = pending_samples(suites, settings, journal.entries())
     if left and world > 1:
-        say(f"{len(left)} samples are still with other processes; the last one to finish writes the summary")
+        report(f"{len(left)} samples are still with other processes; the last one to finish writes the summary")
         return {}
-    return finish(folder, options, all_rows, draw)
+    return write_results(folder, options, suites, settings)
 
 
-class _Nothing:
-    """An empty journal."""
+def _dry_run(
+    options: EvalOptions, suites: Sequence[SuiteData], settings: GenerationSettings, engine: Mapping[str, Any], prices: tuple[float, float]
+) -> dict[str, Any]:
+    """The cost of a run from its beginning, with a probe of four requests."""
+    pending = pending_samples(suites, settings, {}, *launched_processes())
+    served = open_model(options.model, engine, options.seed, options.dtype)
+    try:
+        return estimate_cost(suites, pending, settings, served, prices, probe=4)
+    finally:
+        served.close()
 
-    def entries(self) -> dict:
-        return {}
 
+def _progress_lines(report: Callable[[str], None], started: float) -> Progress:
+    """Reports every failure and about twenty other lines per run."""
 
-def _opening(costs: dict[str, Any], suites: int) -> str:
-    from vlrl.eval.plan import describe
-
-    return f"{suites} suite{'s' * (suites > 1)}: {describe(costs)}"
-
-
-def _told(say: Callable[[str], None], started: float) -> Callable[[Entry, int, int], None]:
     def progress(entry: Entry, done: int, total: int) -> None:
         if entry.error or done == total or done % max(1, total // 20) == 0:
-            say(f"{done}/{total} {entry.suite}{'' if entry.variant == 'plain' else ' ' + entry.variant} {clock(started)} {entry.error}".rstrip())
+            variant = "" if entry.variant == "plain" else " " + entry.variant
+            report(f"{done}/{total} {entry.suite}{variant} {elapsed(started)} {entry.error}".rstrip())
 
     return progress
 
 
-def plain_options(options: Options) -> dict[str, Any]:
-    """Options as JSON holds them."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(options).items()}
-
-
-def finish(folder: Path, options: Options, all_rows: Sequence[Rows], draw: Draw, profiles: Sequence[str] = ()) -> dict[str, Any]:
-    """Score what the journal holds by every profile (or those given) and write scores, responses and summary into the run's folder."""
-    journal = Journal(folder)
-    entries = journal.entries()
+def write_results(
+    folder: Path, options: EvalOptions, suites: Sequence[SuiteData], settings: GenerationSettings, profiles: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Scores the journal by every profile (or those given) and writes scores, responses and summary into the run's folder."""
+    entries = read_journal(folder / "journal")
     results: list[dict[str, Any]] = []
-    for rows in all_rows:
-        chosen = list(profiles) or rows.suite.usual
-        results += summarise_suite(rows, entries, chosen, options.protocol, [v for v in draw.variants if applies(rows, v)])
-        write_items(folder, rows, chosen, options.protocol)
+    for data in suites:
+        chosen = list(profiles) or data.suite.default_profiles
+        results += summarise_suite(data, entries, chosen, options.protocol, [v for v in settings.variants if variant_applies(data, v)])
+        write_items(folder, data, chosen, options.protocol)
     summary = {"model": options.model, "engine": options.engine, "protocol": options.protocol, "samples": options.samples, "results": results}
     write_json(folder / "summary.json", summary)
     return summary
 
 
-def applies(rows: Rows, variant: str) -> bool:
-    """Whether a variant changes anything for a suite."""
-    needs_media = variant in ("blind", "wrong_picture")
-    return bool(rows.suite.media.images or rows.suite.media.videos) if needs_media else variant == "plain" or bool(rows.suite.choices)
-
-
-def write_items(folder: Path, rows: Rows, profiles: Sequence[str], protocol: str) -> None:
-    """responses/<suite>.jsonl, sorted by row, and scores/<suite>.<profile>.json with every verdict."""
-    import json
-
-    responses = of_journal(folder, rows.suite.name)
-    target = folder / "responses" / f"{rows.suite.name}.jsonl"
+def write_items(folder: Path, data: SuiteData, profiles: Sequence[str], protocol: str) -> None:
+    """Writes responses/<suite>.jsonl, in the order of the records, and scores/<suite>.<profile>.json with every sample's score."""
+    name = data.suite.name
+    responses = responses_from_journal(folder, name)
+    target = folder / "responses" / f"{name}.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"id": name, "response": s.text}, ensure_ascii=False) for name in rows.ids for s in responses.get(name, [])]
+    lines = [json.dumps({"id": key, "response": sample.text}, ensure_ascii=False) for key in data.ids for sample in responses.get(key, [])]
     target.write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "scores").mkdir(exist_ok=True)
     for profile in profiles:
-        graded = grade(rows, responses, profile, protocol)
-        write_json(folder / "scores" / f"{rows.suite.name}.{profile.replace(':', '-')}.json", items(graded))
+        graded = grade(data, responses, profile, protocol)
+        write_json(folder / "scores" / f"{name}.{profile.replace(':', '-')}.json", list_items(graded))
 
 
-def reopen(folder: Path) -> tuple[Options, list[Rows], Draw]:
-    """The options, rows and draw of a finished or unfinished run, from its card. Nothing is generated.
+def reopen(folder: Path) -> tuple[EvalOptions, list[SuiteData], GenerationSettings]:
+    """The options, records and settings of a finished or unfinished run, from its card. Nothing is generated.
 
-    Raises ConfigError if the data are no longer those that the run was made with.
+    Raises ConfigError if the data are no longer those of the run.
     """
     card = read_card(folder)
-    stored = {**card["options"], "suites": tuple(card["options"]["suites"])}
-    options = Options(**stored)
-    all_rows = []
+    options = EvalOptions.from_card(card)
+    suites = []
     for name in options.suites:
-        known = card["suites"][name]
-        where = "fixture" if known["origin"] == "fixture" else options.data  # a hub that is there again is not what was asked
-        rows = read(load(name), where, options.media, options.limit)
-        if data_hash(rows) != known["data"]:
+        suite = load_suite(name)
+        recorded = card["suites"][suite.name]
+        where = "fixture" if recorded["origin"] == "fixture" else options.data  # also where the hub can be reached now
+        data = read_records(suite, where, options.media, options.limit)
+        if data_hash(data) != recorded["data"]:
             raise ConfigError(
-                f"{folder}: the rows of {name!r} ({rows.origin}, {len(rows)}) are not those of the run ({known['origin']}, {known['rows']})"
+                f"{folder}: the rows of {suite.name!r} ({data.origin}, {len(data)}) are not those of the run ({recorded['origin']}, {recorded['rows']})"
             )
-        all_rows.append(rows)
-    return options, all_rows, options.draw(all_rows)
+        suites.append(data)
+    return options, suites, options.generation(suites)
 
 
-__all__ = ["Options", "finish", "moved", "read_all", "reopen", "run"]
+def rescore(
+    path: Path, profiles: Sequence[str], suites: Sequence[str] = (), data: str = "auto", media: str = "", protocol: str = ""
+) -> list[dict[str, Any]]:
+    """Scores existing responses again: one summary per suite and profile, each with `scores` (mean per id) and `items` (every sample).
+
+    Args:
+        path: A run's folder, or a JSONL of {"id", "response"} of the one suite in `suites`.
+        profiles: Names; empty: the suite's default profiles.
+        suites: Names or YAML paths; for a run, those to score (empty: all).
+        data: Where the records of a response file are, as for `read_records`.
+        media: The media folder of a response file.
+        protocol: "direct" or "thinking"; empty: that of the run.
+
+    Raises:
+        ConfigError: The path holds no run and no responses, or the suite of a response file is not named.
+    """
+    jobs: list[tuple[SuiteData, dict[str, list[Response]]]]
+    if path.is_dir():
+        options, opened, _ = reopen(path)
+        names = {load_suite(name).name for name in suites}
+        jobs = [(entry, responses_from_journal(path, entry.suite.name)) for entry in opened if not names or entry.suite.name in names]
+        protocol = protocol or options.protocol
+    else:
+        if len(suites) != 1:
+            raise ConfigError(f"{path}: a response file belongs to one suite; name it with --suite")
+        if not path.is_file():
+            raise ConfigError(f"{path}: no such run or response file")
+        jobs = [(read_records(load_suite(suites[0]), data, media), responses_from_file(path))]
+    return [
+        _rescored(entry, responses, profile, protocol or "direct")
+        for entry, responses in jobs
+        for profile in profiles or entry.suite.default_profiles
+    ]
+
+
+def _rescored(data: SuiteData, responses: Mapping[str, Sequence[Response]], profile: str, protocol: str) -> dict[str, Any]:
+    graded = grade(data, responses, profile, protocol)
+    return {**summarise(graded), "scores": dict(zip(data.ids, graded.scores, strict=True)), "items": list_items(graded)}

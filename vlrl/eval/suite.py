@@ -1,6 +1,6 @@
-"""A suite: one benchmark as a small YAML in `configs/eval` (data, prompt, answer, caps) with a scorer and an aggregate for each profile.
+"""A suite: one benchmark as a small YAML in `configs/eval` (data, prompt, answer, token limits) with a scorer and an aggregate per profile.
 
-Expressions (`answer`, `choices`, `cluster`, ...) and the prompt are Jinja over `row`, the raw fields of the hub, with `letters` = "ABC...".
+Expressions (`answer`, `choices`, `cluster`, ...) and the prompt are Jinja over `row`, the raw row of the hub's data set, with `letters` = "ABC...".
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import yaml
 
 from vlrl import config
 from vlrl.eval.expressions import evaluate, render
-from vlrl.eval.scorer import Aggregate, Fields, Mark, Scorer
+from vlrl.eval.scorer import Aggregate, Record, ScoredResponse, Scorer
 from vlrl.registry import ConfigError, build, make, suggest
 
-PROFILES = ("official", "lmms_eval", "vlmevalkit", "vlrl")
+DEFAULT_PROFILES = ("official", "lmms_eval", "vlmevalkit", "vlrl")
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where the rows are: a hub id with its configs and split. `id` is an expression for the row's identity ("": its number in the split).
+class SuiteSource:
+    """Where the records are: a hub id with its config and split. `id` is an expression for a record's identity ("": its number in the split).
 
-    `explode` names a field that holds a list: each entry becomes a row of its own (several expressions for one picture).
+    `explode` names a field that holds a list: each entry becomes a record of its own (several expressions for one picture).
     """
 
     hub: str
@@ -49,7 +49,7 @@ class MediaSpec:
 
 @dataclass(frozen=True)
 class Profile:
-    """One way to score the same responses. `snapshot` names the version of the code that its rules were read in."""
+    """One way to score the same responses. `snapshot` names the version of the code from which its rules were taken."""
 
     name: str
     scorer: Scorer
@@ -60,10 +60,13 @@ class Profile:
 
 @dataclass(frozen=True)
 class Suite:
-    """A benchmark. `max_tokens` is the cap of the official run; `thinking_max_tokens` that of the declared protocol for models that think."""
+    """A benchmark. `max_tokens` limits a response in the official protocol, `thinking_max_tokens` in the thinking protocol.
+
+    `file` is the YAML that the suite was loaded from; `load_suite` sets it.
+    """
 
     name: str
-    data: Source
+    data: SuiteSource
     prompt: str
     profiles: Mapping[str, Any]
     answer: str = "row.answer"
@@ -77,20 +80,21 @@ class Suite:
     subset: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
     extra_fields: tuple[str, ...] = ()  # fields that scorers read and the prompt does not
+    file: Path | None = None
 
     @cached_property
     def built(self) -> dict[str, Profile]:
-        """The profiles that this suite has."""
+        """The profiles of this suite, by name."""
         default = self.profiles.get("official") or next(iter(self.profiles.values()))
-        return {name: _profile(f"{self.name}.profiles.{name}", name, spec, default) for name, spec in self.profiles.items()}
+        return {name: _build_profile(f"{self.name}.profiles.{name}", name, spec, default) for name, spec in self.profiles.items()}
 
     @property
-    def usual(self) -> list[str]:
+    def default_profiles(self) -> list[str]:
         """The profiles that a run is scored by when none is named."""
-        return [name for name in PROFILES if name in self.built] or list(self.built)
+        return [name for name in DEFAULT_PROFILES if name in self.built] or list(self.built)
 
     def profile(self, name: str) -> Profile:
-        """By name: "official", "lmms_eval@75571cfe" (the snapshot must be ours), "official:extraction" (a scorer's stage; "/" will do too).
+        """A profile by name: "official", "lmms_eval@75571cfe" (checks the snapshot), "official:extraction" (sets the scorer's stage; "/" works too).
 
         Raises ConfigError.
         """
@@ -103,32 +107,33 @@ class Suite:
             raise ConfigError(f"profile {plain!r} of {self.name!r} follows {profile.snapshot or 'no snapshot'}, not {snapshot!r}; leave the @ away")
         if not stage:
             return profile
-        if not any(f.name == "stage" for f in dataclasses.fields(profile.scorer)):  # type: ignore[arg-type]
-            raise ConfigError(f"profile {plain!r} of {self.name!r} has no stages, so {name!r} means nothing; use {plain!r}")
-        return dataclasses.replace(profile, name=name, scorer=dataclasses.replace(profile.scorer, stage=stage))  # type: ignore[type-var]
+        scorer: Any = profile.scorer
+        if not any(f.name == "stage" for f in dataclasses.fields(scorer)):
+            raise ConfigError(f"profile {plain!r} of {self.name!r} has no stages, so {name!r} has no meaning; use {plain!r}")
+        return dataclasses.replace(profile, name=name, scorer=dataclasses.replace(scorer, stage=stage))
 
-    def text(self, row: Fields) -> str:
-        """The prompt of a row."""
-        return render(self.prompt, row)
+    def text(self, record: Record) -> str:
+        """The prompt text of a record."""
+        return render(self.prompt, record)
 
-    def gold(self, row: Fields) -> Any:
-        """The gold answer of a row."""
-        return evaluate(self.answer, row)
+    def gold(self, record: Record) -> Any:
+        """The gold answer of a record."""
+        return evaluate(self.answer, record)
 
-    def options(self, row: Fields) -> tuple[str, ...]:
-        """The choices of a row; empty for an open question."""
-        return tuple(str(choice) for choice in (evaluate(self.choices, row) or ())) if self.choices else ()
+    def options(self, record: Record) -> tuple[str, ...]:
+        """The choices of a record; empty for an open question."""
+        return tuple(str(choice) for choice in (evaluate(self.choices, record) or ())) if self.choices else ()
 
-    def identity(self, row: Fields, number: int) -> str:
+    def identity(self, record: Record, number: int) -> str:
         """The id that responses and journal entries carry."""
-        return str(evaluate(self.data.id, row)) if self.data.id else str(row.get("id", number))
+        return str(evaluate(self.data.id, record)) if self.data.id else str(record.get("id", number))
 
-    def cluster_of(self, row: Fields, number: int) -> str:
-        """Rows of one cluster share a picture, a video or a question; intervals treat them as one draw."""
-        return str(evaluate(self.cluster, row)) if self.cluster else self.identity(row, number)
+    def cluster_of(self, record: Record, number: int) -> str:
+        """The cluster of a record. Records of one cluster share a picture, a video or a question; intervals treat them as one draw."""
+        return str(evaluate(self.cluster, record)) if self.cluster else self.identity(record, number)
 
 
-def _profile(where: str, name: str, spec: Mapping[str, Any], default: Mapping[str, Any]) -> Profile:
+def _build_profile(where: str, name: str, spec: Mapping[str, Any], default: Mapping[str, Any]) -> Profile:
     known = {"scorer", "aggregate", "snapshot", "notes"}
     for key in spec:
         if key not in known:
@@ -140,8 +145,8 @@ def _profile(where: str, name: str, spec: Mapping[str, Any], default: Mapping[st
     return Profile(name, scorer, aggregate, str(spec.get("snapshot", "")), str(spec.get("notes", "")))
 
 
-def names() -> list[str]:
-    """All suites, sorted."""
+def suite_names() -> list[str]:
+    """The names of all suites in the config folders, sorted."""
     return sorted({path.stem for folder in config.folders() for path in (folder / "eval").glob("*.yaml") if not path.stem.startswith("_")})
 
 
@@ -150,11 +155,11 @@ def suite_file(name: str) -> Path:
     for path in (*(folder / "eval" / f"{name}.yaml" for folder in config.folders()), Path(name)):
         if path.is_file():
             return path
-    raise ConfigError(f"suite: no suite named {name!r}.{suggest(name, names())}")
+    raise ConfigError(f"suite: no suite named {name!r}.{suggest(name, suite_names())}")
 
 
-def load(name: str | Path) -> Suite:
-    """A suite by name or YAML path. Raises ConfigError."""
+def load_suite(name: str | Path) -> Suite:
+    """A suite by name or YAML path. A suite given by path has the file's stem as its name. Raises ConfigError."""
     path = suite_file(str(name))
     return _load(path, path.stat().st_mtime_ns)
 
@@ -164,28 +169,30 @@ def _load(path: Path, stamp: int) -> Suite:
     tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a suite is a mapping, got {type(tree).__name__}")
-    suite = make(Suite, {"name": path.stem, **tree}, f"suite {path.stem}")
+    if "file" in tree:
+        raise ConfigError(f"suite {path.stem}.file: not a field of a suite's YAML; remove it")
+    suite = dataclasses.replace(make(Suite, {"name": path.stem, **tree}, f"suite {path.stem}"), file=path)
     suite.built  # noqa: B018  (every profile is checked when the suite is loaded)
     return suite
 
 
 def as_suite(suite: str | Path | Suite) -> Suite:
-    """A suite, loaded if it is given by name."""
-    return suite if isinstance(suite, Suite) else load(suite)
+    """A suite, loaded if it is given by name or path."""
+    return suite if isinstance(suite, Suite) else load_suite(suite)
 
 
-def mark_item(suite: str | Path | Suite, row: Fields, response: str, profile: str = "official") -> Mark:
-    """The mark of one response: score, what was extracted, by which rule."""
+def score_response(suite: str | Path | Suite, record: Record, response: str, profile: str = "official") -> ScoredResponse:
+    """Scores one response: its score, the extracted answer, and the rule that extracted it."""
     if not isinstance(response, str):
         raise ValueError(f"response must be text, got {type(response).__name__}: {response!r:.80}")
-    return as_suite(suite).profile(profile).scorer(row, response)
+    return as_suite(suite).profile(profile).scorer(record, response)
 
 
-def score_item(suite: str | Path | Suite, row: Fields, response: str, profile: str = "official") -> float:
-    """The score in [0, 1] of one response to one row (a mapping with the hub's field names; media may be missing), by one profile's rules."""
-    return mark_item(suite, row, response, profile).score
+def score_item(suite: str | Path | Suite, record: Record, response: str, profile: str = "official") -> float:
+    """The score in [0, 1] of one response to one record (a mapping with the hub's field names; media may be missing), by one profile's rules."""
+    return score_response(suite, record, response, profile).score
 
 
-def figures(suite: Suite, rows: Sequence[Fields], marks: Sequence[Mark], profile: str = "official") -> dict[str, float]:
+def aggregate_scores(suite: Suite, records: Sequence[Record], scored: Sequence[ScoredResponse], profile: str = "official") -> dict[str, float]:
     """The figures of a suite, {"overall": ..., group: ...}."""
-    return suite.profile(profile).aggregate(rows, marks)
+    return suite.profile(profile).aggregate(records, scored)

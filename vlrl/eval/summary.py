@@ -1,4 +1,4 @@
-"""The figures of a run: every suite and profile with its interval, floors and audits."""
+"""The summary of a run: every suite and profile with its figures, interval, floors, audits, k-sample estimates and calibration."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.eval.floors import consistency, disagreement, floors, gold_self_test
-from vlrl.eval.grade import Graded, Sampled, grade
-from vlrl.eval.journal import Entry, Key, read
-from vlrl.eval.rows import Rows, read_jsonl
+from vlrl.eval.grade import GradedSuite, Response, grade
+from vlrl.eval.journal import Entry, Key, read_journal
+from vlrl.eval.prompts import variant_data
+from vlrl.eval.records import SuiteData, read_jsonl
 from vlrl.eval.statistics import (
     avg_at_k,
     brier,
@@ -25,65 +26,63 @@ from vlrl.eval.statistics import (
 )
 from vlrl.registry import ConfigError
 
-BLANK_WARNING = "a model that says nothing scores {:.1%} here"
 
-
-def sampled(entry: Entry) -> Sampled:
-    """A journal entry as it is scored."""
+def to_response(entry: Entry) -> Response:
+    """A journal entry as the response that is scored."""
     spaces = tuple(tuple(space) for space in entry.input.get("spaces", ()))
-    return Sampled(entry.response, entry.finish, entry.error, entry.tokens, entry.confidence, spaces)
+    return Response(entry.response, entry.finish, entry.error, entry.tokens, entry.confidence, spaces)
 
 
-def of_journal(folder: Path, suite: str, variant: str = "plain") -> dict[str, list[Sampled]]:
-    """The responses of a run by row, in order of their sample numbers."""
-    return pick(read(folder / "journal"), suite, variant)
+def responses_from_journal(folder: Path, suite: str, variant: str = "plain") -> dict[str, list[Response]]:
+    """The responses of a run by record id, in the order of their sample numbers."""
+    return select_responses(read_journal(folder / "journal"), suite, variant)
 
 
-def pick(entries: Mapping[Key, Entry], suite: str, variant: str = "plain") -> dict[str, list[Sampled]]:
-    """The entries of one suite and variant, by row."""
-    out: dict[str, list[Sampled]] = {}
+def select_responses(entries: Mapping[Key, Entry], suite: str, variant: str = "plain") -> dict[str, list[Response]]:
+    """The responses of one suite and variant by record id."""
+    selected: dict[str, list[Response]] = {}
     for key in sorted(entries, key=lambda key: (key[0], key[1], key[3])):
         if key[:2] == (suite, variant):
-            out.setdefault(key[2], []).append(sampled(entries[key]))
-    return out
+            selected.setdefault(key[2], []).append(to_response(entries[key]))
+    return selected
 
 
-def of_file(path: Path) -> dict[str, list[Sampled]]:
-    """Responses from a JSONL of {"id", "response"}; an id that comes again is a further sample. Raises ConfigError naming the line."""
-    out: dict[str, list[Sampled]] = {}
+def responses_from_file(path: Path) -> dict[str, list[Response]]:
+    """Responses from a JSONL of {"id", "response"}; a repeated id is a further sample. Raises ConfigError with the line's number."""
+    responses: dict[str, list[Response]] = {}
     for number, line in enumerate(read_jsonl(path), 1):
         if "id" not in line or "response" not in line:
             raise ConfigError(f"{path}:{number}: a response has `id` and `response`, got {', '.join(sorted(line)) or 'nothing'}")
         response = line["response"]
         text = "" if response is None else str(response)
-        out.setdefault(str(line["id"]), []).append(Sampled(text, str(line.get("finish", "stop")), str(line.get("error", "") or "")))
-    return out
+        responses.setdefault(str(line["id"]), []).append(Response(text, str(line.get("finish", "stop")), str(line.get("error", "") or "")))
+    return responses
 
 
-def k_samples(graded: Graded) -> dict[str, float]:
-    """avg@k, pass@k, maj@k and G-Pass@k of k samples per row (right: score of at least one half)."""
-    k = len(graded.marks[0]) if graded.marks else 1
+def k_samples(graded: GradedSuite) -> dict[str, float]:
+    """avg@k, pass@k, maj@k and G-Pass@k of k samples per record; {} for one sample. A sample is correct from a score of `CORRECT_AT` on."""
+    k = len(graded.scored[0]) if graded.scored else 1
     if k < 2:
         return {}
-    counts = [sum(mark.score >= 0.5 for mark in row) for row in graded.marks]
-    classes = [equivalence_classes([_key(mark.extracted) for mark in row]) for row in graded.marks]
+    counts = [sum(sample.correct for sample in samples) for samples in graded.scored]
+    classes = [equivalence_classes([_vote_key(sample.extracted) for sample in samples]) for samples in graded.scored]
+    scores = [[sample.score for sample in samples] for samples in graded.scored]
     sizes = sorted({1, *(2**i for i in range(1, 12) if 2**i < k), k})
-    out = {f"avg@{k}": avg_at_k([[mark.score for mark in row] for row in graded.marks])}
+    figures = {f"avg@{k}": avg_at_k(scores)}
     for size in sizes:
-        out[f"pass@{size}"] = _mean(pass_at_k(k, c, size) for c in counts)
-        out[f"maj@{size}"] = _mean(maj_at_k(c, [mark.score for mark in row], size) for c, row in zip(classes, graded.marks, strict=True))
-    out[f"g_pass@{k}_0.5"] = _mean(g_pass_at_k(k, c, k, 0.5) for c in counts)
-    out[f"mg_pass@{k}"] = _mean(mean_g_pass_at_k(k, c, k) for c in counts)
-    return out
+        figures[f"pass@{size}"] = _mean([pass_at_k(k, count, size) for count in counts])
+        figures[f"maj@{size}"] = _mean([maj_at_k(c, s, size) for c, s in zip(classes, scores, strict=True)])
+    figures[f"g_pass@{k}_0.5"] = _mean([g_pass_at_k(k, count, k, 0.5) for count in counts])
+    figures[f"mg_pass@{k}"] = _mean([mean_g_pass_at_k(k, count, k) for count in counts])
+    return figures
 
 
-def _mean(values: Any) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed) if listed else 0.0
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
 
 
-def _key(extracted: Any) -> Any:
-    """What two samples must share to vote together: the extracted answer without case, space and the way a number is written."""
+def _vote_key(extracted: Any) -> Any:
+    """What two samples must share to vote together: the extracted answer, ignoring case, spaces and number format."""
     if extracted is None:
         return None
     text = " ".join(str(extracted).split()).casefold()
@@ -93,9 +92,13 @@ def _key(extracted: Any) -> Any:
         return text or None
 
 
-def calibration(graded: Graded) -> dict[str, float]:
-    """ECE, Brier and area under risk-coverage of the engine's confidence: the geometric mean probability of a response's tokens."""
-    pairs = [(s.confidence, m.score) for drawn, row in zip(graded.samples, graded.marks, strict=True) for s, m in zip(drawn, row, strict=True)]
+def calibration(graded: GradedSuite) -> dict[str, float]:
+    """ECE, Brier score and area under the risk-coverage curve. The confidence is the geometric mean probability of a response's tokens."""
+    pairs = [
+        (response.confidence, sample.score)
+        for responses, samples in zip(graded.responses, graded.scored, strict=True)
+        for response, sample in zip(responses, samples, strict=True)
+    ]
     known = [(confidence, score) for confidence, score in pairs if confidence is not None]
     if not known:
         return {}
@@ -103,84 +106,81 @@ def calibration(graded: Graded) -> dict[str, float]:
     return {"ece": expected_calibration_error(confidence, score), "brier": brier(confidence, score), "aurc": risk_coverage(confidence, score)[2]}
 
 
-def summarise(graded: Graded, training: Graded | None = None) -> dict[str, Any]:
-    """All that is said about one suite and profile."""
-    profile = graded.rows.suite.profile(graded.profile)
-    below = floors(graded.rows, profile)
-    warnings = [BLANK_WARNING.format(below["blank"])] if below["blank"] > 0 else []
-    test = gold_self_test(graded.rows, profile)
-    if test["unreachable"]:
-        warnings.append(f"{len(test['unreachable'])} gold answers cannot be reached")
-    if graded.audit["expected"] != graded.audit["scored"] or graded.audit["failed"]:
-        warnings.append(f"{graded.audit['failed']:.1%} of the responses failed and count as wrong")
-    if graded.audit["unscored"]:
-        warnings.append(f"{graded.audit['unscored']} responses could not be scored and count as wrong; `items` say why")
-    if graded.rows.origin == "fixture":
-        warnings.append("rows of ours in the shape of the benchmark, not the benchmark")
+def _warnings(graded: GradedSuite, floor_figures: Mapping[str, Any], self_test: Mapping[str, Any]) -> list[str]:
+    """Reasons to read the figures with care, one line each."""
+    audit = graded.audit
+    warnings = []
+    if floor_figures["blank"] > 0:
+        warnings.append(f"an empty response scores {floor_figures['blank']:.1%} here")
+    if self_test["unreachable"]:
+        warnings.append(f"{len(self_test['unreachable'])} gold answers cannot be reached")
+    if audit["expected"] != audit["scored"] or audit["failed"]:
+        warnings.append(f"{audit['failed']:.1%} of the responses failed and count as wrong")
+    if audit["unscored"]:
+        warnings.append(f"{audit['unscored']} responses could not be scored and count as wrong; `items` say why")
+    if graded.data.origin == "fixture":
+        warnings.append("synthetic rows in the shape of the benchmark, not the benchmark")
+    return warnings
+
+
+def summarise(graded: GradedSuite, training: GradedSuite | None = None) -> dict[str, Any]:
+    """The summary of one suite and profile; `training` is the same run graded by the training verifier."""
+    profile = graded.data.suite.profile(graded.profile)
+    floor_figures = floors(graded.data, profile)
+    self_test = gold_self_test(graded.data, profile)
     return {
-        "suite": graded.rows.suite.name,
+        "suite": graded.data.suite.name,
         "profile": graded.profile,
         "snapshot": profile.snapshot,
-        "origin": graded.rows.origin,
+        "origin": graded.data.origin,
         "overall": graded.figures["overall"],
         "interval": {key: value for key, value in graded.interval._asdict().items() if key != "value"},
         "figures": graded.figures,
         "k": k_samples(graded),
         "audit": graded.audit,
-        "floors": below,
-        "gold_self_test": test,
+        "floors": floor_figures,
+        "gold_self_test": self_test,
         "calibration": calibration(graded),
         "training_verifier": disagreement(graded, training) if training is not None else {},
-        "warnings": warnings,
+        "warnings": _warnings(graded, floor_figures, self_test),
     }
 
 
 def summarise_suite(
-    rows: Rows, entries: Mapping[Key, Entry], profiles: Sequence[str], protocol: str, variants: Sequence[str]
+    data: SuiteData, entries: Mapping[Key, Entry], profiles: Sequence[str], protocol: str, variants: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """One summary per profile, with the figures of the variants that were drawn beside it."""
-    name = rows.suite.name
-    plain = pick(entries, name)
-    training = grade(rows, plain, "vlrl", protocol) if "vlrl" in rows.suite.built else None
-    out = []
+    """One summary per profile, with the overall figures of the variants that were generated."""
+    name = data.suite.name
+    plain = select_responses(entries, name)
+    training = grade(data, plain, "vlrl", protocol) if "vlrl" in data.suite.built else None
+    summaries = []
     for profile in profiles:
-        graded = training if profile == "vlrl" and training is not None else grade(rows, plain, profile, protocol)
+        graded = training if profile == "vlrl" and training is not None else grade(data, plain, profile, protocol)
         summary = summarise(graded, training if profile != "vlrl" else None)
         summary["variants"] = {}
-        others = []
+        permuted = []
         for variant in variants:
             if variant != "plain":
-                other = grade(moved(rows, variant), pick(entries, name, variant), profile, protocol)
-                others += [other] if variant.startswith("permuted") else []
+                other = grade(variant_data(data, variant), select_responses(entries, name, variant), profile, protocol)
+                permuted += [other] if variant.startswith("permuted") else []
                 summary["variants"][variant] = {"overall": other.figures["overall"], "low": other.interval.low, "high": other.interval.high}
-        summary["option_consistency"] = consistency(graded, others)
-        out.append(summary)
-    return out
+        summary["option_consistency"] = consistency(graded, permuted)
+        summaries.append(summary)
+    return summaries
 
 
-def moved(rows: Rows, variant: str) -> Rows:
-    """The rows as a variant asked them: with its gold answers where it moved the options."""
-    if not variant.startswith("permuted"):
-        return rows
-    from vlrl.eval.permute import rotated
-
-    return Rows(rows.suite, [rotated(rows.suite, row, int(variant[8:] or 1)) for row in rows.fields], rows.origin, rows.folder)
-
-
-def items(graded: Graded) -> list[dict[str, Any]]:
-    """Every score, one object per sample."""
-    protocol_free = []
-    for name, drawn, row in zip(graded.rows.ids, graded.samples, graded.marks, strict=True):
-        for number, (sample, mark) in enumerate(zip(drawn, row, strict=True)):
-            extracted = mark.extracted if isinstance(mark.extracted, (str, int, float, type(None))) else str(mark.extracted)
-            protocol_free.append(
-                {"id": name, "sample": number, "score": mark.score, "extracted": extracted, "rule": mark.rule, "error": sample.error}
-            )
-    return protocol_free
+def list_items(graded: GradedSuite) -> list[dict[str, Any]]:
+    """One object per sample: id, sample number, score, extracted answer, rule, error."""
+    items = []
+    for name, responses, samples in zip(graded.data.ids, graded.responses, graded.scored, strict=True):
+        for number, (response, sample) in enumerate(zip(responses, samples, strict=True)):
+            extracted = sample.extracted if isinstance(sample.extracted, (str, int, float, type(None))) else str(sample.extracted)
+            items.append({"id": name, "sample": number, "score": sample.score, "extracted": extracted, "rule": sample.rule, "error": response.error})
+    return items
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write in one step, so that a reader never sees half a file."""
+    """Writes a JSON file atomically: a reader sees the old file or the new one."""
     part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     part.replace(path)

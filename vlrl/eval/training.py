@@ -16,7 +16,7 @@ from vlrl.eval.summary import pick, write_json
 from vlrl.registry import ConfigError
 
 if TYPE_CHECKING:
-    from vlrl.run import Run
+    from vlrl.trainer.run import Run
 
 
 @lru_cache(maxsize=64)
@@ -54,7 +54,7 @@ def evaluate(options: Any, run: Run) -> dict[str, float]:
     all_rows, draw, journal = rows_of(options), draw_of(options), Journal(folder)
     accelerator = getattr(run, "accelerator", None)
     rank, world = (0, 1) if accelerator is None else (accelerator.process_index, accelerator.num_processes)
-    with run.policy.whole() if hasattr(run.policy, "whole") else contextlib.nullcontext():
+    with run.policy.gather_params() if hasattr(run.policy, "whole") else contextlib.nullcontext():
         failed = collect(run.engine, missing(all_rows, draw, journal, rank, world), draw, journal, run.policy)
     if failed:
         run.warn(f"eval at step {run.step}: {failed} responses failed and count as wrong; the reasons are in {folder}/journal")

@@ -48,7 +48,7 @@ def attach(model: nn.Module, options: Mapping[str, Any], parts: tuple[str, ...],
     linear = [name for name, module in model.named_modules() if is_linear(module) and module is not head]
     chosen = [name for name in linear if part_of(name) in parts and re.search(targets, name)]
     if not chosen:
-        raise ConfigError(f"tune: no linear layer of {', '.join(parts)} matches targets={targets!r}; layers are called like {linear[-1]!r}")
+        raise ConfigError(f"trainable: no linear layer of {', '.join(parts)} matches targets={targets!r}; layers are called like {linear[-1]!r}")
     return get_peft_model(model, LoraConfig(target_modules=chosen, **options))  # type: ignore[arg-type]
 
 

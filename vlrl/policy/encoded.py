@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vlrl.types import Media, Space
+    from vlrl.types import CoordinateSpace, Media
 
 V = TypeVar("V")
 
@@ -26,7 +26,7 @@ class Features:
     kind: str  # "image" | "video": what the model takes it for
     text: str  # the placeholder written out: slots for vision embeddings, and the separators or timestamps a family puts between them
     tensors: dict[str, Tensor]  # the processor's own names: pixel_values, image_grid_thw, ...
-    space: Space
+    space: CoordinateSpace
     slots: int  # how many tokens of `text` are replaced by vision embeddings
 
     @property
@@ -51,7 +51,7 @@ class Encoded:
     types: list[int]  # per token: 0 text, 1 image placeholder, 2 video placeholder
     positions: Tensor  # (A, L) or (L,): rotary positions of the prompt
     next_position: int  # rotary position (on every axis) of the first completion token; token i of a completion is at next_position + i
-    spaces: tuple[Space, ...] = ()  # pictures first (in the order of Prompt.images), then videos
+    spaces: tuple[CoordinateSpace, ...] = ()  # pictures first (in the order of Prompt.images), then videos
     media: tuple[Media, ...] = ()
 
     def __len__(self) -> int:

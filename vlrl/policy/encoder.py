@@ -13,7 +13,7 @@ from typing import Any
 
 from vlrl.policy.encoded import LRU, Encoded, Features
 from vlrl.policy.family import Family, base
-from vlrl.types import Media, Prompt, Space
+from vlrl.types import CoordinateSpace, Media, Prompt
 
 KINDS = {"image": 1, "video": 2}
 
@@ -69,7 +69,7 @@ class Encoder:
         self._texts.clear()
         self._features.clear()
 
-    def spaces(self, prompt: Prompt) -> tuple[Space, ...]:
+    def spaces(self, prompt: Prompt) -> tuple[CoordinateSpace, ...]:
         """What coordinates mean, one per picture, then one per video."""
         return self.encode(prompt).spaces
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
-    from vlrl.stages import Field
+    from vlrl.stages import AuxTensor
 
 
 BLOCK = 1 << 18  # numbers that stay in a CPU's cache while several passes go over them
 
 
-def score_tokens(head: Callable[[Tensor], Tensor], hidden_NH: Tensor, ids_N: Tensor, temperature_N: Tensor, fields: Sequence[Field] = (),
+def score_tokens(head: Callable[[Tensor], Tensor], hidden_NH: Tensor, ids_N: Tensor, temperature_N: Tensor, fields: Sequence[AuxTensor] = (),
                  chunk: int = 1024) -> dict[str, Tensor]:  # fmt: skip
     """{"logp": (N,), field name: (N,) or (N, K)} of tokens `ids_N` given the hidden states that predict them.
 

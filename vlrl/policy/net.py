@@ -17,7 +17,7 @@ from vlrl.policy.packing import Layout
 from vlrl.policy.precision import computing
 
 if TYPE_CHECKING:
-    from vlrl.stages import Field
+    from vlrl.stages import AuxTensor
 
 
 class Net(nn.Module):
@@ -31,7 +31,7 @@ class Net(nn.Module):
         self._tied_weights_keys = None
 
     def forward(self, layout: Layout, ids_N: Tensor, temperature_N: Tensor, features: Sequence[Features], shown: Sequence[int],
-                fields: Sequence[Field] = (), spare: Sequence[Features] = ()) -> dict[str, Tensor]:  # fmt: skip
+                fields: Sequence[AuxTensor] = (), spare: Sequence[Features] = ()) -> dict[str, Tensor]:  # fmt: skip
         """{"logp": (N,), ...}. `features` are the distinct media, `shown` says which of them stands where, in row order.
 
         `spare` media go through the vision tower and count for nothing: all ranks must take part in its collectives.
@@ -40,7 +40,7 @@ class Net(nn.Module):
             return self._forward(layout, ids_N, temperature_N, features, shown, fields, spare)
 
     def _forward(self, layout: Layout, ids_N: Tensor, temperature_N: Tensor, features: Sequence[Features], shown: Sequence[int],
-                 fields: Sequence[Field], spare: Sequence[Features]) -> dict[str, Tensor]:  # fmt: skip
+                 fields: Sequence[AuxTensor], spare: Sequence[Features]) -> dict[str, Tensor]:  # fmt: skip
         family = self.family
         seen = family.look(self.model, [*features, *spare]) if features or spare else []
         kinds = [features[i].kind for i in shown]

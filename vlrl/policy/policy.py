@@ -20,7 +20,7 @@ from vlrl.policy.weights import Weights
 from vlrl.types import TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.stages import Field
+    from vlrl.stages import AuxTensor
 
 
 class Policy(Weights):
@@ -34,7 +34,7 @@ class Policy(Weights):
             seen = dict(zip(unique, self.family.look(self.model, list(unique.values())))) if unique else {}
         return [seen[f.key] for f in features]
 
-    def forward(self, batch: TokenBatch, fields: Sequence[Field] = ()) -> dict[str, Tensor]:
+    def forward(self, batch: TokenBatch, fields: Sequence[AuxTensor] = ()) -> dict[str, Tensor]:
         """{"logp": (B, T), field: (B, T) or (B, T, K)}, temperature-scaled float32, zero where `loss_mask_BT` is False.
 
         Honours the autograd mode. Raises ValueError for a completion that holds a media placeholder.

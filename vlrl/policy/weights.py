@@ -76,7 +76,7 @@ class Weights(Encoder, Mixed):
             self.wrapped = None
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def gather_params(self) -> Iterator[None]:
         """All weights on every rank, for sampling and for passes without gradient that not all ranks make. A collective where weights are spread."""
         if self.held_whole or not is_sharded(self.wrapped):
             with self.computing():  # outermost: weights are cast once for all forwards in it
@@ -116,7 +116,7 @@ class Weights(Encoder, Mixed):
         if hasattr(self.model, "disable_adapter") or (self._reference is not None and not renew):
             return
         if is_sharded(self.wrapped):  # spread weights cannot be copied as they are
-            with self.whole():
+            with self.gather_params():
                 state = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
                 self._reference = filled(self.model, state, self.family.kernel)
         else:

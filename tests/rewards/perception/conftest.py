@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from vlrl.types import Group, Prompt, Rollout, Row, Space
+from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
 
 @pytest.fixture
 def rollout():
-    def make(gold: Any, text: str, spaces: tuple[Space, ...] = (), choices: tuple[str, ...] = (), **meta: Any) -> Rollout:
+    def make(gold: Any, text: str, spaces: tuple[CoordinateSpace, ...] = (), choices: tuple[str, ...] = (), **meta: Any) -> Rollout:
         row = Row("r", "?", answer=gold, choices=choices, meta=meta)
         return Rollout(Prompt(row, ()), ids=[], text=text, spaces=spaces)
 

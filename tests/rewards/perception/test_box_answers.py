@@ -8,10 +8,10 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.boxes.reading import gold_boxes, gold_points, parse_boxes, parse_points, read_boxes, the_one, to_original
+from vlrl_rewards.boxes.reading import committed_item, gold_boxes, gold_points, parse_boxes, parse_points, read_boxes, to_original
 from vlrl_rewards.literals import find_values
 
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 ONE = (1.0, 2.0, 3.0, 4.0)
 
@@ -102,7 +102,7 @@ def test_points(text, points):
 
 
 def test_units_are_converted_once():
-    space = {units: Space((200, 100), (50, 50), units) for units in ("seen", "original", "unit", "per_mille")}
+    space = {units: CoordinateSpace((200, 100), (50, 50), units) for units in ("seen", "original", "unit", "per_mille")}
     assert to_original((10, 10, 20, 20), (space["seen"],)) == (40, 20, 80, 40)
     assert to_original((0.5, 0.5), (space["unit"],)) == (100, 50)
     assert to_original((500, 500), (space["original"], space["per_mille"]), picture=1) == (100, 50)
@@ -124,7 +124,7 @@ def test_units_are_converted_once():
     ],
 )
 def test_one_box_must_be_committed_to(text, tagged, expected):
-    chosen = the_one(parse_boxes(text), text, tagged)
+    chosen = committed_item(parse_boxes(text), text, tagged)
     assert (chosen and chosen.xyxy) == expected
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.boxes.detection import Detection, DetectionMap
-from vlrl_rewards.boxes.detection import DetectionConfidence, DetectionWeighted
-from vlrl_rewards.graded import Scene
+from vlrl_rewards.boxes.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
 from vlrl_rewards.boxes.matching import by_confidence, hungarian
+from vlrl_rewards.graded import Scene
 
 GOLD = [{"bbox": [0, 0, 10, 10], "label": "cat"}, {"bbox": [20, 20, 40, 40], "label": "dog"}]
 BOTH = '{"bbox_2d": [0,0,10,10], "label": "cat"}, {"bbox_2d": [20,20,40,40], "label": "dog"}'

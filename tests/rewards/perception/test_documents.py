@@ -8,14 +8,13 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.text.documents import Fields
-from vlrl_rewards.text.documents import Evidence
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.recognition.ocr import Ocr, error_rate
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.graphs.triples import Triples
+from vlrl_rewards.recognition.ocr import Ocr, error_rate
+from vlrl_rewards.text.documents import Evidence, Fields
 
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 
 def tag(text):
@@ -74,7 +73,7 @@ def test_scene_graph_by_hand():
     spam = {**GRAPH, "objects": GRAPH["objects"] + [{"id": f"tree.{i}", "bbox": [i, 0, i + 1, 1]} for i in range(3, 9)]}
     assert reward.judge(GRAPH, tag(spam), SIZE).score == pytest.approx((2 * 0.25 + 2 * 0.25 + 5) / 9)
     scaled = json.dumps(GRAPH).replace("100", "10").replace("50", "5")
-    assert reward.judge(GRAPH, tag(scaled), Scene((Space((100, 100), (10, 10), "seen"),))).score == pytest.approx(1)
+    assert reward.judge(GRAPH, tag(scaled), Scene((CoordinateSpace((100, 100), (10, 10), "seen"),))).score == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

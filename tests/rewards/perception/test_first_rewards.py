@@ -7,7 +7,7 @@ from vlrl_rewards.recognition.counting import mean_relative_accuracy
 
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 BOX = [10, 10, 30, 30]
 
@@ -44,9 +44,9 @@ def test_iou_options(rollout):
     assert score(rollout, {"name": "iou", "threshold": 0.51}, BOX, half) == 0
     assert score(rollout, {"name": "iou", "power": 2}, BOX, half) == 0.25
     assert score(rollout, {"name": "iou", "layout": "xywh"}, BOX, "<answer>[10, 10, 20, 20]</answer>") == 1
-    spaces = (Space((100, 100), (50, 50), "seen"),)
+    spaces = (CoordinateSpace((100, 100), (50, 50), "seen"),)
     assert score(rollout, "iou", BOX, "<answer>[5, 5, 15, 15]</answer>", spaces=spaces) == 1
-    assert score(rollout, "iou", BOX, "<answer>[100, 100, 300, 300]</answer>", spaces=(Space((100, 100), (50, 50), "per_mille"),)) == 1
+    assert score(rollout, "iou", BOX, "<answer>[100, 100, 300, 300]</answer>", spaces=(CoordinateSpace((100, 100), (50, 50), "per_mille"),)) == 1
 
 
 @pytest.mark.parametrize(

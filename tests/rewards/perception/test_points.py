@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.gui.actions import GuiAction, token_f1
 from vlrl_rewards.gui.grounding import GuiGrounding, harmonic
-from vlrl_rewards.points.points import PointReward
-from vlrl_rewards.points.points import Points
+from vlrl_rewards.points.points import PointReward, Points
 
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 BOX = [10, 10, 30, 20]
 
@@ -47,7 +46,7 @@ def test_point_options():
     assert PointReward(radius=5).judge((10, 10), "<answer>(14, 14)</answer>").score == 0
     assert PointReward(radius=5, soft=True).judge([10, 10], "<answer>(13, 14)</answer>").score == pytest.approx(math.exp(-1))
     assert PointReward(soft=True).judge(BOX, "<answer>(20, 15)</answer>").score == 1
-    seen = Scene((Space((100, 100), (1000, 1000), "seen"),))
+    seen = Scene((CoordinateSpace((100, 100), (1000, 1000), "seen"),))
     assert PointReward().judge(BOX, "<answer>(200, 150)</answer>", seen).score == 1
     with pytest.raises(ValueError, match="radius"):
         PointReward().judge([10, 10], "")
@@ -81,7 +80,7 @@ def test_points_against_points_and_nothing():
 
 
 def test_gui_g1_by_hand():
-    scene = Scene((Space((100, 50), (100, 50), "original"),))
+    scene = Scene((CoordinateSpace((100, 50), (100, 50), "original"),))
     assert GuiGrounding().judge(BOX, "<answer>[10,10,30,20]</answer>", scene).score == pytest.approx(1.375)
     # sides off by 10 of 100 and 0 of 50: harmonic mean of .9, 1, 1, 1
     grade = GuiGrounding().judge(BOX, "<answer>[20,10,30,20]</answer>", scene)
@@ -139,7 +138,7 @@ def test_gui_actions(gold, text, action, full):
 
 
 def test_gui_distance_and_broken_gold():
-    scene = Scene((Space((100, 100), (100, 100), "original"),))
+    scene = Scene((CoordinateSpace((100, 100), (100, 100), "original"),))
     gold = {"action": "click", "box": [0, 0, 100, 100], "point": [50, 50]}
     assert GuiAction(relative=0.14).judge(gold, "<answer>{'action': 'click', 'point': [52, 50]}</answer>", scene).score == 1
     assert GuiAction(relative=0.14).judge(gold, "<answer>{'action': 'click', 'point': [90, 90]}</answer>", scene).score == 0

@@ -10,24 +10,24 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from vlrl_rewards.text.captions import Caption
-from vlrl_rewards.recognition.counting import Counting
-from vlrl_rewards.text.documents import Fields
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.gui.actions import token_f1
-from vlrl_rewards.puzzles.jigsaw import Jigsaw
-from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
-from vlrl_rewards.puzzles.maze import Maze
-from vlrl_rewards.math.closeness import Angle, Closeness, Counts
-from vlrl_rewards.recognition.ocr import Ocr
-from vlrl_rewards.text.open_set import OpenSet
-from vlrl_rewards.puzzles.ordering import METRICS
-from vlrl_rewards.text.mentions import words_of
-from vlrl_rewards.puzzles.plans import Plan, alignment, bag_f1
 from vlrl_rewards.graphs.scene_graph import SceneGraph
-from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 from vlrl_rewards.graphs.triples import Triples
+from vlrl_rewards.gui.actions import token_f1
+from vlrl_rewards.math.closeness import Angle, Closeness, Counts
+from vlrl_rewards.puzzles.jigsaw import Jigsaw
+from vlrl_rewards.puzzles.maze import Maze
+from vlrl_rewards.puzzles.ordering import METRICS
+from vlrl_rewards.puzzles.plans import Plan, alignment, bag_f1
+from vlrl_rewards.recognition.counting import Counting
+from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
+from vlrl_rewards.recognition.ocr import Ocr
+from vlrl_rewards.text.captions import Caption
+from vlrl_rewards.text.documents import Fields
+from vlrl_rewards.text.mentions import words_of
+from vlrl_rewards.text.open_set import OpenSet
 from vlrl_rewards.text.yes_no import TrueFalse
+from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 
 CASES = 1000
 WORDS = ["red", "blue", "cat", "dog", "bus", "sky"]

@@ -6,25 +6,23 @@ import json
 
 import pytest
 from vlrl_rewards.audit.perception import SEEDS
+from vlrl_rewards.boxes.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
+from vlrl_rewards.boxes.group import IouHard
+from vlrl_rewards.boxes.iou import Iou
+from vlrl_rewards.graded import Scene
+from vlrl_rewards.graphs.scene_graph import SceneGraph
+from vlrl_rewards.gui.actions import GuiAction
+from vlrl_rewards.math.closeness import Closeness
+from vlrl_rewards.puzzles.jigsaw import Jigsaw, JigsawQuestion
+from vlrl_rewards.puzzles.plans import Plan
 from vlrl_rewards.recognition.classification import Classification
 from vlrl_rewards.recognition.counting import Counting
-from vlrl_rewards.boxes.detection import Detection, DetectionMap
-from vlrl_rewards.boxes.detection import DetectionConfidence, DetectionWeighted
-from vlrl_rewards.graded import Scene
-from vlrl_rewards.boxes.iou import Iou
-from vlrl_rewards.gui.actions import GuiAction
-from vlrl_rewards.puzzles.jigsaw import Jigsaw
-from vlrl_rewards.puzzles.jigsaw import JigsawQuestion
-from vlrl_rewards.text.mentions import Keywords
-from vlrl_rewards.math.closeness import Closeness
 from vlrl_rewards.recognition.ocr import Ocr
-from vlrl_rewards.puzzles.plans import Plan
+from vlrl_rewards.text.mentions import Keywords
 from vlrl_rewards.text.process import Blink
-from vlrl_rewards.graphs.scene_graph import SceneGraph
-from vlrl_rewards.boxes.group import IouHard
 from vlrl_rewards.verification import verify
 
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 BOX = [10, 10, 30, 30]
 TWO = [{"bbox": [0, 0, 10, 10], "label": "cat"}, {"bbox": [20, 20, 40, 40], "label": "dog"}]
@@ -33,7 +31,7 @@ GRAPH = SEEDS["scene_graph"].gold
 CROWD = "[" + ", ".join([BOTH[1:-1], *(f"{{'bbox_2d': [{900 + i},900,{905 + i},905], 'label': 'cat'}}" for i in range(198))]) + "]"
 CLICK = SEEDS["gui_action"].gold
 EXTRA = json.dumps({**GRAPH, "objects": [*GRAPH["objects"], {"id": "tree.3", "bbox": [0, 0, 9, 9]}]})
-HALF = Scene((Space((100, 100), (200, 200), "seen"),))
+HALF = Scene((CoordinateSpace((100, 100), (200, 200), "seen"),))
 SIZE = Scene(meta={"size": (100, 100)})
 
 

@@ -10,11 +10,11 @@ import pytest
 from shapely import affinity, box
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.points.keypoints import COCO_NAMES, COCO_SIGMAS, Keypoints, oks
 from vlrl_rewards.masks.mask import MaskReward, code_pixels, encode, mask_iou, mask_of, read_mask
 from vlrl_rewards.masks.polygons import PolygonReward, RotatedBox, area_iou, polygon, rotated_corners
+from vlrl_rewards.points.keypoints import COCO_NAMES, COCO_SIGMAS, Keypoints, oks
 
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 SQUARE = [[0, 0], [10, 0], [10, 10], [0, 10]]
 JUNK = [
@@ -60,7 +60,7 @@ def test_rotated_box_direction_and_units():
     assert RotatedBox(sharpness=1).judge(gold, "<answer>[50, 50, 40, 20, 30]</answer>").score == pytest.approx(1)
     assert RotatedBox(sharpness=1).judge(gold, "<answer>[50, 50, 20, 40, 120]</answer>").score == pytest.approx(1)  # the same box, said otherwise
     assert RotatedBox(sharpness=1).judge([0, 0, 10, 9.99, 0], "<answer>[0, 0, 10, 9.99, 45]</answer>").score == pytest.approx(0, abs=1e-9)
-    squeezed = Scene((Space((200, 100), (100, 100), "seen"),))
+    squeezed = Scene((CoordinateSpace((200, 100), (100, 100), "seen"),))
     assert PolygonReward().judge([[0, 0], [20, 0], [20, 10], [0, 10]], f"<answer>{SQUARE}</answer>", squeezed).score == 1
     for broken in ("x", [[0, 0], [1, 1]], [[0, 0], [10, 10], [10, 0], [0, 10]], 5, [SQUARE, SQUARE]):
         with pytest.raises(ValueError, match="gold polygon"):

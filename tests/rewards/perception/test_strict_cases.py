@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from vlrl_rewards import verify
 
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 FILES = sorted(Path(__file__).parent.glob("cases_*.jsonl"))
 ROWS = [(file.stem, i, json.loads(line)) for file in FILES for i, line in enumerate(file.read_text().splitlines(), 1)]
@@ -18,7 +18,7 @@ ROWS = [(file.stem, i, json.loads(line)) for file in FILES for i, line in enumer
 def judge(row):
     options = dict(row.get("options", {}))
     if "spaces" in options:
-        options["spaces"] = tuple(Space(tuple(original), tuple(seen), units) for original, seen, units in options["spaces"])
+        options["spaces"] = tuple(CoordinateSpace(tuple(original), tuple(seen), units) for original, seen, units in options["spaces"])
     return verify(row["gold"], row["pred"], row["kind"], **options)
 
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 from typer.testing import CliRunner
-from vlrl_rewards import attacks_text, audit, math_pool, sandbox
-from vlrl_rewards.attacks_perception import Seed
+from vlrl_rewards.audit import attack as audit
+from vlrl_rewards.audit import text as attacks_text
+from vlrl_rewards.audit.perception import Seed
 from vlrl_rewards.cli import app
+from vlrl_rewards.code import sandbox
+from vlrl_rewards.math import pool as math_pool
 from vlrl_rewards.parsing import answer_tags, last_answer
 
 from vlrl.registry import get, names, register

@@ -5,8 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from vlrl_rewards import math_pool, verify
-from vlrl_rewards.attacks_bombs import bombs
+from vlrl_rewards import verify
+from vlrl_rewards.audit.bombs import bombs
+from vlrl_rewards.math import pool as math_pool
 
 MANY = 90
 PROCESSOR_SECONDS = 1.0  # of this process: what is slow runs in a worker, which has a wall of its own

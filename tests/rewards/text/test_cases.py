@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from vlrl_rewards import math_pool, verify
+from vlrl_rewards import verify
+from vlrl_rewards.math import pool as math_pool
 
 ROWS = [json.loads(line) for file in sorted(Path(__file__).parent.glob("cases_*.jsonl")) for line in file.read_text().splitlines()]
 

@@ -5,9 +5,8 @@ import math
 import random
 
 import pytest
-from vlrl_rewards.code_edit import bare_code
-from vlrl_rewards.edits import _alike, edits_in
-from vlrl_rewards.interleaved import turns
+from vlrl_rewards.code.edits import _alike, bare_code, edits_in
+from vlrl_rewards.format.interleaved import turns
 
 from vlrl.registry import build
 from vlrl.stages import Reward

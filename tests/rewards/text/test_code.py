@@ -5,9 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
-from vlrl_rewards import sandbox, verify
-from vlrl_rewards.code import program_in, same_output, same_result, unit_tests
-from vlrl_rewards.sandbox import Limits, SandboxError
+from vlrl_rewards import verify
+from vlrl_rewards.code import sandbox
+from vlrl_rewards.code.sandbox import Limits, SandboxError
+from vlrl_rewards.code.verifier import program_in, same_output, same_result, unit_tests
 
 from vlrl.registry import build
 from vlrl.stages import Reward

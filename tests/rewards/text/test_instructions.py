@@ -2,7 +2,7 @@
 
 import pytest
 from vlrl_rewards import verify
-from vlrl_rewards.instructions import CHECKS
+from vlrl_rewards.format.instructions import CHECKS
 
 TABLE = [
     ({"id": "keywords:existence", "keywords": ["sea", "sun"]}, "The sun over the sea.", "The seaside and Sunday."),

@@ -1,7 +1,8 @@
 """Faults measured in released verifiers and rewards; each is shown not to be ours. Where no project is named the fault is common to several."""
 
 import pytest
-from vlrl_rewards import math_pool, verify
+from vlrl_rewards import verify
+from vlrl_rewards.math import pool as math_pool
 
 from vlrl.registry import build
 from vlrl.stages import Reward

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from vlrl_rewards import attacks_text, verify
+from vlrl_rewards import verify
+from vlrl_rewards.audit import text as attacks_text
 
 from vlrl.registry import build, load_plugin_file
 from vlrl.stages import Reward

@@ -5,8 +5,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards import textmetrics as metric
 from vlrl_rewards import verify
+from vlrl_rewards.text import metrics as metric
 
 WORDS = ["the", "cat", "sat", "on", "mat", "Dog", "runs,", "fast.", "3.5", "x-ray", "(red)", "it's", "end"]
 

@@ -1,12 +1,11 @@
 """What denies, bounds or takes back an answer does so for every reader: letters, numbers, boxes, options by their words."""
 
 import pytest
-from vlrl_rewards.choice import Options, by_text
-from vlrl_rewards.denials import denied
-from vlrl_rewards.hedges import bounded, taken_back
-from vlrl_rewards.letters import mentions
-from vlrl_rewards.numbers import numbers_in
+from vlrl_rewards.math.written_numbers import numbers_in
 from vlrl_rewards.parsing import committed
+from vlrl_rewards.text.choice import Options, by_text
+from vlrl_rewards.text.denials import bounded, denied, taken_back
+from vlrl_rewards.text.letters import mentions
 
 DENIALS = ["not", "never", "except", "except for", "excluding", "all but", "anything but", "rather than", "instead of", "the opposite of", "without"]
 

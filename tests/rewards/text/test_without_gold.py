@@ -3,10 +3,9 @@
 import math
 
 import pytest
-from vlrl_rewards.goldless import arch
-from vlrl_rewards.group_diversity import formulas
-from vlrl_rewards.reranking import average_overlap
-from vlrl_rewards.voting import majority
+from vlrl_rewards.text.group import formulas, majority
+from vlrl_rewards.text.process import arch
+from vlrl_rewards.text.reranking import average_overlap
 
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Fields, Mark, Scorer
 from vlrl.registry import register
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 _N = r"(-?\d+(?:\.\d+)?)"
 _FOUR = rf"\s*{_N}\s*,\s*{_N}\s*,\s*{_N}\s*,\s*{_N}\s*"
@@ -70,7 +70,7 @@ def guessed(box: Box, size: tuple[float, float], row: Fields) -> Box:
 
 def declared(box: Box, size: tuple[float, float], row: Fields) -> Box:
     """The policy's own units, as its family declares them and the run recorded them; pixels of the original picture without a record."""
-    spaces = [Space((s[0], s[1]), (s[2], s[3]), s[4]) for s in row.get("_spaces") or ()]
+    spaces = [CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in row.get("_spaces") or ()]
     pixels = spaces[0].to_original(box) if spaces else box
     return tuple(value / size[i % 2] for i, value in enumerate(pixels))  # type: ignore[return-value]
 

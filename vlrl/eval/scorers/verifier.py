@@ -11,7 +11,7 @@ from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Fields, Mark, Scorer
 from vlrl.registry import ConfigError, home_of, register
 from vlrl.stages import Reward
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 
 
 @lru_cache(maxsize=1)
@@ -47,7 +47,7 @@ class Verifier(Scorer):
         gold = evaluate(self.answer, row)
         options = {**self.options, **((evaluate(self.options_of, row) or {}) if self.options_of else {})}
         if self.spaces and row.get("_spaces"):
-            options["spaces"] = tuple(Space((s[0], s[1]), (s[2], s[3]), s[4]) for s in row["_spaces"])
+            options["spaces"] = tuple(CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in row["_spaces"])
         verdict = training_verifier()(gold, response, kind=kind, choices=list(choices) if choices else None, **options)
         return Mark(float(verdict.score), verdict.extracted, verdict.route or verdict.reason, {"span": verdict.span, "reason": verdict.reason})
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vlrl.policy.encoded import Features, Seen
 from vlrl.policy.family import Family, base, quantization
-from vlrl.types import Media, Space
+from vlrl.types import CoordinateSpace, Media
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class VisionFamily(Family):
         """The processor's answer, as `Features`."""
         ids, kind = out["input_ids"][0].tolist(), self.model_kind(medium)
         tensors = {name: torch.as_tensor(value) for name, value in out.items() if name in self.inputs[kind] or name in self.place_inputs}
-        space = Space(original, self.seen_size(processor, tensors, kind, original), self.units)
+        space = CoordinateSpace(original, self.seen_size(processor, tensors, kind, original), self.units)
         slots = ids.count(processor.tokenizer.convert_tokens_to_ids(self.slot(kind)))
         return Features(medium.key, kind, processor.tokenizer.decode(ids), tensors, space, slots)
 

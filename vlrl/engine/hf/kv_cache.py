@@ -1,0 +1,239 @@
+"""The key-value store of the in-process engine: prompts are kept once, completions one row each, and attention reads both where they lie.
+
+A decode step's query attends to its prompt's keys (shared by all completions of the prompt: read once for all of them) and to its own
+row's. Nothing is copied per completion, and a finished row's place is taken by the last one.
+
+Shape legend: N layers, P prompts, R rows, J key-value heads, Q query heads per key-value head, L prompt tokens, C completion capacity, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NAME = "vlrl_shared"
+
+
+@dataclass(eq=False)
+class PrefixEntry:
+    """A prefilled prompt in a store. It is kept while it has rows, or `pending` completions that have not begun."""
+
+    number: int
+    logits_V: Tensor
+    pending: int = 0
+
+
+class KVCache:
+    """Implements what transformers asks of a cache (`update`, `get_seq_length`), for one new token per row."""
+
+    def __init__(self) -> None:
+        self.prompt_kv_NPJLD: tuple[Tensor, Tensor] | None = None
+        self.row_kv_NRJCD: tuple[Tensor, Tensor] | None = None
+        self.slots: list[PrefixEntry] = []
+        self.length_P: list[int] = []
+        self.prompt_R: list[int] = []  # the prompt of each row
+        self.length_R: list[int] = []  # completion tokens of each row whose keys are stored
+        self._plan: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.prompt_R)
+
+    # --- composition ----------------------------------------------------------------------------------------------------------------
+
+    def add_prompts(self, keys: Sequence[Tensor], values: Sequence[Tensor], lengths: Sequence[int], logits_PV: Tensor) -> list[PrefixEntry]:
+        """Take over a prefill: per layer (P, J, L, D), right-padded, and the logits of each prompt's last token."""
+        new = tuple(torch.stack(list(layers)) for layers in (keys, values))
+        if self.prompt_kv_NPJLD is None:
+            self.prompt_kv_NPJLD = new
+        else:
+            width = max(new[0].shape[3], self.prompt_kv_NPJLD[0].shape[3])
+            self.prompt_kv_NPJLD = tuple(torch.cat([_widen(a, width), _widen(b, width)], dim=1) for a, b in zip(self.prompt_kv_NPJLD, new))  # type: ignore[assignment]
+        slots = [PrefixEntry(len(self.slots) + i, logits_V) for i, logits_V in enumerate(logits_PV)]
+        self.slots += slots
+        self.length_P += lengths
+        self._plan = {}
+        return slots
+
+    def add_rows(self, slots: Sequence[PrefixEntry], capacity: int) -> None:
+        """New, empty rows, behind those that are there, with room for at least `capacity` tokens (more is made when it is needed)."""
+        prompts = [slot.number for slot in slots]
+        assert self.prompt_kv_NPJLD is not None
+        total = len(self.prompt_R) + len(prompts)
+        held = self.row_kv_NRJCD
+        n, _, j, _, d = self.prompt_kv_NPJLD[0].shape
+        rows, width = (held[0].shape[1], held[0].shape[3]) if held else (0, 0)
+        if total > rows or capacity > width:
+            width = max(width, min(capacity, 64))
+            grown = tuple(x.new_zeros(n, max(total, rows), j, width, d) for x in self.prompt_kv_NPJLD)
+            for new, old in zip(grown, held or ()):
+                new[:, : old.shape[1], :, : old.shape[3]] = old
+            self.row_kv_NRJCD = grown  # type: ignore[assignment]
+        self.prompt_R += prompts
+        self.length_R += [0] * len(prompts)
+        self._plan = {}
+
+    def drop(self, finished: Sequence[int]) -> list[int]:
+        """Remove rows: the last ones move into their places. Returns the new order as old row numbers."""
+        gone, total = set(finished), len(self)
+        keep = total - len(gone)
+        order = list(range(total))
+        movers = [r for r in range(keep, total) if r not in gone]
+        holes = sorted(r for r in gone if r < keep)
+        if movers and self.row_kv_NRJCD is not None:
+            for kv in self.row_kv_NRJCD:
+                kv[:, holes] = kv[:, movers]
+        for hole, mover in zip(holes, movers):
+            order[hole] = mover
+        order = order[:keep]
+        self.prompt_R = [self.prompt_R[r] for r in order]
+        self.length_R = [self.length_R[r] for r in order]
+        self._plan = {}
+        needed = set(self.prompt_R) | {slot.number for slot in self.slots if slot.pending}
+        if len(needed) <= len(self.slots) // 2:
+            self._keep_prompts(sorted(needed))
+        return order
+
+    def _keep_prompts(self, kept: list[int]) -> None:
+        assert self.prompt_kv_NPJLD is not None
+        number = {p: i for i, p in enumerate(kept)}
+        self.slots = [self.slots[p] for p in kept]
+        for i, slot in enumerate(self.slots):
+            slot.number = i
+        self.length_P = [self.length_P[p] for p in kept]
+        width = max(self.length_P, default=0)
+        index = torch.tensor(kept, dtype=torch.long, device=self.prompt_kv_NPJLD[0].device)
+        kv = tuple(x[:, :, :, :width].index_select(1, index) for x in self.prompt_kv_NPJLD)
+        self.prompt_kv_NPJLD = kv if kept else None  # type: ignore[assignment]
+        self.prompt_R = [number[p] for p in self.prompt_R]
+
+    # --- one step -------------------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Make room for one token per row and lay out this step."""
+        assert self.prompt_kv_NPJLD is not None and self.row_kv_NRJCD is not None
+        device = self.prompt_kv_NPJLD[0].device
+        width = self.row_kv_NRJCD[0].shape[3]
+        longest = max(self.length_R) + 1
+        if longest > width:
+            self.row_kv_NRJCD = tuple(_widen(x, max(longest, 2 * width)) for x in self.row_kv_NRJCD)  # type: ignore[assignment]
+        if not self._plan:
+            self._plan = _lay_out(self.prompt_R, self.length_P, device)
+        length_R = torch.tensor(self.length_R, device=device)
+        own_RC = torch.arange(longest, device=device) > length_R[:, None]
+        self._plan.update(longest=longest, length_R=length_R, masks={}, own_R11C=own_RC[:, None, None] if min(self.length_R) + 1 < longest else None)
+        self.length_R = [n + 1 for n in self.length_R]
+
+    def update(self, key_RJ1D: Tensor, value_RJ1D: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Store one token per row and return the rows' keys and values, (R, J, longest, D)."""
+        assert self.row_kv_NRJCD is not None
+        plan, rows = self._plan, key_RJ1D.shape[0]
+        out = []
+        for kv, new in zip(self.row_kv_NRJCD, (key_RJ1D, value_RJ1D)):
+            layer = kv[layer_idx]
+            layer[plan["arange_R"], :, plan["length_R"]] = new[:, :, 0].to(layer.dtype)  # under autocast a prefill's keys are wider than a step's
+            out.append(layer[:rows, :, : plan["longest"]])
+        return out[0], out[1]
+
+    def attend(self, query_RH1D: Tensor, key_RJCD: Tensor, value_RJCD: Tensor, layer: int, scaling: float, window: int | None = None) -> Tensor:
+        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, 1, H, D); with a `window` only its last keys, the row's own among them."""
+        assert self.prompt_kv_NPJLD is not None
+        plan = self._plan
+        rows, heads, _, d = query_RH1D.shape
+        prompts, j = len(self.length_P), key_RJCD.shape[1]
+        q, most, width, slot_R = heads // j, plan["most"], plan["width"], plan["slot_R"]
+        keys_PJLD, values_PJLD = (x[layer, :, :, :width] for x in self.prompt_kv_NPJLD)
+        query_RJQD = (query_RH1D * scaling).view(rows, j, q, d)
+        shared_PJXL = _to_prompts(query_RJQD, slot_R, prompts, most) @ keys_PJLD.transpose(-1, -2)
+        if plan["pad_P11L"] is not None:
+            shared_PJXL = shared_PJXL.masked_fill_(plan["pad_P11L"], float("-inf"))
+        own_RJQC = query_RJQD @ key_RJCD.transpose(-1, -2)
+        if plan["own_R11C"] is not None:
+            own_RJQC = own_RJQC.masked_fill_(plan["own_R11C"], float("-inf"))
+        scores = torch.cat([_to_rows(shared_PJXL, slot_R, most, q), own_RJQC], dim=-1)
+        if window is not None:
+            scores = scores.masked_fill_(self._outside(window), float("-inf"))
+        weights = scores.softmax(-1, dtype=torch.float32).to(query_RH1D.dtype)
+        shared_PJXD = _to_prompts(weights[..., :width], slot_R, prompts, most) @ values_PJLD
+        out_RJQD = _to_rows(shared_PJXD, slot_R, most, q) + weights[..., width:] @ value_RJCD
+        return out_RJQD.reshape(rows, 1, heads, d)
+
+    def _outside(self, window: int) -> Tensor:
+        """(R, 1, 1, L + C): keys too far back for a sliding window. The same in all layers of a step."""
+        plan, device = self._plan, self._plan["length_R"].device
+        if window not in plan["masks"]:
+            begin_R1 = torch.tensor([[self.length_P[p]] for p in self.prompt_R], device=device)
+            prompt_RL = torch.arange(plan["width"], device=device).expand(len(self), -1)
+            place_RK = torch.cat([prompt_RL, begin_R1 + torch.arange(plan["longest"], device=device)], dim=-1)
+            plan["masks"][window] = (place_RK <= begin_R1 + plan["length_R"][:, None] - window)[:, None, None]
+        return plan["masks"][window]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Keys that the longest row can see."""
+        return max(self.length_P[p] + n for p, n in zip(self.prompt_R, self.length_R)) if self.prompt_R else 0
+
+
+def _lay_out(prompt_R: Sequence[int], length_P: Sequence[int], device: torch.device) -> dict[str, Any]:
+    """Rows by prompt: row r is query `slot_R[r]` of a (P x most completions of a prompt) table; `slot_R` is None if that is the identity."""
+    counts = [0] * len(length_P)
+    place = []
+    for p in prompt_R:
+        place.append(counts[p])
+        counts[p] += 1
+    most = max(counts)
+    slots = [p * most + g for p, g in zip(prompt_R, place)]
+    exact = slots == list(range(len(counts) * most))
+    width = max(length_P)
+    pad_PL = torch.arange(width, device=device) >= torch.tensor(length_P, device=device)[:, None]
+    return {
+        "slot_R": None if exact else torch.tensor(slots, device=device),
+        "most": most,
+        "pad_P11L": pad_PL[:, None, None] if min(length_P) < width else None,
+        "width": width,
+        "arange_R": torch.arange(len(slots), device=device),
+    }
+
+
+def _widen(x: Tensor, width: int) -> Tensor:
+    """Zeros behind dimension 3."""
+    return x if x.shape[3] >= width else nn.functional.pad(x, (0, 0, 0, width - x.shape[3]))
+
+
+def _to_prompts(x_RJQY: Tensor, slot_R: Tensor | None, prompts: int, most: int) -> Tensor:
+    """(R, J, Q, Y) -> (P, J, most * Q, Y), zeros where a prompt has fewer rows."""
+    _, j, q, y = x_RJQY.shape
+    if slot_R is not None:
+        x_RJQY = x_RJQY.new_zeros(prompts * most, j, q, y).index_copy_(0, slot_R, x_RJQY)
+    return x_RJQY.view(prompts, most, j, q, y).transpose(1, 2).reshape(prompts, j, most * q, y)
+
+
+def _to_rows(x_PJXY: Tensor, slot_R: Tensor | None, most: int, q: int) -> Tensor:
+    """The way back: (P, J, most * Q, Y) -> (R, J, Q, Y)."""
+    prompts, j, _, y = x_PJXY.shape
+    x = x_PJXY.view(prompts, j, most, q, y).transpose(1, 2).reshape(prompts * most, j, q, y)
+    return x if slot_R is None else x.index_select(0, slot_R)
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, store: KVCache, **more: Any
+) -> tuple[Tensor, None]:
+    """The attention function that transformers calls by name."""
+    return store.attend(query, key, value, module.layer_idx, scaling, more.get("sliding_window")), None  # type: ignore[arg-type]
+
+
+@contextmanager
+def shared_attention(text_config: Any) -> Iterator[None]:
+    """Let the language model whose config this is attend through a `Store` (given to its forward as `store=`)."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, _attention)
+    before = text_config._attn_implementation_internal
+    text_config._attn_implementation_internal = NAME
+    try:
+        yield
+    finally:
+        text_config._attn_implementation_internal = before

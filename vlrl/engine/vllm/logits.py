@@ -1,0 +1,67 @@
+"""Logits processors that vLLM loads by name: ids that may never be sampled, and per-request bans, schedules and callables.
+
+Both run before vLLM's own temperature, top-k, top-p and min-p. This module is imported inside vLLM's worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor, LogitsProcessor
+
+from vlrl.engine.vllm.prompts import FORBIDDEN, KEY
+
+
+class Forbid(LogitsProcessor):
+    """The ids of `additional_config["vlrl_forbidden"]` get probability zero in every row."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool):
+        ids = (vllm_config.additional_config or {}).get(FORBIDDEN, [])
+        self.ids = torch.tensor(list(ids), dtype=torch.long, device=device)
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        """Nothing depends on the batch."""
+
+    def apply(self, logits: Tensor) -> Tensor:
+        return logits.index_fill_(-1, self.ids, float("-inf")) if len(self.ids) else logits
+
+
+class PerRequest(AdapterLogitsProcessor):
+    """`extra_args["vlrl"]`: {"bad_ids": [...], "temperature": [[position, value], ...], "prefix": ids given, "processors": [...]}."""
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        settings = (params.extra_args or {}).get(KEY)
+        return Adjust(settings) if settings else None
+
+
+class Adjust:
+    """One request's changes to its logits."""
+
+    def __init__(self, settings: dict[str, Any]):
+        self.bad_ids = list(settings.get("bad_ids", ()))
+        self.schedule = settings.get("temperature")
+        self.prefix = list(settings.get("prefix", ()))
+        self.processors = settings.get("processors", ())
+
+    def __call__(self, output_ids: list[int], logits: Tensor) -> Tensor:
+        if self.bad_ids:
+            logits[self.bad_ids] = float("-inf")
+        for processor in self.processors:
+            logits = processor([*self.prefix, *output_ids], logits)
+        if self.schedule:
+            position = len(self.prefix) + len(output_ids)
+            value = [v for start, v in self.schedule if position >= start] or [self.schedule[0][1]]
+            if value[-1] > 0:
+                return logits / value[-1]
+            best = logits.argmax()
+            logits = torch.full_like(logits, float("-inf"))
+            logits[best] = 0.0
+        return logits

@@ -1,0 +1,107 @@
+"""Requests in vLLM's terms: prompts with one placeholder per medium, sampling parameters, and the way back to completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vlrl.types import Completion, Prompt, Request
+
+KEY = "vlrl"  # in SamplingParams.extra_args: what our logits processors read
+FORBIDDEN = "vlrl_forbidden"  # in the engine's additional_config
+
+
+def prompt_ids(policy: Any, prompt: Prompt) -> list[int]:
+    """The prompt's ids with a single placeholder for each medium: vLLM writes them out itself."""
+    text = policy.render(prompt)
+    lead = policy.tokenizer("").input_ids
+    lead = lead if lead and not text.startswith(policy.tokenizer.decode(lead)) else []
+    return [*lead, *policy.tokenizer(text, add_special_tokens=False).input_ids]
+
+
+def vllm_prompt(policy: Any, prompt: Prompt, ids: Sequence[int] = ()) -> dict[str, Any]:
+    """What `LLMEngine.add_request` takes. Media are named by their keys, so that vLLM processes each once."""
+    out: dict[str, Any] = {"prompt_token_ids": [*prompt_ids(policy, prompt), *ids]}
+    if prompt.images or prompt.videos:
+        media: dict[str, list] = {}
+        for kind, items in (("image", prompt.images), ("video", prompt.videos)):
+            if items:
+                media[kind] = [_image(m) if kind == "image" else _video(m) for m in items]
+        out["multi_modal_data"] = media
+        out["multi_modal_uuids"] = {kind: [m.key for m in items] for kind, items in (("image", prompt.images), ("video", prompt.videos)) if items}
+    return out
+
+
+def _image(medium: Any) -> Any:
+    return medium.load().convert("RGB")
+
+
+def _video(medium: Any) -> Any:
+    clip = medium.load()
+    count = len(clip)
+    metadata = {
+        "fps": clip.fps,
+        "total_num_frames": count,
+        "duration": count / clip.fps,
+        "frames_indices": list(range(count)),
+        "do_sample_frames": False,
+    }
+    return clip.frames_THWC, metadata
+
+
+def extra_args(request: Request, in_process: bool = True) -> dict[str, Any] | None:
+    """What only our own logits processors can do. Raises ValueError for callables that would have to leave the process."""
+    sampling = request.sampling
+    extra: dict[str, Any] = {}
+    if sampling.bad_ids:
+        extra["bad_ids"] = list(sampling.bad_ids)
+    if not isinstance(sampling.temperature, (int, float)):
+        extra["temperature"] = [list(step) for step in sampling.temperature]
+    if sampling.processors:
+        if not in_process:
+            raise ValueError("sampling: logits processors that are Python callables run in engines 'hf' and 'vllm', not in 'vllm_server'")
+        extra["processors"] = list(sampling.processors)
+    if not extra:
+        return None
+    return {KEY: {**extra, "prefix": list(request.prefix_ids)}}
+
+
+def common_parameters(request: Request, eos_ids: Sequence[int], in_process: bool = True) -> dict[str, Any]:
+    """Sampling parameters that vLLM's Python and HTTP interfaces name alike."""
+    s = request.sampling
+    scheduled = not isinstance(s.temperature, (int, float))
+    prefix = len(request.prefix_ids)
+    return {
+        "n": request.n,
+        "seed": request.seed % 2**63,
+        "temperature": 1.0 if scheduled else s.temperature,
+        "top_p": s.top_p,
+        "top_k": s.top_k,
+        "min_p": s.min_p,
+        "max_tokens": s.max_tokens - prefix,
+        "min_tokens": max(0, s.min_tokens - prefix),
+        "stop": list(s.stop),
+        "stop_token_ids": sorted({*eos_ids, *s.stop_ids}),
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
+        "detokenize": bool(s.stop),  # token by token it costs more than decoding the whole completion once, as the engines do
+    }
+
+
+def finished_prefix(request: Request, version: int, text: str) -> list[Completion]:
+    """Completions of a request whose prefix fills `max_tokens` already."""
+    ids = list(request.prefix_ids)
+    return [
+        Completion(request=request, index=i, ids=list(ids), logp=[0.0] * len(ids), text=text, finish="length", version=version)
+        for i in range(request.n)
+    ]
+
+
+def versions_of(spans: Any, prefix: int, length: int, present: int) -> int | list[int]:
+    """The policy version of a completion, or one per token where weights changed under way. `spans` are vLLM's, over the tokens after the prefix."""
+    read = [span if isinstance(span, Mapping) else vars(span) for span in spans or ()]
+    versions = [present] * length
+    for span in read:
+        for t in range(prefix + span["start"], min(prefix + span["end"], length)):
+            versions[t] = int(span["version"])
+    return versions if len(set(versions)) > 1 else (versions or [present])[0]

@@ -1,0 +1,147 @@
+"""`report.html`: one page about one run that needs no network. Curves, held-out accuracy, throughput, and the rollouts with their pictures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlrl.logging.browse import sample
+from vlrl.logging.charts import Band, Point, line_chart, number
+from vlrl.logging.live import clock
+from vlrl.logging.recorder import EVENTS, METRICS, SESSIONS, TIMINGS, read_lines
+
+REPORT = "report.html"
+_TEMPLATES = Path(__file__).parent / "templates"
+_FIRST = ("reward/total", "loss", "entropy", "kl", "clip_fraction", "length/mean", "grad_norm", "lr")
+_SECTIONS = ("reward", "heldout", "training", "length")
+_CLOSED = ("engine", "data", "gate", "loss", "other")  # plumbing: there, but not in the way
+
+
+def render_report(folder: str | Path) -> Path:
+    """Write `report.html` into a run folder and return its path. Raises ValueError if the folder holds no metrics."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folder = Path(folder)
+    metrics = read_lines(folder / METRICS)
+    if not metrics:
+        raise ValueError(f"{folder}: no {METRICS} with a finished step in it; give the output folder of a run")
+    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"number": number, "clock": clock}
+    page = environment.get_template("report.html.j2").render(**_content(folder, metrics))
+    path = folder / REPORT
+    scratch = path.with_suffix(".part")
+    scratch.write_text(page, encoding="utf-8")
+    os.replace(scratch, path)
+    return path
+
+
+def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    timings, events = read_lines(folder / TIMINGS), read_lines(folder / EVENTS)
+    summary = json.loads(_text(folder / "summary.json") or "{}")
+    bands = phase_bands(metrics)
+    cards = sample(folder / "rollouts")
+    rewards = [rollout["reward"] for card in cards for rollout in card["rollouts"]]
+    return {
+        "title": str(summary.get("name") or folder.resolve().name),
+        "bands": bands,
+        "steps": len(metrics),
+        "spent": sum(sum_seconds(row["seconds"]) for row in timings),
+        "heldout": heldout_table(events, summary),
+        "sections": chart_sections(metrics, bands),
+        "closed": _CLOSED,
+        "speed": speed_charts(metrics, timings, bands),
+        "shares": time_shares(timings),
+        "cards": cards,
+        "choices": {key: sorted({card[key] for card in cards}) for key in ("step", "phase", "task")},
+        "reward_range": [min(rewards, default=0.0), max(rewards, default=1.0)],
+        "events": [row for row in events if row["kind"] != "heldout"][-200:],
+        "sessions": read_lines(folder / SESSIONS),
+        "config": _text(folder / "config.yaml"),
+        "style": _text(_TEMPLATES / "report.css"),
+        "script": _text(_TEMPLATES / "report.js"),
+    }
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def phase_bands(rows: Sequence[Mapping[str, Any]]) -> list[Band]:
+    """The steps of each phase, in order."""
+    bands = []
+    for name, members in itertools.groupby(rows, key=lambda row: row["phase"]):
+        steps = [row["step"] for row in members]
+        bands.append(Band(str(name), min(steps), max(steps)))
+    return bands
+
+
+def curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
+    """{metric: [(step, value), ...]} of everything that is a number."""
+    out: dict[str, list[Point]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name != "step" and isinstance(value, (int, float)):
+                out.setdefault(name, []).append((row["step"], value))
+    return out
+
+
+def chart_sections(rows: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> dict[str, list[dict[str, Any]]]:
+    """Charts by the part of a metric's name before the slash, the well-known ones first; a metric that never changes has no chart."""
+    sections: dict[str, list[dict[str, Any]]] = {}
+    found = curves(rows)
+    for name in sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):
+        head, slash, _ = name.partition("/")
+        sections.setdefault(head if slash else "training", []).append(_chart(name, found[name], bands))
+    order = {name: i for i, name in enumerate(_SECTIONS)} | {name: len(_SECTIONS) + 1 for name in _CLOSED}
+    for name in [name for name, charts in sections.items() if len(charts) == 1 and name not in order]:
+        sections.setdefault("other", []).extend(sections.pop(name))
+    return dict(sorted(sections.items(), key=lambda item: (order.get(item[0], len(_SECTIONS)), item[0])))
+
+
+def _chart(name: str, points: Sequence[Point], bands: Sequence[Band]) -> dict[str, Any]:
+    flat = len({value for _, value in points}) == 1
+    return {"name": name, "svg": None if flat else line_chart(name, points, bands), "last": number(points[-1][1])}
+
+
+def sum_seconds(seconds: Mapping[str, float]) -> float:
+    """Seconds of a step: `step` if it was measured whole, else the sum of its parts."""
+    return seconds.get("step") or sum(seconds.values())
+
+
+def speed_charts(rows: Sequence[Mapping[str, Any]], timings: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> list[dict[str, Any]]:
+    """Tokens per second, rollouts per second where counted, and seconds per step."""
+    spent = {row["step"]: sum_seconds(row["seconds"]) for row in timings}
+    charts = {"seconds per step": [(step, value) for step, value in spent.items()]}
+    for name in ("tokens", "rollouts"):
+        rate = [(row["step"], row[name] / spent[row["step"]]) for row in rows if row.get(name) is not None and spent.get(row["step"])]
+        charts = {**({f"{name} per second": rate} if rate else {}), **charts}
+    return [_chart(name, points, bands) for name, points in charts.items() if points]
+
+
+def time_shares(timings: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Per phase: the parts of a step with their seconds and share of the whole."""
+    out = {}
+    for phase, members in itertools.groupby(timings, key=lambda row: row["phase"]):
+        rows = [row["seconds"] for row in members]
+        whole = sum(map(sum_seconds, rows)) or 1.0
+        parts = {name: sum(row.get(name, 0.0) for row in rows) for name in {name: 0 for row in rows for name in row} if name != "step"}
+        out[str(phase)] = [
+            {"name": name, "seconds": spent, "share": min(spent / whole, 1.0)} for name, spent in sorted(parts.items(), key=lambda x: -x[1])
+        ]
+    return out
+
+
+def heldout_table(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Held-out accuracy: one row per task, one column per time it was measured, and the change from first to last."""
+    columns = {str(row.get("name", f"step {row['step']}")): row.get("scores", {}) for row in events if row["kind"] == "heldout"}
+    columns |= {str(name): scores for name, scores in (summary.get("heldout") or {}).items() if scores}
+    rows = []
+    for task in sorted({task for scores in columns.values() for task in scores}):
+        values = [scores.get(task) for scores in columns.values()]
+        known = [value for value in values if value is not None]
+        rows.append({"task": task, "values": values, "change": known[-1] - known[0] if len(known) > 1 else None})
+    return {"columns": list(columns), "rows": rows}

@@ -1,0 +1,65 @@
+"""A divisor that does not depend on lengths.
+
+Every rollout counts the same.
+
+Every token counts the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from vlrl.methods.common.limits import completion_limit
+from vlrl.registry import register
+from vlrl.stages import Denominators, LossAggregation
+from vlrl.types import LossInputs
+
+if TYPE_CHECKING:
+    from vlrl.trainer.run import Run
+
+
+@register("constant")
+@dataclass(frozen=True)
+class Constant(LossAggregation):
+    """sum over all tokens / (rollouts * length): unbiased in length.
+
+    `length` is a constant number of tokens; 0 takes the longest completion that may be sampled. 1 sums a rollout's tokens.
+    Paper: Liu et al. 2025 (Dr.GRPO), arXiv:2503.20783, sec. 3.2 and listing 1 (MAX_TOKENS).
+    """
+
+    length: int = 0
+    limit: int = field(init=False, default=0, repr=False, compare=False)
+
+    def setup(self, run: Run) -> None:
+        object.__setattr__(self, "limit", completion_limit(run, self.length, "reduce.length"))
+
+    def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
+        divisor = max(totals.sequences, 1.0) * (self.length or self.limit)
+        return torch.full_like(x.length_B, 1.0 / divisor)[:, None]
+
+
+@register("sequence_mean")
+@dataclass(frozen=True)
+class SequenceMean(LossAggregation):
+    """mean over rollouts of the mean over a rollout's tokens. Tokens of long rollouts count less: GRPO's length bias.
+
+    Paper: Shao et al. 2024, arXiv:2402.03300, eq. 3.
+    """
+
+    def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
+        return (1.0 / (x.length_B * max(totals.sequences, 1.0)))[:, None]
+
+
+@register("token_mean")
+@dataclass(frozen=True)
+class TokenMean(LossAggregation):
+    """sum over all tokens of the step / their number.
+
+    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 12 and sec. 3.3.
+    """
+
+    def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
+        return torch.full_like(x.length_B, 1.0 / max(totals.tokens, 1.0))[:, None]

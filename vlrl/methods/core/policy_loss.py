@@ -1,0 +1,99 @@
+"""What the surrogates share that see a rollout as a whole.
+
+No policy gradient: for phases that learn from terms alone.
+
+The clipped ratio.
+
+The plain policy gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from vlrl.registry import ConfigError, register
+from vlrl.stages import PolicyLoss
+from vlrl.types import LossInputs, PerToken
+
+if TYPE_CHECKING:
+    from vlrl.trainer.run import Run
+
+
+@dataclass(frozen=True)
+class WholeRollout(PolicyLoss):
+    """Its gradient is the same for all tokens of a rollout, so credit that differs along it would be lost."""
+
+    def check(self, run: Run) -> None:
+        if run.token_credit.name != "uniform":
+            raise ConfigError(
+                f"surrogate {self.name} moves all tokens of a rollout alike, so what credit {run.token_credit.name!r} gives to single tokens is lost; "
+                "use credit: {name: uniform}, or a surrogate per token (ppo_clip, gspo with token_level: true)"
+            )
+
+
+@register("zero_loss")
+@dataclass(frozen=True)
+class ZeroLoss(PolicyLoss):
+    """L = 0, whatever the advantages.
+
+    Paper: vlrl original (supervised phases: the loss is the terms').
+    """
+
+    def check(self, run: Run) -> None:
+        if not any(term.coef for term in run.objective.loss_terms.values()):
+            raise ConfigError("surrogate none without a term leaves nothing to learn from; add terms: {nll: {name: nll}}, or use ppo_clip")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        return PerToken(x.logp_BT * 0.0, {})
+
+
+def clipped(ratio_BT: torch.Tensor, advantage_BT: torch.Tensor, low: torch.Tensor | float, high: torch.Tensor | float, dual: float = 0.0) -> PerToken:
+    """-min(r A, clip(r, 1 - low, 1 + high) A), for A < 0 at most -dual A; the bounds may be tensors."""
+    upper, lower = (torch.as_tensor(bound, dtype=ratio_BT.dtype, device=ratio_BT.device) for bound in (1.0 + high, 1.0 - low))
+    bounded_BT = torch.maximum(torch.minimum(ratio_BT, upper), lower)
+    loss_BT = -torch.minimum(ratio_BT * advantage_BT, bounded_BT * advantage_BT)
+    if dual:
+        loss_BT = torch.where(advantage_BT < 0, torch.minimum(loss_BT, -dual * advantage_BT), loss_BT)
+    upper_BT = ((ratio_BT > upper) & (advantage_BT > 0)).float()
+    lower_BT = ((ratio_BT < lower) & (advantage_BT < 0)).float()
+    metrics = {"clip_fraction": upper_BT + lower_BT, "clip_high": upper_BT, "clip_low": lower_BT, "ratio": ratio_BT.detach()}
+    return PerToken(loss_BT, metrics)
+
+
+@register("ppo_clip")
+@dataclass(frozen=True)
+class PPOClip(PolicyLoss):
+    """L = -min(r A, clip(r, 1 - low, 1 + high) A) with r = pi / pi_old per token.
+
+    `high` > `low` is DAPO's clip-higher (arXiv:2503.14476, eq. 8). `dual_clip` c > 1 bounds the loss of tokens with A < 0 by -c A
+    (Ye et al. 2020, arXiv:1912.09729, eq. 5); 0 switches it off.
+    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7.  Edge: on the old policy (r = 1) the gradient is that of REINFORCE.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    dual_clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= 1 or self.high < 0:
+            raise ValueError(f"low={self.low} must be in [0, 1] and high={self.high} at least 0: they are distances from a ratio of 1")
+        if self.dual_clip and self.dual_clip <= 1:
+            raise ValueError(f"dual_clip={self.dual_clip} must be above 1 (3 is usual), or 0 for none")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        return clipped(x.log_ratio_BT.exp(), x.advantage_BT, self.low, self.high, self.dual_clip)
+
+
+@register("policy_gradient")
+@dataclass(frozen=True)
+class PolicyGradient(PolicyLoss):
+    """L = -A log pi: no ratio, no clip. Biased once the policy has moved away from the sampler; meant for one optimizer step per batch.
+
+    Paper: Williams 1992, doi:10.1007/BF00992696; GPG, arXiv:2504.02546, eq. 5.
+    """
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        return PerToken(-x.advantage_BT * x.logp_BT, {"ratio": x.log_ratio_BT.exp().detach()})

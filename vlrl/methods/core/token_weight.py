@@ -1,0 +1,103 @@
+"""Importance corrections for an engine whose log-probs, or weights, are not quite the trainer's.
+
+No policy gradient on tokens that were given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vlrl.registry import register
+from vlrl.stages import TokenWeight
+from vlrl.types import LossInputs
+
+SAFE = 20.0  # |log ratio| bound before exp
+
+
+def engine_log_ratio(x: LossInputs) -> Tensor:
+    """(B, T) log pi_old - log pi_engine (nats), zero outside the loss mask and for rollouts that no policy sampled."""
+    own_B1 = torch.tensor([[rollout.source == "policy" and bool(rollout.logp)] for rollout in x.batch.rollouts], device=x.mask_BT.device)
+    return torch.where((x.mask_BT > 0) & own_B1, (x.old_logp_BT - x.sampled_logp_BT).detach(), 0.0)
+
+
+def importance(x: LossInputs, level: str) -> Tensor:
+    """The ratio per token (B, T), per sequence (the product, (B, 1)), or its geometric mean over the sequence's trained tokens (B, 1)."""
+    log_BT = engine_log_ratio(x)
+    levels = {
+        "token": lambda: log_BT,
+        "sequence": lambda: log_BT.sum(-1, keepdim=True),
+        "geometric": lambda: log_BT.sum(-1, keepdim=True) / x.length_B.unsqueeze(-1),
+    }
+    return levels[level]().clamp(-SAFE, SAFE).exp()
+
+
+@register("tis")
+@dataclass(frozen=True)
+class TIS(TokenWeight):
+    """w = min(rho, cap), or with mode "mask" w = rho where floor <= rho <= cap and 0 elsewhere; rho = pi_old / pi_engine.
+
+    `level`: rho of the token; of the sequence (product over its trained tokens); or the product's T-th root ("geometric", as in GSPO's ratio,
+    arXiv:2507.18071, eq. 7). pi_old is the policy that the step started from, recomputed by the trainer. With a stale engine this is the
+    behaviour weight of decoupled PPO (Fu et al. 2025, arXiv:2505.24298, section on the decoupled PPO objective).
+    Paper: truncation of Ionides 2008 in IMPALA, arXiv:1802.01561, eq. 1. Deviates: no lower cap is needed for truncation, `floor` is used by "mask"
+    alone. Edge: tokens outside the loss mask and rollouts of another source (expert, replayed text without log-probs) get 1; `cap` 0 is none.
+    """
+
+    level: Literal["token", "sequence", "geometric"] = "token"
+    mode: Literal["truncate", "mask"] = "truncate"
+    cap: float = 2.0
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.cap < 0 or not 0 <= self.floor <= (self.cap or float("inf")):
+            raise ValueError(f"cap={self.cap} must be positive (0: none), floor={self.floor} between 0 and cap")
+
+    def __call__(self, x: LossInputs) -> Tensor:
+        ratio = importance(x, self.level)
+        cap = self.cap or float("inf")
+        if self.mode == "truncate":
+            return ratio.clamp(max=cap)
+        return torch.where((ratio >= self.floor) & (ratio <= cap), ratio, 0.0)
+
+
+@register("icepop")
+@dataclass(frozen=True)
+class IcePop(TokenWeight):
+    """w_t = rho_t if low <= rho_t <= high else 0, rho_t = pi_old(y_t) / pi_engine(y_t): tokens on which trainer and engine disagree are left out.
+
+    Paper: Ling Team 2025 (Ring-1T), arXiv:2510.18855, section on IcePop; defaults 0.5 and 5 are theirs. Edge: as in `tis`.
+    """
+
+    low: float = 0.5
+    high: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high:
+            raise ValueError(f"low={self.low} and high={self.high}: 0 <= low < high is needed")
+
+    def __call__(self, x: LossInputs) -> Tensor:
+        ratio_BT = importance(x, "token")
+        return torch.where((ratio_BT >= self.low) & (ratio_BT <= self.high), ratio_BT, 0.0)
+
+
+def own(x: LossInputs) -> Tensor:
+    """(B, T) whether a token is behind the first `rollout.info["given"]` ones."""
+    given_B1 = torch.tensor([[rollout.info.get("given", 0)] for rollout in x.batch.rollouts], device=x.mask_BT.device)
+    return torch.arange(x.mask_BT.shape[1], device=x.mask_BT.device) >= given_B1
+
+
+@register("mask_given_prefix")
+@dataclass(frozen=True)
+class MaskGivenPrefix(TokenWeight):
+    """w_t = 0 for the first `info["given"]` tokens of a rollout, which a demonstration began, else 1: terms may still learn them.
+
+    Paper: Li et al. 2025 (SEELE), arXiv:2509.06923, sec. 4.2: the policy gradient is of generated tokens alone. Deviates: given tokens still count
+    in what a reduction divides by. Edge: rollouts without given tokens have weight 1. Shape: (B, T).
+    """
+
+    def __call__(self, x: LossInputs) -> Tensor:
+        return own(x).to(x.mask_BT)

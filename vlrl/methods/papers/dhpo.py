@@ -1,0 +1,49 @@
+"""Token and sequence ratios in one clipped objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from vlrl.methods.common.groups import normalised
+from vlrl.methods.core.policy_loss import clipped
+from vlrl.methods.papers.gspo import sequence_log_ratio
+from vlrl.registry import register
+from vlrl.stages import PolicyLoss
+from vlrl.types import LossInputs, PerToken
+
+
+@register("dhpo")
+@dataclass(frozen=True)
+class DHPO(PolicyLoss):
+    """L = -(w c(r_t) + (1 - w) c(s)) A: the token ratio r_t and GSPO's sequence ratio s, each clipped in a range of its own (c), then mixed.
+
+    `mixing` "average" has w = `share`; "entropy" has w = the token's entropy scaled to 0..1 within its rollout (uncertain tokens get the token
+    ratio).
+    Paper: Min et al. 2026, arXiv:2601.05607, sec. 3.  Deviates: which end of the entropy favours tokens, and its scaling, are vlrl's reading; the
+    branch ranges are PPO's and GSPO's. Each branch is pessimistic, as in PPO.
+    """
+
+    mixing: Literal["average", "entropy"] = "average"
+    share: float = 0.5
+    token_low: float = 0.2
+    token_high: float = 0.2
+    sequence_low: float = 3e-4
+    sequence_high: float = 4e-4
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("entropy",) if self.mixing == "entropy" else ()
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        token = clipped(x.log_ratio_BT.exp(), x.advantage_BT, self.token_low, self.token_high)
+        ratio_BT = sequence_log_ratio(x).exp().expand_as(x.logp_BT)
+        sequence = clipped(ratio_BT, x.advantage_BT, self.sequence_low, self.sequence_high)
+        if self.mixing == "entropy":
+            w_BT = normalised(x["entropy"], x.mask_BT, x.group_B)
+        else:
+            w_BT = torch.full_like(x.logp_BT, self.share).detach()
+        metrics = {**token.metrics, "sequence_clip_fraction": sequence.metrics["clip_fraction"]}
+        return PerToken(w_BT * token.loss + (1 - w_BT) * sequence.loss, metrics)

@@ -1,0 +1,33 @@
+"""Trust regions that stretch with the signal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vlrl.methods.common.groups import group_mean
+from vlrl.methods.core.policy_loss import clipped
+from vlrl.registry import register
+from vlrl.stages import PolicyLoss
+from vlrl.types import LossInputs, PerToken
+
+
+@register("etr")
+@dataclass(frozen=True)
+class ETR(PolicyLoss):
+    """PPO's clipped loss with range eps * (1 + micro tanh|A|) * (1 + macro 4 p (1 - p)), p the group's share of rewards above `threshold`.
+
+    Paper: Zhang et al. 2026, arXiv:2601.03723: the range grows with |A| (micro) and with the group's variance (macro).
+    Deviates: the paper's functions were not available; tanh and 4 p (1 - p) are vlrl's.  Edge: micro = macro = 0 is PPO.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    micro: float = 0.5
+    macro: float = 0.5
+    threshold: float = 0.5
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        p_B = group_mean((x.reward_B > self.threshold).to(x.logp_BT), x.group_B)
+        stretch_BT = (1 + self.micro * x.advantage_BT.abs().tanh()) * (1 + self.macro * 4 * p_B * (1 - p_B))[:, None]
+        out = clipped(x.log_ratio_BT.exp(), x.advantage_BT, (self.low * stretch_BT).clamp(max=1.0), self.high * stretch_BT)
+        return PerToken(out.loss, {**out.metrics, "stretch": stretch_BT})

@@ -1,0 +1,31 @@
+"""Geometric-mean policy optimisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from vlrl.methods.core.policy_loss import WholeRollout
+from vlrl.registry import register
+from vlrl.types import LossInputs, PerToken
+
+
+@register("gmpo")
+@dataclass(frozen=True)
+class GMPO(WholeRollout):
+    """L = -A * exp(mean_t min_A(log r_t, clip(log r_t, -low, high))): the geometric mean of token ratios, each clipped on its own.
+
+    min_A is the pessimistic choice of the sign of A: the smaller log-ratio for A > 0, the larger for A < 0.
+    Paper: Zhao et al. 2025, arXiv:2507.20673, eq. 4 and algorithm 1; range (e^-0.4, e^0.4). Reduce with `sequence_mean`.
+    """
+
+    low: float = 0.4
+    high: float = 0.4
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        log_r_BT = x.log_ratio_BT
+        bounded_BT = torch.where(x.advantage_BT > 0, log_r_BT.clamp(max=self.high), log_r_BT.clamp(min=-self.low))
+        ratio_B1 = ((bounded_BT * x.mask_BT).sum(-1) / x.length_B).exp()[:, None]
+        metrics = {"clip_fraction": (bounded_BT != log_r_BT).float(), "ratio": log_r_BT.exp().detach()}
+        return PerToken(-x.advantage_BT * ratio_B1, metrics)

@@ -1,0 +1,63 @@
+"""Light-IF: entropy is held up where a token's update lowers it; a cold start on the tokens that surprise a sure policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from vlrl.methods.common.groups import members, top_share
+from vlrl.methods.papers.entropy_mechanism import covariance
+from vlrl.registry import register
+from vlrl.stages import LossTerm
+from vlrl.types import LossInputs, PerToken
+
+
+@register("light_if.covariance_entropy")
+@dataclass(frozen=True, kw_only=True)
+class LightIfCovarianceEntropy(LossTerm):
+    """L_t = -c_t H_t,  c_t = min(alpha softmax_t(cov), most),  cov_t = (A_t - mean A)(log pi_t - mean log pi), softmax over a rollout's tokens.
+
+    A positive `coef` raises the entropy of the tokens whose reinforcement lowers it.
+    Paper: Light-IF, arXiv:2508.03178, TEA-RL; checked against compute_entropy_with_cov of the release (alpha 10, most 5), which the released actor
+    names in a branch that it does not reach. Deviates: c_t carries no gradient (there the gradient also goes through log pi), and means are over the
+    group and not the micro-batch, so that its split does not matter. Edge: a rollout's weights sum to at most alpha, whatever its length, so short
+    answers get a strong bonus: at five tokens 2 each, which wrecked a tiny policy (docs/LOG.md); lower alpha there.
+    """
+
+    alpha: float = 10.0
+    most: float = 5.0
+    needs = ("entropy",)
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        cov_BT = covariance(x).masked_fill(x.mask_BT == 0, -torch.inf)
+        coef_BT = (self.alpha * cov_BT.softmax(-1)).clamp(max=self.most).nan_to_num() * x.mask_BT
+        return PerToken(-coef_BT * x["entropy"], {"entropy": x["entropy"].detach(), "entropy_coef": coef_BT})
+
+
+@register("light_if.surprise_nll")
+@dataclass(frozen=True, kw_only=True)
+class LightIfSurpriseNll(LossTerm):
+    """-log pi on the `share` of tokens with the largest delta = -log pi - rho H, times n / k (n tokens, k chosen): under token_mean their mean.
+
+    Paper: Light-IF, arXiv:2508.03178, Entropy-SFT; checked against custom_entropy_trainer.py of the release (cross-entropy of the chosen tokens).
+    Deviates: tokens are chosen per group and not per batch, so that the split into micro-batches does not matter. The defaults are the
+    release's (token_ratio 0.2, entropy_coef 1.0).
+    """
+
+    rho: float = 1.0
+    share: float = 0.2
+    needs = ("entropy",)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share={self.share}: give the share of tokens to learn from, in (0, 1]")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        delta_BT = (-x.logp_BT - self.rho * x["entropy"]).detach()
+        chosen_BT = top_share(delta_BT, x.mask_BT, x.group_B, self.share)
+        scale_B = torch.ones_like(x.reward_B)
+        for rows in members(x.group_B, "group"):
+            scale_B[rows] = x.mask_BT[rows].sum() / chosen_BT[rows].sum().clamp(min=1)
+        loss_BT = torch.where(chosen_BT, -x.logp_BT * scale_B[:, None], 0.0)
+        return PerToken(loss_BT, {"nll": -x.logp_BT.detach() * x.mask_BT, "chosen": chosen_BT.to(x.logp_BT)})

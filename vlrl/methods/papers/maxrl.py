@@ -1,0 +1,42 @@
+"""Towards maximum likelihood of a correct answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vlrl.methods.core.advantage import GroupRelative, mean
+from vlrl.registry import ConfigError, register
+from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.trainer.run import Run
+
+
+@register("maxrl")
+@dataclass(frozen=True)
+class MaxRL(GroupRelative):
+    """A_i = (r_i - mean r) / mean r: the gradient of log p(correct), up to order G, where RL's is that of p(correct).
+
+    Paper: Tajwar et al. 2026, arXiv:2602.02710, estimator of sec. 4 (1 / successes sum over successes of grad log pi, with the mean as control).
+    Edge: no success gives zeros.  Raises ValueError for a negative reward: the divisor is a success rate.
+    """
+
+    eps: float = 0.0
+
+    def check(self, run: Run) -> None:
+        super().check(run)
+        if run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values()):
+            raise ConfigError(
+                "advantage maxrl divides by the mean reward, and shapes or negative weights may make that negative; drop them, or use advantage grpo"
+            )
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        result = []
+        for group in groups:
+            if any(r < 0 for r in group.rewards):
+                raise ValueError(f"row {group.row.id!r}: maxrl divides by the mean reward, so rewards must not be negative, got {min(group.rewards)}")
+            centre = mean(group.rewards)
+            result.append([(r - centre) / (centre + self.eps) if centre else 0.0 for r in group.rewards])
+        return result

@@ -1,0 +1,51 @@
+"""Advantages of the best of k."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vlrl.registry import ConfigError, register
+from vlrl.stages import AdvantageEstimator
+from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.trainer.run import Run
+
+
+@register("pass_k_training")
+@dataclass(frozen=True)
+class PassKTraining(AdvantageEstimator):
+    """A(right) = (1 - R) / s,  A(wrong) = (1 - R - C(w - 1, k - 1) / C(n - 1, k - 1)) / s,  R = 1 - C(w, k) / C(n, k),  s = sqrt(R (1 - R)).
+
+    n rollouts, w of them wrong: R is the expected best of k.
+    Paper: Chen et al. 2025 (Pass@k Training), arXiv:2508.10751, eq. 10-16 (the analytic form).
+    A rollout is right if its reward is above `threshold`.  Edge: R of 0 or 1 (all wrong, or fewer than k wrong) gives zeros; k is at most n.
+    """
+
+    k: int = 4
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k={self.k} must be at least 1")
+
+    def check(self, run: Run) -> None:
+        if self.k >= run.group_size:
+            raise ConfigError(f"advantage.k={self.k} must be below group_size={run.group_size}: the best of all rollouts tells none of them apart")
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        return [self.of_group(group.rewards) for group in groups]
+
+    def of_group(self, rewards: Sequence[float]) -> list[float]:
+        """Advantages of one group."""
+        n, k = len(rewards), min(self.k, len(rewards))
+        wrong = sum(r <= self.threshold for r in rewards)
+        failing = math.comb(wrong, k) / math.comb(n, k) if n else 0.0
+        if failing in (0.0, 1.0):
+            return [0.0] * n
+        spread = math.sqrt(failing * (1 - failing))
+        low = (failing - math.comb(wrong - 1, k - 1) / math.comb(n - 1, k - 1)) / spread
+        return [failing / spread if r > self.threshold else low for r in rewards]

@@ -1,0 +1,81 @@
+"""How sure the policy is of the question.
+
+Advantages re-weighted by confidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlrl.methods.core.advantage import GRPO
+from vlrl.registry import register
+from vlrl.stages import AuxTensor
+from vlrl.types import Group, Prompt, Rollout, TokenBatch
+
+
+@register("progrpo.prompt_confidence")
+@dataclass(frozen=True, kw_only=True)
+class ProgrpoPromptConfidence(AuxTensor):
+    """c(q) = exp(mean_t log pi(q_t | q_<t)) over the prompt's text tokens, the same number at every token of its completions.
+
+    Paper: Li et al. 2026 (ProGRPO), arXiv:2602.05281, sec. 4 (prompt perplexity).  Media placeholders are not scored. One forward per prompt, at
+    temperature 1.
+    Edge: a prompt of fewer than two text tokens has c = 1.  Shapes: (B, T), no gradient.
+    """
+
+    at_start = True
+
+    def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
+        with torch.no_grad(), policy.computing():
+            values = torch.tensor([self.of(policy, prompt) for prompt in batch.prompts], device=batch.ids_BT.device)
+        return values[batch.prompt_B][:, None].expand(batch.ids_BT.shape).contiguous()
+
+    def of(self, policy: Any, prompt: Prompt) -> float:
+        """c(q) of one prompt."""
+        encoded, family, model = policy.encode(prompt), policy.family, policy.model
+        ids_L = torch.tensor(encoded.ids, device=policy.device)
+        seen = policy.look(list(encoded.features)) if encoded.features else []
+        kinds = [feature.kind for feature in encoded.features]
+        positions = encoded.positions.to(policy.device).unsqueeze(-2)
+        hidden, _ = family.hidden(model, ids_L[None], positions, None, seen, kinds)
+        text_L = torch.tensor([kind == 0 for kind in encoded.types], device=policy.device)[1:]
+        if not text_L.any():
+            return 1.0
+        logits = family.logits(model, hidden[0, :-1][text_L]).float()
+        logp = logits.log_softmax(-1).gather(-1, ids_L[1:][text_L][:, None])
+        return float(logp.mean().exp())
+
+
+@register("progrpo")
+@dataclass(frozen=True)
+class ProGRPO(GRPO):
+    """A_i = GRPO_i + alpha (c(q) - c(o_i | q)), unless all rewards of the group are 0.
+
+    c(q) is field `prompt_confidence`; c(o|q) = exp(mean log pi) over the `share` of a rollout's tokens of lowest probability.
+    Paper: Li et al. 2026, arXiv:2602.05281, eq. 7-9 (share 0.2).  Deviates: alpha is vlrl's.
+    Edge: a group that is all right has a signal: towards the completions the policy is less sure of.
+    """
+
+    alpha: float = 0.3
+    share: float = 0.2
+    needs = ("progrpo.prompt_confidence",)
+
+    def confidence(self, rollout: Rollout) -> float:
+        """c(o|q) of one rollout."""
+        logp = sorted(rollout.signals.get("old_logp") or rollout.logp)
+        low = logp[: max(1, math.ceil(self.share * len(logp) - 1e-9))]
+        return math.exp(math.fsum(low) / len(low)) if low else 1.0
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        result = []
+        for group, row in zip(groups, super().__call__(groups)):
+            if any(group.rewards):
+                row = [a + self.alpha * (r.signals["progrpo.prompt_confidence"][0] - self.confidence(r)) for a, r in zip(row, group)]
+            result.append(row)
+        return result

@@ -1,0 +1,66 @@
+"""Advantages of the whole step, outliers left out.
+
+StableReinforce: ratios bounded before they are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlrl.methods.core.advantage import mean, std
+from vlrl.methods.core.policy_loss import clipped
+from vlrl.registry import register
+from vlrl.stages import AdvantageEstimator, PolicyLoss
+from vlrl.types import Group, LossInputs, PerToken
+
+
+@register("r1_reward.sigma_filter")
+@dataclass(frozen=True)
+class R1RewardSigmaFilter(AdvantageEstimator):
+    """A = (r - mean) / (std + eps) over the step, and 0 where |A| > sigma.
+
+    Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2 (advantage filter, 3 sigma; Reinforce++ as base).
+    Deviates: none known. Edge: equal rewards give zeros; fewer than eleven rollouts cannot have an outlier beyond 3 sigma.
+    """
+
+    sigma: float = 3.0
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.sigma <= 0:
+            raise ValueError(f"sigma={self.sigma} must be above 0 (3 is the paper's)")
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        everything = [reward for group in groups for reward in group.rewards]
+        centre, spread = mean(everything), std(everything, unbiased=False)
+
+        def score(reward: float) -> float:
+            value = (reward - centre) / (spread + self.eps) if reward != centre else 0.0
+            return value if abs(value) <= self.sigma else 0.0
+
+        return [[score(reward) for reward in group.rewards] for group in groups]
+
+
+@register("r1_reward.pre_clip")
+@dataclass(frozen=True)
+class R1RewardPreClip(PolicyLoss):
+    """L = -min(r A, clip(r, 1 - low, 1 + high) A),  r = exp(clip(log pi - log pi_old, ln floor, ln ceiling)).
+
+    Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2 (bounds 1e-3 and 1e3 of the released code).
+    Deviates: none known. Edge: on the old policy it is PPO; a token whose log ratio is outside the bounds gets no gradient. Shapes: (B, T).
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    floor: float = 1e-3
+    ceiling: float = 1e3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor < 1 < self.ceiling:
+            raise ValueError(f"floor={self.floor}, ceiling={self.ceiling}: must lie on either side of a ratio of 1, above 0")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        ratio_BT = x.log_ratio_BT.clamp(math.log(self.floor), math.log(self.ceiling)).exp()
+        return clipped(ratio_BT, x.advantage_BT, self.low, self.high)

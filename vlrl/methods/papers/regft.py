@@ -1,0 +1,38 @@
+"""Sampled with the beginning of a solution, trained without it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from vlrl.methods.core.prompt_template import Chat
+from vlrl.registry import register
+from vlrl.types import Prompt, Row
+
+
+@register("regft")
+@dataclass(frozen=True)
+class Regft(Chat):
+    """As `chat`, with the first ceil(share * n) characters of the row's demonstration put into the question by `hint`; prompt.train asks without it.
+
+    Paper: Wu et al. 2026 (ReGFT), arXiv:2603.01223, sec. 3: a partial reference solution as a hint, the trace is the policy's own, the hint is
+    stripped for training. Deviates: the paper's wording and share are not known to us; the share counts characters. `hint` holds {question}
+    and {reference}.
+    Edge: a row without a demonstration, and a row that is a conversation, is asked as ever.
+    """
+
+    share: float = 0.5
+    hint: str = "{question}\nA solution begins: {reference}"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.share <= 1 or "{question}" not in self.hint or "{reference}" not in self.hint:
+            raise ValueError(f"share={self.share} must be in (0, 1] and hint={self.hint!r} hold {{question}} and {{reference}}")
+
+    def __call__(self, row: Row) -> Prompt:
+        plain = super().__call__(row)
+        if not row.target or row.messages:
+            return plain
+        begun = row.target[: math.ceil(self.share * len(row.target) - 1e-9)]
+        question = self.hint.replace("{reference}", begun).replace("{question}", row.question)
+        return replace(super().__call__(replace(row, question=question)), row=row, train=plain)

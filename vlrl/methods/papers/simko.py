@@ -1,0 +1,63 @@
+"""Log-probs of the likeliest tokens.
+
+Spread what is right over candidates, press down what is wrong at the top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vlrl.methods.common.groups import top_share
+from vlrl.methods.core.policy_loss import clipped
+from vlrl.registry import register
+from vlrl.stages import AuxTensor, PolicyLoss
+from vlrl.types import LossInputs, PerToken
+
+
+@register("simko.topk_logp")
+@dataclass(frozen=True, kw_only=True)
+class SimkoTopkLogp(AuxTensor):
+    """The `k` largest log pi(v | s_t), in falling order (nats).
+
+    Paper: Peng et al. 2025 (SimKO), arXiv:2510.14807, sec. 4.  Shapes: (N, V) to (N, k), with gradient.  Edge: k is at most the vocabulary.
+    """
+
+    k: int = 3
+    in_forward = True
+
+    def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
+        return logits_NV.topk(min(self.k, logits_NV.shape[-1]), -1).values - logits_NV.logsumexp(-1, keepdim=True)
+
+
+@register("simko")
+@dataclass(frozen=True)
+class SimKO(PolicyLoss):
+    """PPO's clipped loss, on a rollout's `share` of tokens of highest entropy with label smoothing over the top K and a heavier top-1 penalty.
+
+    A > 0:  r <- (1 - c) r + c / K sum_k r_k, r_k with the value of r and the gradient of candidate k's log-prob;
+    A < 0 and the sampled token is the likeliest:  A <- penalty * A.
+
+    Paper: Peng et al. 2025, arXiv:2510.14807, eq. 6-9; share 0.2, K 3, c 0.01, penalty 1.1 are the released code's. K is field `topk_logp`'s.
+    Deviates: candidates are those of the current forward, not of the old policy (the same on-policy).
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    smoothing: float = 0.01
+    penalty: float = 1.1
+    share: float = 0.2
+    needs = ("entropy", "simko.topk_logp")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        forks_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
+        ratio_BT = x.log_ratio_BT.exp()
+        top_BTK = x["simko.topk_logp"]
+        candidates_BT = ratio_BT.detach() * (top_BTK - top_BTK.detach()).exp().mean(-1)
+        smooth_BT = (1 - self.smoothing) * ratio_BT + self.smoothing * candidates_BT
+        ratio_BT = torch.where(forks_BT & (x.advantage_BT > 0), smooth_BT, ratio_BT)
+        likeliest_BT = x.logp_BT.detach() >= top_BTK[..., 0].detach() - 1e-6
+        advantage_BT = torch.where(forks_BT & likeliest_BT & (x.advantage_BT < 0), self.penalty * x.advantage_BT, x.advantage_BT)
+        return clipped(ratio_BT, advantage_BT, self.low, self.high)

@@ -1,0 +1,27 @@
+"""Entropy held at a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vlrl.registry import register
+from vlrl.stages import LossTerm
+from vlrl.types import LossInputs, PerToken
+
+
+@register("ter")
+@dataclass(frozen=True, kw_only=True)
+class Ter(LossTerm):
+    """|mean_t H_t - target| per rollout (nats): pushes entropy back from above and from below.
+
+    Paper: NetEase Youdao 2025 (Confucius3-Math, targeted entropy regularisation), arXiv:2506.18330, sec. 3 (target 0.55, coefficient 0.001).
+    Deviates: the mean is each rollout's, so that the split into micro-batches does not matter.  The loss is per sequence.
+    """
+
+    coef: float = 0.001
+    target: float = 0.55
+    needs = ("entropy",)
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        mean_B = (x["entropy"] * x.mask_BT).sum(-1) / x.length_B
+        return PerToken((mean_B - self.target).abs(), {"entropy_gap": (mean_B - self.target).detach()})

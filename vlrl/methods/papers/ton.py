@@ -1,0 +1,53 @@
+"""Demonstrations that sometimes do not think."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Select
+from vlrl.types import Row, RowView
+
+_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
+EMPTY = "<think>\n\n</think>"
+
+
+class Dropped(RowView):
+    """Rows read on demand, the thoughts of some of their demonstrations emptied."""
+
+    def __init__(self, rows: Sequence[Row], share: float, seed: int) -> None:
+        self.rows, self.share, self.seed = rows, share, seed
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def at(self, index: int) -> Row:
+        row = self.rows[index]
+        # By the row's own name, so that order, sharding and restarts change nothing.
+        if random.Random(f"{self.seed}/{row.id}").random() >= self.share:
+            return row
+        return dataclasses.replace(row, target=_THOUGHT.sub(EMPTY, row.target, count=1))
+
+
+@register("ton")
+@dataclass(frozen=True)
+class Ton(Select):
+    """The thought of a row's demonstration (`row.target`) becomes an empty block with probability `share`.
+
+    Paper: TON, arXiv:2505.16854 (thought dropout in the cold start, so that an empty thought is a form that the policy knows).
+    Edge: a demonstration without a thinking block is left as it is. The choice depends on the seed and the row's id alone.
+    """
+
+    share: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ConfigError(f"share: {self.share} must lie in [0, 1]")
+
+    def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return Dropped(rows, self.share, self.seed)

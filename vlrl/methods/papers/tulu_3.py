@@ -1,0 +1,25 @@
+"""All or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vlrl.registry import register
+from vlrl.stages import RewardShaping
+from vlrl.types import Group
+
+
+@register("tulu_3")
+@dataclass(frozen=True)
+class Tulu3(RewardShaping):
+    """alpha where the reward so far exceeds `threshold`, else 0; `cut` for a completion that never ended.
+
+    Paper: Lambert et al. 2024 (Tulu 3), arXiv:2411.15124, sec. 6: v(x, y) = alpha if correct, else 0, alpha 10; -10 without an end-of-text token.
+    """
+
+    alpha: float = 10.0
+    cut: float = -10.0
+    threshold: float = 0.5
+
+    def __call__(self, group: Group) -> list[float]:
+        return [self.cut if rollout.truncated else self.alpha * (rollout.reward > self.threshold) for rollout in group]

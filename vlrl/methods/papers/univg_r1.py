@@ -1,0 +1,42 @@
+"""More weight for prompts that are hard, by the group's own mean of one raw reward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vlrl.methods.common.groups import group_mean
+from vlrl.registry import register
+from vlrl.stages import TokenWeight
+from vlrl.types import LossInputs
+
+
+@register("univg_r1")
+@dataclass(frozen=True)
+class UnivgR1(TokenWeight):
+    """w(m) = e^(1 - m) ("exp"), (1.05 - m)^k ("power") or -ln(0.02 + m) ("log"), m the group's mean of a raw reward in [0, 1].
+
+    Paper: UniVG-R1, arXiv:2505.14231 (m is the mean IoU; the three forms and "exp" as the one that was run are of the released code).
+    Deviates: m is of the prompt's own group (the release averages over all rollouts on a device); never below 0. `slot` names the raw reward, "" the
+    total. Edge: a group that is always right keeps e^0 = 1 under "exp". Raises KeyError where a rollout was not scored by `slot`. Shapes: (B, 1).
+    """
+
+    slot: str = ""
+    form: Literal["exp", "power", "log"] = "exp"
+    k: float = 1.0
+
+    def __call__(self, x: LossInputs) -> Tensor:
+        raw = [rollout.rewards[self.slot] for rollout in x.batch.rollouts] if self.slot else x.reward_B.tolist()
+        mean_B = group_mean(torch.tensor(raw, dtype=x.logp_BT.dtype, device=x.logp_BT.device), x.group_B)
+        table: dict[str, Callable[[float], float]] = {
+            "exp": lambda m: math.exp(1 - m),
+            "power": lambda m: max(0.0, 1.05 - m) ** self.k,
+            "log": lambda m: max(0.0, -math.log(max(1e-9, 0.02 + m))),
+        }
+        weights = [table[self.form](float(m)) for m in mean_B.tolist()]
+        return torch.tensor(weights, dtype=x.logp_BT.dtype, device=x.logp_BT.device)[:, None]

@@ -1,0 +1,125 @@
+"""Reading rows from a phase's sources, and looking at them before any model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vlrl.registry import ConfigError
+from vlrl.types import MediaError, Prompt, Row, RowError
+
+if TYPE_CHECKING:
+    from vlrl.trainer.run import Run
+
+
+def read_rows(run: Run, split: str) -> dict[str, Sequence[Row]]:
+    """Rows of each source ("train" or "heldout") of the current phase; training rows go through the `select` chain.
+
+    Raises ConfigError for an empty source.
+    """
+    key = f"{run.phase_index}/{split}"
+    if key in run.cached_rows:
+        return run.cached_rows[key]
+    out: dict[str, Sequence[Row]] = {}
+    for slot, source in getattr(run.current, split).items():
+        rows: Any = source()
+        rows = rows if isinstance(rows, Sequence) else list(rows)
+        if split == "train":
+            for select in run.current.maps["select"].values():
+                rows = select(rows)
+        if not len(rows):
+            raise ConfigError(f"data.{split}.{slot}: no rows are left")
+        out[slot] = rows
+    run.cached_rows[key] = out
+    return out
+
+
+def heldout_by_task(run: Run) -> dict[str, list[Row]]:
+    """Held-out rows of the current phase, by task."""
+    by_task: dict[str, list[Row]] = {}
+    for rows in read_rows(run, "heldout").values():
+        for row in rows:
+            by_task.setdefault(row.task, []).append(row)
+    return by_task
+
+
+def check_rows(run: Run, limit: int = 2000) -> None:
+    """Look at the first rows of every source of every phase: question, media, answer, something that scores them. Raises ConfigError."""
+    before = run.phase_index
+    for index in range(len(run.phases)):
+        run.use(index)
+        for split in ("train", "heldout"):
+            for slot, rows in read_rows(run, split).items():
+                for i in range(min(limit, len(rows))):
+                    check_row(rows[i], f"data.{split}.{slot}", run, split)
+    run.use(before)
+
+
+def check_lengths(run: Run, limit: int = 64) -> None:
+    """Refuse rows whose prompt is longer than `max_prompt_tokens`: nothing is ever cut. Raises ConfigError with the row's id and length."""
+    for split in ("train", "heldout"):
+        for slot, rows in read_rows(run, split).items():
+            for i in range(min(limit, len(rows))):
+                check_length(run, run.prompt_template(rows[i]), f"data.{split}.{slot}")
+
+
+def usable_prompts(run: Run, rows: Sequence[Row]) -> list[Prompt]:
+    """Prompts of rows drawn in mid-run. A row with broken media, or with too long a prompt, is left out, counted and named in the events."""
+    prompts = []
+    for row in rows:
+        try:
+            prompt = run.prompt_template(row)
+            check_length(run, prompt)
+        except (MediaError, RowError, ConfigError) as error:
+            run.stats.count({"data/dropped": 1.0})
+            run.warn(f"row {row.id!r} was left out: {error}")
+        else:
+            prompts.append(prompt)
+    return prompts
+
+
+def check_length(run: Run, prompt: Prompt, where: str = "data.train") -> None:
+    """The same for one prompt."""
+    length = len(run.policy.encode(prompt))
+    if length > run.settings.max_prompt_tokens:
+        raise ConfigError(
+            f"{where}: the prompt of row {prompt.row.id!r} has {length} tokens, max_prompt_tokens is {run.settings.max_prompt_tokens}; "
+            "raise it, lower the policy's max_pixels, or drop the row (prompts are never truncated)"
+        )
+
+
+def applies(slot: str, tasks: tuple[str, ...], row: Row) -> bool:
+    """Whether a reward slot scores a row: the row names it, or names none and its task is the slot's."""
+    if row.rewards:
+        return slot in row.rewards
+    return not tasks or row.task in tasks
+
+
+def check_row(row: Row, where: str, run: Run, split: str = "train") -> None:
+    """Raise ConfigError, with the row's id, for a row that cannot be trained on."""
+    place = f"{where}: row {row.id!r}"
+    if not row.question and not row.messages:
+        raise ConfigError(f"{place} has no question")
+    for kind, media in (("image", row.images), ("video", row.videos)):
+        markers = row.question.count(f"<{kind}>")
+        if markers and markers != len(media):
+            raise ConfigError(f"{place} has {markers} <{kind}> markers and {len(media)} {kind}s; give one {kind} per marker")
+        for medium in media:
+            try:
+                medium.check()
+            except MediaError as error:
+                raise ConfigError(f"{place}: {error}") from None
+    if not run.rollout.samples and split == "train":
+        if not row.target:
+            raise ConfigError(f"{place} has no `target`, which phase {run.phase!r} learns from; fill it or use another strategy")
+        return
+    if not run.rewards:
+        return
+    unknown = [slot for slot in row.rewards if slot not in run.rewards]
+    if unknown:
+        raise ConfigError(f"{place} names the reward {unknown[0]!r}; the config has {sorted(run.rewards)}")
+    scored = [slot for slot, reward in run.rewards.items() if applies(slot, reward.tasks, row)]
+    if not scored:
+        raise ConfigError(f"{place} (task {row.task!r}) is scored by no reward; add its task to a reward's `tasks`: {sorted(run.rewards)}")
+    if row.answer is None and any(run.rewards[slot].reads_answer for slot in scored):
+        raise ConfigError(f"{place} has no answer, which {', '.join(s for s in scored if run.rewards[s].reads_answer)} compare with; fill `answer`")

@@ -1,0 +1,60 @@
+"""What ranks must agree on. Everything is the identity with one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vlrl.types import Group, Rollout
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
+    """The lists of all ranks, in rank order. Plain Python values only."""
+    if accelerator.num_processes == 1:
+        return [list(values)]
+    import torch.distributed as torch_dist
+
+    out: list[Any] = [None] * accelerator.num_processes
+    torch_dist.all_gather_object(out, list(values))
+    return out
+
+
+def state_sharded(accelerator: Any) -> bool:
+    """Whether weights or optimizer states are spread over ranks."""
+    return getattr(getattr(accelerator, "distributed_type", None), "value", "NO") in ("DEEPSPEED", "FSDP")
+
+
+def params_sharded(accelerator: Any) -> bool:
+    """Whether the weights themselves are spread over ranks (ZeRO-3, FSDP)."""
+    plugin = getattr(getattr(accelerator, "state", None), "deepspeed_plugin", None)
+    return state_sharded(accelerator) and (plugin is None or plugin.zero_stage == 3)
+
+
+def sum_over_ranks(accelerator: Accelerator, values: Sequence[float]) -> list[float]:
+    """Element-wise sums over ranks."""
+    return [sum(column) for column in zip(*gather(accelerator, values))]
+
+
+def without_media(group: Group) -> Group:
+    """A copy cheap to send to other ranks: without media, and without signals that have many numbers per token (hidden states)."""
+    prompt = replace(group.prompt, images=(), videos=(), train=None, row=replace(group.prompt.row, images=(), videos=()))
+
+    def strip(rollouts: Sequence[Rollout]) -> list[Rollout]:
+        return [replace(r, prompt=prompt, signals={k: v for k, v in r.signals.items() if not (v and isinstance(v[0], list))}) for r in rollouts]
+
+    return Group(prompt, strip(group.rollouts), group.id, group.info, strip(group.untrained))
+
+
+def all_groups(accelerator: Accelerator, groups: Sequence[Group]) -> tuple[list[Group], slice]:
+    """The groups of all ranks (own ones untouched, others light), and where the own ones are."""
+    if accelerator.num_processes == 1:
+        return list(groups), slice(0, len(groups))
+    parts = gather(accelerator, [without_media(group) for group in groups])
+    rank = accelerator.process_index
+    before = sum(map(len, parts[:rank]))
+    parts[rank] = list(groups)
+    return [group for part in parts for group in part], slice(before, before + len(groups))

@@ -1,0 +1,167 @@
+"""The whole control flow of a step: collect, score, assign, train.
+
+rows -> prompts -> rollouts -> rewards -> advantages -> loss -> optimizer step -> weights back to the engine
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vlrl.registry import ConfigError
+from vlrl.stages import Denominators
+from vlrl.trainer.batch import MiniBatch, denominators_of, split_micros, split_minis
+from vlrl.trainer.data import usable_prompts
+from vlrl.trainer.distributed import all_groups, gather, sum_over_ranks
+from vlrl.trainer.loss import Sums, add_sums, means
+from vlrl.trainer.loss_inputs import add_signals, cost, dummy_batch, engine_metrics, loss_inputs
+from vlrl.trainer.optim import accumulating, backward, optimizer_step, set_learning_rate
+from vlrl.trainer.scoring import score
+from vlrl.trainer.stats import end_step, over_ranks
+from vlrl.types import Group
+
+if TYPE_CHECKING:
+    from vlrl.trainer.run import Run
+
+__all__ = ["assign", "collect", "learn", "score", "train_step"]
+
+
+def collect(run: Run) -> list[Group]:
+    """This rank's share of a step's groups: sampled, scored, shaped, gated; refilled until all ranks together have `prompts_per_step`."""
+    settings, accelerator = run.settings, run.accelerator
+    rank, world = accelerator.process_index, accelerator.num_processes
+    kept: list[Group] = []
+    reasons: Counter[str] = Counter()
+    missing = settings.prompts_per_step
+    for _ in range(settings.max_refill_rounds):
+        rows = run.stats.shard_rows(run.prompt_sampler(missing), rank, world)
+        groups = sample(run, rows)
+        run.stats.sampled.extend(groups)
+        kept += admit(run, groups, reasons)
+        missing = settings.prompts_per_step - int(sum_over_ranks(accelerator, [len(kept)])[0])
+        if missing <= 0:
+            break
+    run.stats.count({f"group_filter/{reason}": float(n) for reason, n in reasons.items()})
+    return kept
+
+
+def sample(run: Run, rows: Sequence) -> list[Group]:
+    """Rows to scored groups."""
+    prompts = usable_prompts(run, rows)
+    counts = run.rollout_budget(prompts, len(prompts) * run.settings.group_size)
+    with run.stats.timed("sample"):
+        groups = run.rollout(prompts, counts, run)
+    for index, group in enumerate(groups):
+        group.id = group.id or f"{run.step}/{run.accelerator.process_index}/{len(run.stats.sampled) + index}"
+    with run.stats.timed("score"):
+        score(groups, run)
+    return groups
+
+
+def admit(run: Run, groups: Sequence[Group], reasons: Counter[str]) -> list[Group]:
+    """Shape the rewards and let the gates decide. Every dropped group is counted under its reason."""
+    early = [*run.reward_shaping.values(), *run.group_filters.values()]
+    survivors = [group for group in groups if len(group)]
+    reasons["all_rollouts_failed_scoring"] += len(groups) - len(survivors)
+    if any(part.needs for part in early):
+        add_signals(run, survivors, sorted({name for part in early for name in part.needs}))
+    kept = []
+    for group in survivors:
+        for shape in run.reward_shaping.values():
+            for rollout, value in zip(group, shape(group), strict=True):
+                rollout.reward = float(value)
+        group.set_untrained_aside()
+        verdicts = [gate(group) for gate in run.group_filters.values()]
+        refused = next((verdict.reason or "dropped" for verdict in verdicts if not verdict.keep), None)
+        if refused is None:
+            kept.append(group)
+        else:
+            reasons[refused] += 1
+    return kept
+
+
+def assign(groups: Sequence[Group], run: Run) -> None:
+    """Advantages (from the groups of all ranks) and their spread over tokens, written into the rollouts."""
+    needs = sorted({name for part in (run.advantage, run.token_credit, *run.callbacks.values()) for name in part.needs})
+    if needs and groups:
+        add_signals(run, groups, needs)
+    run.advantage.prepare(groups)
+    everyone, own = all_groups(run.accelerator, groups)
+    values = run.advantage(everyone) if everyone else []
+    for group, advantages in zip(groups, values[own], strict=True):
+        tokens = run.token_credit(group, advantages)
+        for rollout, advantage, per_token in zip(group, advantages, tokens, strict=True):
+            if len(per_token) != len(rollout):
+                raise ConfigError(f"credit {run.token_credit.name!r} gave {len(per_token)} values for {len(rollout)} tokens")
+            rollout.advantage, rollout.advantages = float(advantage), list(per_token)
+
+
+def minis(groups: Sequence[Group], run: Run, iteration: int) -> list[MiniBatch]:
+    """The step's groups as optimizer steps of micro-batches. All ranks make as many of both, with fillers that weigh nothing."""
+    settings = run.settings
+    order = list(range(len(groups)))
+    if settings.num_minibatches > 1:
+        random.Random(f"{run.seed}/{run.step}/{iteration}").shuffle(order)
+    parts = list(split_minis(groups, settings.num_minibatches, order))
+    count = max(rank[0] for rank in gather(run.accelerator, [len(parts)]))
+    out = []
+    for index in range(count):
+        part = parts[index] if index < len(parts) else []
+        totals = Denominators(*(max(value, 1.0) for value in sum_over_ranks(run.accelerator, denominators_of(part))))
+        live = [group for group in part if not run.objective.skips_zero or any(a for r in group for a in r.advantages)]
+        run.stats.count({"skipped_groups": float(len(part) - len(live))})
+        micros = split_micros(live, settings.micro_batch_tokens, partial(cost, run))
+        most = max(rank[0] for rank in gather(run.accelerator, [len(micros)]))
+        micros += [[] for _ in range(max(most, 1) - len(micros))]
+        out.append(MiniBatch(micros, totals))
+    return out
+
+
+def learn(groups: Sequence[Group], run: Run) -> Sums:
+    """All optimizer steps of a collected batch. Returns metric sums of this rank."""
+    sums: Sums = {}
+    run.stats.updates = 0
+    off_policy = run.settings.ppo_epochs * run.settings.num_minibatches > 1 and run.rollout.samples
+    if off_policy:
+        at_start = [name for name in run.objective.needs if name in run.aux_tensors and run.aux_tensors[name].at_start]
+        with run.policy.gather_params():
+            add_signals(run, groups, ["old_logp", *at_start])
+    for iteration in range(run.settings.ppo_epochs):
+        for mini in minis(groups, run, iteration):
+            set_learning_rate(run)
+            for index, micro in enumerate(mini.micros):
+                last = index == len(mini.micros) - 1
+                with accumulating(run, last):
+                    x = loss_inputs(run, micro) if micro else dummy_batch(run)
+                    loss, metrics = run.objective(x, mini.loss_denominators)
+                    backward(run, loss, last)
+                if micro:
+                    add_sums(sums, metrics)
+                    add_sums(sums, engine_metrics(x))
+            update = optimizer_step(run)
+            add_sums(sums, {key: (value, 1.0) for key, value in update.items()} if run.accelerator.is_main_process else {})
+    return sums
+
+
+def train_step(run: Run) -> dict[str, float]:
+    """One step of the synchronous loop. Returns the numbers for the log, equal on all ranks."""
+    run.step += 1
+    run.stats.begin()
+    with run.policy.gather_params():  # ranks sample and score at their own pace: no collectives inside forwards here
+        groups = collect(run)
+        if run.replay is not None:
+            groups = run.replay(groups)
+        assign(groups, run)
+    run.groups = list(groups)
+    if sum_over_ranks(run.accelerator, [len(groups)])[0] == 0:
+        run.warn(f"step {run.step}: no group survived the gates and the scorer, so nothing was learned; see the group_filter/* counters")
+        return end_step(run, {})
+    with run.stats.timed("learn"):
+        sums = learn(groups, run)
+    run.policy.version += 1
+    with run.stats.timed("sync"):
+        run.engine.sync(run.policy)
+    return end_step(run, means(over_ranks(run.accelerator, sums)))

@@ -1,0 +1,171 @@
+"""Accelerator, optimizer, schedule: one optimizer step, on one process or many."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from vlrl.policy.precision import lost_updates
+from vlrl.registry import ConfigError
+from vlrl.settings import Optimizer
+from vlrl.trainer.distributed import state_sharded
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from vlrl.trainer.run import Run
+
+
+def make_accelerator(run: Run) -> Accelerator:
+    """Accelerate's view of the devices. Communication is gloo where there is no GPU."""
+    from accelerate import Accelerator, InitProcessGroupKwargs
+
+    for phase in run.phases:
+        _optimizer_class(phase.settings.optimizer.kind)  # what cannot be had is said before a model is loaded
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    on_cpu = not torch.cuda.is_available()
+    handlers = [InitProcessGroupKwargs(backend="gloo")] if on_cpu and not alone else []
+    deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
+    accelerator = Accelerator(cpu=on_cpu and not deepspeed, kwargs_handlers=handlers)
+    if not alone and accelerator.distributed_type.value == "NO":
+        raise ConfigError(
+            f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch with configs/accelerate/*.yaml"
+        )
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and not alone:
+        _fsdp_on_cpu(accelerator)
+    return accelerator
+
+
+def _fsdp_on_cpu(accelerator: Accelerator) -> None:
+    """Accelerate turns FSDP on for devices only, though torch's FSDP2 runs over gloo: turn it on here too."""
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+    state = accelerator.state
+    if state.distributed_type == DistributedType.MULTI_CPU:
+        state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, FullyShardedDataParallelPlugin()
+        PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # whence every new view of the state takes it
+    if not accelerator.is_fsdp2:
+        raise ConfigError(f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version {getattr(state, 'fsdp_plugin', None)}; "
+                          "only version 2 is supported: fsdp_config: {fsdp_version: 2}, as in configs/accelerate/fsdp2.yaml")  # fmt: skip
+
+
+def _optimizer_class(kind: str) -> tuple[Any, dict[str, Any]]:
+    if kind == "sgd":
+        return torch.optim.SGD, {}
+    if kind == "adamw":
+        return torch.optim.AdamW, {}
+    try:
+        import bitsandbytes
+    except ImportError:
+        raise ConfigError(f"optimizer.kind: {kind!r} needs bitsandbytes; `pip install bitsandbytes`, or use 'adamw'") from None
+    if not torch.cuda.is_available():
+        raise ConfigError(f"optimizer.kind: {kind!r} needs a GPU, and there is none; use 'adamw'")
+    names = {"adamw_8bit": "AdamW8bit", "paged_adamw": "PagedAdamW", "paged_adamw_8bit": "PagedAdamW8bit"}
+    return getattr(bitsandbytes.optim, names[kind]), {}
+
+
+def learning_rate_factor(settings: Optimizer, step: int, steps: int) -> float:
+    """The factor on `lr` at optimizer step `step` (0-based) of `steps`: linear warm-up, then constant, linear or cosine decay to `min_lr_share`."""
+    if step < settings.warmup:
+        return (step + 1) / settings.warmup
+    share = (step - settings.warmup) / max(1, steps - settings.warmup)
+    floor = settings.min_lr_share
+    table = {
+        "constant": 1.0,
+        "linear": floor + (1 - floor) * (1 - share),
+        "cosine": floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, share))),
+    }
+    return table[settings.schedule]
+
+
+def make_optimizer(run: Run) -> None:
+    """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to accelerate."""
+    settings = run.settings.optimizer
+    policy = run.policy
+    policy.unwrap(run.accelerator)
+    groups = run.trainable(policy)
+    if policy.wrapped is None:  # what FSDP has spread keeps its types: there, all weights are of one
+        policy.settle(alike=run.accelerator.distributed_type.value == "FSDP")
+    if not any(len(group["params"]) for group in groups):
+        raise ConfigError(f"trainable: {run.trainable.name!r} leaves nothing to train in phase {run.phase!r}")
+    _check_precision(run, [p for group in groups for p in group["params"]])
+    cls, extra = _optimizer_class(settings.kind)
+    if settings.kind not in ("adamw", "sgd") and state_sharded(run.accelerator):
+        raise ConfigError(f"optimizer.kind: {settings.kind!r} keeps states that cannot be spread over ranks; use 'adamw' (zero2_offload and "
+                          "zero3_offload keep its states in host memory), or DDP")  # fmt: skip
+    betas = {} if settings.kind == "sgd" else {"betas": tuple(settings.betas), "eps": settings.eps}
+    for group in groups:
+        group.setdefault("lr", settings.lr)
+    optimizer = cls(groups, lr=settings.lr, weight_decay=settings.weight_decay, **betas, **extra)
+    for group in optimizer.param_groups:
+        group["base_lr"] = group["lr"]
+    plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
+    if plugin is not None:  # DeepSpeed clips by itself
+        plugin.deepspeed_config["gradient_clipping"] = settings.max_grad_norm
+    if policy.wrapped is None:
+        policy.wrapped, run.optimizer = run.accelerator.prepare(policy.net, optimizer)
+    else:  # FSDP spreads a module once; its new optimizer already holds the spread weights
+        run.optimizer = run.accelerator.prepare_optimizer(optimizer)
+
+
+def _check_precision(run: Run, trained: list[torch.Tensor]) -> None:
+    """Warn where small updates are rounded away. Raises ConfigError where DeepSpeed would cast the weights by itself."""
+    plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
+    for name in ("bf16", "fp16"):
+        if plugin is not None and plugin.deepspeed_config.get(name, {}).get("enabled") is True:
+            raise ConfigError(
+                f"{name} is enabled in the DeepSpeed config; leave it out there and set policy.dtype: bfloat16, which keeps float32 masters"
+            )
+    if lost_updates(trained):
+        run.warn(f"policy.masters is off: weights are trained in {run.family.dtype}, which rounds updates below 1/512 of a weight away")
+
+
+def set_learning_rate(run: Run) -> None:
+    """The schedule's rate for the next optimizer step; before its backward pass, in which DeepSpeed steps."""
+    settings = run.settings
+    per_step = settings.num_minibatches * settings.ppo_epochs
+    index = run.phase_step * per_step + run.stats.updates
+    factor = learning_rate_factor(settings.optimizer, index, settings.steps * per_step)
+    for group in run.optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor
+    run.learning_rate = settings.optimizer.lr * factor
+
+
+def accumulating(run: Run, last: bool) -> AbstractContextManager:
+    """Around the forward and backward of a micro-batch: gradients cross ranks only with the last one."""
+    return nullcontext() if last else run.accelerator.no_sync(run.policy.wrapped)
+
+
+def backward(run: Run, loss: torch.Tensor, last: bool) -> None:
+    """Accumulate; gradients cross ranks only with the last micro-batch. Totals are global, so the mean that DDP takes becomes a sum here."""
+    accelerator = run.accelerator
+    accelerator.gradient_state._set_sync_gradients(last)
+    accelerator.backward(loss * accelerator.num_processes)
+
+
+def optimizer_step(run: Run) -> dict[str, float]:
+    """Clip, step, zero. Returns the gradient norm before clipping and the learning rate.
+
+    Raises FloatingPointError for a gradient that is not finite.
+    """
+    optimizer = run.settings.optimizer
+    params = [p for group in run.optimizer.param_groups for p in group["params"]]
+    for p in params:  # no gradient here (a text-only batch leaves the vision tower out) is a gradient of zero, as it is where ranks share them
+        if p.grad is None and run.accelerator.distributed_type.value != "DEEPSPEED":
+            p.grad = torch.zeros_like(p)
+    if run.accelerator.distributed_type.value == "FSDP":
+        params = list(run.policy.wrapped.parameters())  # accelerate knows its module by this very list
+    limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
+    known = run.accelerator.clip_grad_norm_(params, limit)  # None: DeepSpeed has not said
+    norm = float("nan") if known is None else float(known)
+    if known is not None and not math.isfinite(norm):
+        raise FloatingPointError(f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts")
+    run.optimizer.step()
+    run.optimizer.zero_grad()
+    run.stats.updates += 1
+    return {"grad_norm": norm, "lr": run.learning_rate}

@@ -1,0 +1,101 @@
+"""One phase of a run: a tree of the config with all its plug-ins built. Nothing here loads a model or reads data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlrl import stages as S
+from vlrl.config import Config
+from vlrl.registry import ConfigError, build, get
+from vlrl.settings import Settings, settings_of
+from vlrl.trainer.loss import Objective
+
+_ONE: dict[str, type[S.Stage]] = {
+    "prompt_sampler": S.PromptSampler, "prompt_template": S.PromptTemplate, "sampling": S.SamplingPolicy, "rollout_budget": S.RolloutBudget, "rollout": S.RolloutStrategy, "advantage": S.AdvantageEstimator,
+    "token_credit": S.TokenCredit, "policy_loss": S.PolicyLoss, "loss_aggregation": S.LossAggregation, "trainable": S.Trainable,
+}  # fmt: skip
+_MAYBE: dict[str, type[S.Stage]] = {"environment": S.Environment, "replay": S.ReplayBuffer}
+_MAPS: dict[str, type[S.Stage]] = {
+    "select": S.Select, "rewards": S.Reward, "reward_shaping": S.RewardShaping, "group_filters": S.GroupFilter, "token_weights": S.TokenWeight, "loss_terms": S.LossTerm, "callbacks": S.Callback,
+    "metrics": S.Metric,
+}  # fmt: skip
+
+
+@dataclass
+class Phase:
+    """The plug-ins of one phase, by slot."""
+
+    name: str
+    tree: Mapping[str, Any]
+    settings: Settings
+    one: dict[str, Any]
+    maps: dict[str, dict[str, Any]]
+    train: dict[str, S.Source]
+    heldout: dict[str, S.Source]
+    objective: Objective
+    aux_tensors: dict[str, S.AuxTensor] = field(default_factory=dict)
+
+    def plugins(self) -> Iterator[tuple[str, S.Stage]]:
+        """(dotted slot, plug-in) of all of them, in a stable order."""
+        for slot, plugin in self.one.items():
+            if plugin is not None:
+                yield slot, plugin
+        for group, members in (*self.maps.items(), ("aux_tensors", self.aux_tensors), ("data.train", self.train), ("data.heldout", self.heldout)):
+            for slot, plugin in members.items():
+                yield f"{group}.{slot}", plugin
+
+    @property
+    def signal_needs(self) -> list[str]:
+        """Extra tensors that are read before the loss: by shapes, gates, replay, advantage and credit."""
+        parts = [
+            self.one["advantage"],
+            self.one["token_credit"],
+            self.one["replay"],
+            *self.maps["reward_shaping"].values(),
+            *self.maps["group_filters"].values(),
+        ]
+        parts += self.maps["callbacks"].values()
+        return sorted({name for part in parts if part is not None for name in part.needs})
+
+
+def build_phase(config: Config, name: str) -> Phase:
+    """Build every plug-in of a phase. Raises ConfigError naming the slot."""
+    tree = config.phase(name)
+    settings = settings_of(tree)
+    one: dict[str, Any] = {}
+    for slot, stage in _ONE.items():
+        if slot not in tree:
+            raise ConfigError(f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the top of the config")
+        one[slot] = build(stage, tree[slot], slot)
+    for slot, stage in _MAYBE.items():
+        one[slot] = build(stage, tree[slot], slot) if tree.get(slot) is not None else None
+    maps = {slot: _build_map(stage, tree.get(slot), slot) for slot, stage in _MAPS.items()}
+    if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
+        maps["callbacks"]["eval"] = build(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
+    data = tree.get("data") or {}
+    if not isinstance(data, Mapping) or set(data) - {"train", "heldout"}:
+        raise ConfigError(f"data: expected the maps `train` and `heldout`, got {data!r}")
+    train = _build_map(S.Source, data.get("train"), "data.train")
+    if not train:
+        raise ConfigError("data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train tasks/lab_digits ...`")
+    if not maps["rewards"] and one["rollout"].samples:
+        raise ConfigError("rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)")
+    objective = Objective(one["policy_loss"], one["loss_aggregation"], maps["token_weights"], maps["loss_terms"])
+    phase = Phase(name, tree, settings, one, maps, train, _build_map(S.Source, data.get("heldout"), "data.heldout"), objective)
+    watched = ["entropy"] if settings.watch.entropy else []
+    overrides = tree.get("aux_tensors") or {}
+    for need in sorted({*objective.needs, *phase.signal_needs, *watched} - {"old_logp", "sampled_logp"}):
+        phase.aux_tensors[need] = build(S.AuxTensor, overrides.get(need, need), f"aux_tensors.{need}")
+    for unused in set(overrides) - set(phase.aux_tensors):
+        get(S.AuxTensor, overrides[unused]["name"] if isinstance(overrides[unused], Mapping) else overrides[unused], f"aux_tensors.{unused}")
+    return phase
+
+
+def _build_map(stage: type[S.Stage], tree: Any, where: str) -> dict[str, Any]:
+    if tree is None:
+        return {}
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"{where}: expected named plug-ins, like `{where}: {{my_name: {{name: ...}}}}`, got {tree!r}")
+    return {slot: build(stage, spec, f"{where}.{slot}") for slot, spec in tree.items()}

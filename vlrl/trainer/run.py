@@ -1,0 +1,184 @@
+"""A run: everything that a config names, built and checked before the first model is loaded."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vlrl import stages as S
+from vlrl.config import Config
+from vlrl.registry import ConfigError, build, load_plugin_file
+from vlrl.settings import Settings
+from vlrl.trainer.data import read_rows
+from vlrl.trainer.loss import Objective
+from vlrl.trainer.phase import Phase, build_phase
+from vlrl.trainer.stats import StepStats
+from vlrl.trainer.toolbox import Toolbox
+from vlrl.types import Completion, Group, Rollout, Row
+
+log = logging.getLogger("vlrl")
+
+
+class Run(Toolbox):
+    """State and plug-ins of a training run. `open` loads the model; `enter` makes one phase's plug-ins the current ones. Tools: see `Toolbox`.
+
+    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row id that outlives restarts;
+    values must be plain (JSON).
+    """
+
+    # the current phase's plug-ins, by slot
+    settings: Settings
+    prompt_sampler: S.PromptSampler
+    prompt_template: S.PromptTemplate
+    sampling: S.SamplingPolicy
+    rollout_budget: S.RolloutBudget
+    rollout: S.RolloutStrategy
+    environment: S.Environment | None
+    rewards: dict[str, S.Reward]
+    reward_shaping: dict[str, S.RewardShaping]
+    group_filters: dict[str, S.GroupFilter]
+    replay: S.ReplayBuffer | None
+    advantage: S.AdvantageEstimator
+    token_credit: S.TokenCredit
+    callbacks: dict[str, S.Callback]
+    metrics: dict[str, S.Metric]
+    aux_tensors: dict[str, S.AuxTensor]
+    objective: Objective
+    rows: dict[str, Sequence[Row]]  # training rows by source
+    source_weights: dict[str, float]
+
+    def __init__(self, config: Config) -> None:
+        from vlrl.policy import Family
+
+        self.config = config
+        tree = config.tree
+        for file in tree.get("plugins") or []:
+            load_plugin_file(file)
+        self.seed = _integer(tree, "seed", 0)
+        self.threads = _integer(tree, "threads", 0)  # of torch on the CPU; 0 leaves its default
+        self.output = Path(str(tree.get("output") or "runs/unnamed"))
+        if "policy" not in tree:
+            raise ConfigError("policy: not set; add a model, for instance `extends: [models/tiny_qwen2_5_vl]`")
+        self.family: Family = build(Family, tree["policy"], "policy")
+        self.engine: S.Engine = build(S.Engine, tree.get("engine") or {"name": ""}, "engine")
+        self.phases: list[Phase] = [build_phase(config, name) for name in config.phases]
+        self.phase_index = 0
+        self.phase_step = 0
+        self.step = 0
+        self.history: dict[str, dict[str, Any]] = {}
+        self.extras: dict[str, Any] = {}  # auxiliary trainable modules and services, by name
+        self.policy: Any = None
+        self.accelerator: Any = None
+        self.optimizer: Any = None
+        self.learning_rate = 0.0  # of the current optimizer step
+        self.recorder: Any = None
+        self.stats = StepStats()
+        self.groups: list[Group] = []  # of the step just taken
+        self.cached_rows: dict[str, dict[str, Sequence[Row]]] = {}
+        for index in range(len(self.phases)):
+            self.use(index)
+            for _, plugin in self.current.plugins():
+                plugin.check(self)
+        self.engine.check(self)
+        self.use(0)
+
+    # --- phases -----------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> Phase:
+        return self.phases[self.phase_index]
+
+    @property
+    def phase(self) -> str:
+        """Name of the current phase."""
+        return self.current.name
+
+    @property
+    def group_size(self) -> int:
+        return self.settings.group_size
+
+    def use(self, index: int) -> None:
+        """Point the slots at a phase's plug-ins, without setting anything up."""
+        self.phase_index = index
+        phase = self.current
+        self.settings = phase.settings
+        self.objective = phase.objective
+        self.aux_tensors = phase.aux_tensors
+        vars(self).update(phase.one)
+        vars(self).update(phase.maps)
+        self.source_weights = {slot: source.weight for slot, source in phase.train.items()}
+
+    def enter(self, index: int) -> None:
+        """Make a phase the current one: its rows, its plug-ins (set up), its optimizer."""
+        from vlrl.trainer.optim import make_optimizer
+
+        self.use(index)
+        self.rows = read_rows(self, "train")
+        make_optimizer(self)
+        for _, plugin in self.current.plugins():
+            plugin.setup(self)
+
+    # --- opening ----------------------------------------------------------------------------------------------------------------------
+
+    def open(self, weights: str | Path | None = None) -> None:
+        """Load the policy (from `weights` where given) and start the engine."""
+        from vlrl.policy import Policy
+        from vlrl.trainer.optim import make_accelerator
+
+        self.accelerator = make_accelerator(self)
+        seed_everything(self.seed)
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        family = replace(self.family, model=str(weights)) if weights else self.family
+        self.policy = Policy(family, device=self.accelerator.device, seed=self.seed)
+        self.engine.setup(self)
+
+    def make_rollout(self, completion: Completion) -> Rollout:
+        """A finished completion as a rollout of its prompt."""
+        prompt = completion.request.prompt
+        sampling = completion.request.sampling
+        temperature: Any = sampling.temperature
+        if not isinstance(temperature, (int, float)):
+            temperature = [sampling.temperature_at(t) or 1.0 for t in range(len(completion.ids))]
+        return Rollout(
+            prompt=prompt,
+            ids=list(completion.ids),
+            text=prompt.prefix + completion.text,
+            logp=list(completion.logp),
+            finish=completion.finish,
+            version=completion.version,
+            spaces=tuple(self.policy.spaces(prompt)) if self.policy is not None else (),
+            temperature=temperature or 1.0,
+            top_logprobs=completion.top_logprobs,
+        )
+
+    def warn(self, message: str) -> None:
+        """Say it once on the console and in events.jsonl."""
+        log.warning(message)
+        if self.recorder is not None:
+            self.recorder.event("warning", message=message)
+
+    def close(self) -> None:
+        """Free the engine."""
+        self.engine.close()
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators (weights of tiny models; nothing in the loop draws from them)."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _integer(tree: Mapping[str, Any], key: str, default: int) -> int:
+    value = tree.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{key}: expected a whole number, got {value!r}")
+    return value

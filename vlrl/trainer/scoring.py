@@ -1,0 +1,89 @@
+"""Rewards: every slot that applies to a row scores its rollouts.
+
+A reward that raises is counted and its rollout dropped; it never looks like a score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vlrl.stages import Reward
+from vlrl.trainer.data import applies
+from vlrl.types import Group, Rollout
+
+if TYPE_CHECKING:
+    from vlrl.trainer.run import Run
+
+
+class RewardError(RuntimeError):
+    """Too many rollouts could not be scored: the verifier is broken, not the policy."""
+
+
+def score(groups: Sequence[Group], run: Run) -> None:
+    """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward raised on leave their group.
+
+    What a rollout has of a reward that looks at it alone stays (a strategy may have asked before); rewards that see siblings score anew.
+    Raises RewardError once more than `error_limit` of all rollouts of the run so far (and at least 3) could not be scored.
+    """
+    failures: list[tuple[Rollout, str, BaseException]] = []
+    new = [not rollout.rewards for group in groups for rollout in group]
+    asyncio.run(_score_all(groups, run.rewards, failures))
+    failed = {id(rollout) for rollout, _, _ in failures}
+    run.stats.scored += sum(new)
+    run.stats.score_errors += len(failed)
+    for group in groups:
+        group.rollouts = [rollout for rollout in group if id(rollout) not in failed]
+        for rollout in group:
+            rollout.reward = sum(run.rewards[slot].weight * value for slot, value in rollout.rewards.items())
+    if failures:
+        rollout, slot, error = failures[0]
+        message = f"reward {slot!r} raised on row {rollout.row.id!r}: {type(error).__name__}: {error}"
+        run.warn(f"{len(failed)} rollouts could not be scored and were dropped; the first: {message}")
+        if run.stats.score_errors >= 3 and run.stats.score_errors > run.settings.error_limit * run.stats.scored:
+            raise RewardError(
+                f"{run.stats.score_errors} of {run.stats.scored} rollouts could not be scored (error_limit {run.settings.error_limit:g}). {message}"
+            ) from error
+
+
+async def _score_all(groups: Sequence[Group], rewards: dict[str, Reward], failures: list) -> None:
+    await asyncio.gather(*(_score_slot(group, slot, reward, failures) for group in groups for slot, reward in rewards.items()))
+
+
+async def _score_slot(group: Group, slot: str, reward: Reward, failures: list) -> None:
+    if not len(group) or not applies(slot, reward.tasks, group.row):
+        return
+    if type(reward).score is not Reward.score:
+        try:
+            values: Any = reward.score(group)
+            values = await values if inspect.isawaitable(values) else values
+            values = [await value if inspect.isawaitable(value) else value for value in values]
+            scores = [_number(value) for value in values]
+            assert len(scores) == len(group), f"{len(scores)} scores for {len(group)} rollouts"
+        except Exception as error:  # whatever a verifier raises is its failure, not the policy's
+            failures.extend((rollout, slot, error) for rollout in group)
+            return
+        for rollout, value in zip(group, scores):
+            rollout.rewards[slot] = value
+        return
+    await asyncio.gather(*(_score_one(rollout, slot, reward, failures) for rollout in group))
+
+
+async def _score_one(rollout: Rollout, slot: str, reward: Reward, failures: list) -> None:
+    if slot in rollout.rewards:
+        return
+    try:
+        value: Any = reward(rollout)
+        rollout.rewards[slot] = _number(await value if inspect.isawaitable(value) else value)
+    except Exception as error:  # as above
+        failures.append((rollout, slot, error))
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a reward must be a finite number, got {value!r}")
+    return number

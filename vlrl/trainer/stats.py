@@ -1,0 +1,122 @@
+"""What a step counts, and the numbers it ends in."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from vlrl.trainer.distributed import all_groups, gather
+from vlrl.trainer.loss import Sums, add_sums, means
+from vlrl.types import Group, Row
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from vlrl.trainer.run import Run
+
+
+class StepStats:
+    """Counters of the current step (`counts`, the groups `sampled`, optimizer `updates`) and of the run so far (`scored`, `score_errors`)."""
+
+    def __init__(self) -> None:
+        self.scored = 0
+        self.score_errors = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a step."""
+        self.counts: dict[str, float] = defaultdict(float)
+        self.sampled: list[Group] = []
+        self.first: dict[str, int] = {}  # row -> the rank that was the first to draw it in this step
+        self.shared: dict[str, int] = {}  # row that another rank drew first -> this rank
+        self.updates = 0
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the wall-clock seconds of a part of the step to `seconds`."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - begun
+
+    def shard_rows(self, rows: Sequence[Row], rank: int, world: int) -> Sequence[Row]:
+        """The rank's share of rows that all ranks drew; `shared` tells those that another rank had first, so that they get streams of their own."""
+        for place, row in enumerate(rows):
+            self.first.setdefault(row.id, place % world)
+        self.shared |= {row.id: rank for row in rows[rank::world] if self.first[row.id] != rank}
+        return rows[rank::world]
+
+    def count(self, values: Mapping[str, float]) -> None:
+        """Add to this step's counters; they are summed over ranks for the log."""
+        for name, value in values.items():
+            self.counts[name] += value
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scored": self.scored, "score_errors": self.score_errors}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.scored, self.score_errors = state["scored"], state["score_errors"]
+
+
+def end_step(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
+    """The step's numbers from all ranks; lets what samples, the probes and the callbacks see its groups."""
+    everyone, _ = all_groups(run.accelerator, run.groups)
+    sampled, _ = all_groups(run.accelerator, run.stats.sampled)
+    metrics = dict(learned)
+    for counts in gather(run.accelerator, [dict(run.stats.counts)]):
+        for name, value in counts[0].items():
+            metrics[name] = metrics.get(name, 0.0) + value
+    metrics.update(describe(sampled, everyone))
+    metrics["reward/errors"] = float(sum(part[0] for part in gather(run.accelerator, [run.stats.score_errors])))
+    for part in (run.prompt_sampler, run.prompt_template, run.rollout_budget, run.sampling):
+        part.observe(answered(sampled))
+    run.rollout.observe(sampled)
+    for slot, probe in run.metrics.items():
+        metrics.update({f"{slot}/{name}" if slot != name else name: float(value) for name, value in probe(everyone).items()})
+    own: dict[str, float | tuple[float, float]] = {}
+    for _, plugin in run.current.plugins():
+        own.update(plugin.metrics())
+    own.update(run.engine.metrics())
+    for slot, callback in run.callbacks.items():
+        own.update({f"{slot}/{name}": value for name, value in callback(run, everyone).items()})
+    metrics.update(means(over_ranks(run.accelerator, {name: v if isinstance(v, tuple) else (float(v), 1.0) for name, v in own.items()})))
+    return metrics
+
+
+def answered(groups: Sequence[Group]) -> list[Group]:
+    """The groups with the policy's own answers alone; one that only others wrote says nothing of the policy and is left out."""
+    own = [Group(g.prompt, [r for r in g if r.source == "policy"], g.id, g.info, g.untrained) for g in groups]
+    return [mine for mine, group in zip(own, groups) if len(mine) or not len(group)]
+
+
+def over_ranks(accelerator: Accelerator, sums: Sums) -> Sums:
+    """Metric sums of all ranks together."""
+    merged: Sums = {}
+    for (part,) in gather(accelerator, [sums]):
+        add_sums(merged, part)
+    return merged
+
+
+def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, float]:
+    """Rewards and lengths of what the policy sampled in a step (of all, where others wrote it all); how much was trained on."""
+    written = [rollout for group in sampled for rollout in group]
+    rollouts = [rollout for rollout in written if rollout.source == "policy"] or written
+    out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(sum(len(r) for g in trained for r in g))}
+    if not rollouts:
+        return out
+    out["reward/total"] = _mean([rollout.reward for rollout in rollouts])
+    for slot in sorted({slot for rollout in rollouts for slot in rollout.rewards}):
+        out[f"reward/{slot}"] = _mean([rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards])
+    lengths = [len(rollout) for rollout in rollouts]
+    out |= {"length/mean": _mean(lengths), "length/max": float(max(lengths)), "truncated": _mean([float(r.truncated) for r in rollouts])}
+    out["zero_variance"] = _mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])
+    return out
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(sum(values) / len(values))
