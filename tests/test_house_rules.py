@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = [ROOT / "vlrl", ROOT / "rewards" / "vlrl_rewards", ROOT / "data" / "vlrl_data", ROOT / "scripts"]
 FILES = sorted(path for folder in SOURCES for path in folder.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-INSIDE_THE_SANDBOX = ("_sandbox_runner.py",)  # not imported by the package: it runs a model's code, so it must catch and print whatever that does
+INSIDE_THE_SANDBOX = ("runner.py",)  # not imported by the package: it runs a model's code, so it must catch and print whatever that does
 FILES = [path for path in FILES if path.name not in INSIDE_THE_SANDBOX]
 PLUGINS = [path for path in FILES if "vlrl_rewards" in path.parts or ("methods" in path.parts and "vlrl" in path.parts)]
 

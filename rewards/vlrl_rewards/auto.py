@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl_rewards.choice import Options
+from vlrl_rewards.text.choice import Options
 from vlrl_rewards.kinds import VERIFIERS, Case, verifier
 from vlrl_rewards.parsing import clean, committed
 from vlrl_rewards.verdict import Verdict
-from vlrl_rewards.yes_no import yes_or_no
+from vlrl_rewards.text.yes_no import yes_or_no
 
 _LETTER = re.compile(r"\(?([A-J])\)?\.?")
 _MATH = re.compile(r"\\[a-zA-Z]+|[\^_=<>≤≥±√π∞]|\d\s*[+*/]\s*\d|^[\[({].*[\])}]$")
@@ -39,7 +39,7 @@ def _of_text(gold: str) -> str:
 
 
 def _is_number(gold: str) -> bool:
-    from vlrl_rewards.mathread import read
+    from vlrl_rewards.math.read import read
 
     reading = read(gold) if any(char.isdigit() for char in gold) and len(gold) < 300 else None
     if reading is None or (reading.unit is not None and reading.unit.noun and (len(gold.split()) > 3 or re.search(r"\s[A-Z]", gold))):

@@ -57,7 +57,7 @@ def judge_row(row: dict[str, Any], kind: str) -> Verdict:
 
 def judge_all(path: Path, kind: str) -> int:
     """Write a verdict per row; the number of rows whose gold is broken."""
-    from vlrl_rewards import math_pool
+    from vlrl_rewards.math import pool as math_pool
 
     math_pool.warm()
     counts: Counter[str] = Counter()
@@ -94,8 +94,8 @@ def self_test(path: Path, kind: str) -> int:
 
 def show_attack(name: str, example: Path | None) -> int:
     """Print what passes; the number of attacks that do."""
-    from vlrl_rewards.attacks_perception import Seed
-    from vlrl_rewards.audit import attack
+    from vlrl_rewards.audit.perception import Seed
+    from vlrl_rewards.audit.attack import attack
 
     seed = None
     if example is not None:

@@ -1,4 +1,4 @@
-"""What perception rewards share: the committed answer of a response is graded, in a rollout or alone."""
+"""Base class of the rewards that grade the committed answer of a response, and `@judged`, which makes such a reward a kind of `verify`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from vlrl.registry import make
 from vlrl.stages import Reward
-from vlrl.types import Rollout, Space
+from vlrl.types import Rollout, CoordinateSpace
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.literals import fold
 from vlrl_rewards.parsing import committed, visible
@@ -22,7 +22,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 
 class Grade(NamedTuple):
-    """A score, whether it counts as right, why, and what was read."""
+    """The result of grading an answer: score, whether it counts as correct, the reason, and the answer as it was read."""
 
     score: float
     correct: bool
@@ -31,7 +31,11 @@ class Grade(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The text that a response commits to. `tagged`: it stood in answer tags (or a LaTeX box), so it is nothing but the answer."""
+    """The text that a response commits to.
+
+    tagged: the text stood in answer tags or a LaTeX box, so it contains only the answer. problem: why it cannot be graded ("": it can).
+    route: how the answer was found. span: its [start, end) character offsets in the response.
+    """
 
     text: str
     tagged: bool
@@ -42,16 +46,16 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """What a grade may know beside gold and answer: coordinate spaces, choices, the row's `meta`, and the whole response (thinking included)."""
+    """Context of an answer: coordinate spaces of the images, choices, the row's `meta`, and the whole response including its thinking."""
 
-    spaces: Sequence[Space] = ()
+    spaces: Sequence[CoordinateSpace] = ()
     choices: Sequence[str] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     response: str = ""
 
 
 def members(gold: Any, field_name: str = "answer") -> list[Any]:
-    """A gold list (text is split at commas). Raises ValueError if it is neither a list nor text."""
+    """The items of a gold list; a text is split at commas. Raises ValueError if `gold` is neither a list nor a text."""
     if isinstance(gold, str):
         return [part for part in gold.split(",") if part.strip()]
     if not isinstance(gold, (list, tuple, set, frozenset)):
@@ -60,7 +64,10 @@ def members(gold: Any, field_name: str = "answer") -> list[Any]:
 
 
 def final_answer(response: str, phrases: bool = False) -> Answer:
-    """The last answer in tags outside the thinking; else (if `phrases`) after "the answer is"; else all that is visible; folded as by `fold`."""
+    """The answer a response commits to, folded by `fold`.
+
+    In this order: the last answer in tags outside the thinking; with `phrases`, the text after "the answer is"; the whole visible text.
+    """
     found = committed(response, None if phrases else _no_phrase)
     if found is None:
         return Answer(fold(visible(response)).strip(), False)
@@ -75,26 +82,39 @@ def _no_phrase(_text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Graded(Reward):
-    """A reward that grades the committed answer alone. An empty answer gets `lowest()`, the least the grade can give."""
+    """Base class of a reward that grades the committed answer of a response against the gold answer.
 
-    phrases: ClassVar[bool] = False  # whether "the answer is ..." is read as an answer
-    refusals: ClassVar[bool] = True  # whether "I cannot answer" makes the answer none (not where the answer is prose, or a document)
-    joinable: ClassVar[bool] = True  # whether several boxed texts side by side are one answer
+    A subclass defines `target` (reads and checks the gold answer) and `grade` (grades a non-empty answer). An empty answer, a denied one or a
+    refusal scores `lowest()`.
+    """
+
+    phrases: ClassVar[bool] = False  # whether "the answer is ..." marks an answer
+    refusals: ClassVar[bool] = True  # whether "I cannot answer" counts as no answer (False where the answer is prose or a document)
+    joinable: ClassVar[bool] = True  # whether several LaTeX boxes side by side form one answer
 
     @abstractmethod
     def target(self, gold: Any, scene: Scene) -> Any:
-        """The gold answer, read and checked. Raises ValueError if it is broken (also where the answer is empty)."""
+        """Read and check the gold answer, also when the answer is empty. Raises ValueError if the gold answer is broken."""
 
     @abstractmethod
     def grade(self, target: Any, answer: Answer, scene: Scene) -> Grade:
-        """Judge a non-empty answer against what `target` read. Never raises."""
+        """Grade a non-empty answer against the result of `target`. Never raises because of the answer."""
 
     def lowest(self) -> float:
-        """The score of an answer that says nothing."""
+        """The lowest score of the reward; an empty or unreadable answer gets it."""
         return 0.0
 
     def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
-        """Judge a whole response, without a rollout. Raises ValueError on a broken gold answer. `answer`: what it commits to, if that is known."""
+        """Grade a whole response without a rollout.
+
+        Args:
+            gold: the gold answer, in the form that the reward's docstring names.
+            response: the whole text of the model, thinking included.
+            scene: context of the answer; default: no coordinate spaces, choices or meta.
+            answer: the committed answer, if the caller has already read it.
+        Raises:
+            ValueError: the gold answer is broken.
+        """
         scene = scene or Scene(response=response)
         target = self.target(gold, scene)
         answer = answer or final_answer(response, self.phrases)
@@ -107,11 +127,11 @@ class Graded(Reward):
         return self.grade(target, answer, scene)
 
     def refuse(self, reason: str, extracted: str = "") -> Grade:
-        """The lowest grade."""
+        """The lowest grade, marked incorrect."""
         return Grade(self.lowest(), False, reason, extracted)
 
     def scene_of(self, rollout: Rollout) -> Scene:
-        """What a rollout knows."""
+        """The context that a rollout and its row provide."""
         return Scene(rollout.spaces, rollout.row.choices, rollout.row.meta, rollout.text)
 
     def __call__(self, rollout: Rollout) -> float:
@@ -122,7 +142,10 @@ G = TypeVar("G", bound=type[Graded])
 
 
 def judged(*kinds: str) -> Callable[[G], G]:
-    """Class decorator: `verify(..., kind=...)` judges by this reward; its fields, `spaces` and `meta` are the kind's options."""
+    """Class decorator: `verify(..., kind=...)` grades by this reward, under each of the given kinds.
+
+    The options of the kind are the reward's own fields, `correct_at` where it has that field, `spaces` and `meta`.
+    """
 
     def add(cls: G) -> G:
         def judge(item: Case, /, **options: Any) -> Verdict:
@@ -132,17 +155,18 @@ def judged(*kinds: str) -> Callable[[G], G]:
             grade = reward.judge(item.gold, item.response, Scene(spaces, item.choices, meta, item.response), answer)
             score = min(1.0, max(0.0, float(grade.score)))
             route = f"{answer.route}>{cls.name}"
-            extracted = grade.extracted.encode("utf-8", "replace").decode()  # half a surrogate pair, from "\\ud800", cannot be written to a file
+            extracted = grade.extracted.encode("utf-8", "replace").decode()  # a lone surrogate (from "\\ud800") cannot be written to a file
             return Verdict(bool(grade.correct), score, grade.reason, extracted or None, answer.span, route)
 
         parameter = inspect.Parameter
-        shared = {f.name for f in fields(Reward)}
+        shared = {f.name for f in fields(Reward)} - {"correct_at"}
         names = [f.name for f in fields(cls) if f.init and f.name not in shared] + ["spaces", "meta"]
         options = [parameter(name, parameter.KEYWORD_ONLY, default=None) for name in names]
-        judge.__signature__ = inspect.Signature([parameter("item", parameter.POSITIONAL_ONLY), *options])  # type: ignore[attr-defined]
-        judge.__module__, judge.__qualname__ = cls.__module__, f"judge_{kinds[0]}"
-        judge.__doc__ = f"Judges by the reward {cls.name!r}: {(cls.__doc__ or '').splitlines()[0]}"
-        verifier(*kinds)(judge)
+        function: Any = judge
+        function.__signature__ = inspect.Signature([parameter("item", parameter.POSITIONAL_ONLY), *options])
+        function.__module__, function.__qualname__ = cls.__module__, f"judge_{kinds[0]}"
+        function.__doc__ = f"Grades by the reward {cls.name!r}: {(cls.__doc__ or '').splitlines()[0]}"
+        verifier(*kinds)(function)
         return cls
 
     return add

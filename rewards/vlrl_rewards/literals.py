@@ -1,4 +1,4 @@
-"""Reads the JSON-like values (JSON, Python literals, half-broken lists) that models write. Never evaluates; linear in the length of the text."""
+"""A tolerant reader of JSON-like values in a text: JSON, Python literals and truncated lists. Evaluates nothing; linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlrl_rewards.text.denials import denied
 MAX_CHARS = 20_000
 MAX_DEPTH = 24
 
-# Every quantifier is bounded, so a token costs at most a few hundred steps whatever the text.
+# Every quantifier is bounded, so that one token costs at most a few hundred steps on any text.
 NUMBER = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?"
 _TOKEN = re.compile(
     rf"""(?P<number>{NUMBER})(?!\.?[0-9])|(?P<string>"[^"\\]{{0,4000}}"|'[^'\\]{{0,4000}}'|"(?:[^"\\]|\\.){{0,200}}"|'(?:[^'\\]|\\.){{0,200}}')"""
@@ -28,7 +28,7 @@ _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
 class Found(NamedTuple):
-    """A bracketed value and where it stands in the text."""
+    """A bracketed value and its [start, end) character offsets in the text."""
 
     value: Any
     start: int
@@ -36,15 +36,18 @@ class Found(NamedTuple):
 
 
 class _Unfinished(NamedTuple):
+    """A value that the end of the text cuts off."""
+
     value: Any
 
 
 def find_values(text: str) -> list[Found]:
-    """The bracketed values of a text, in order; lists and tuples become lists, objects dicts. Values that the text denies are left out.
+    """The bracketed values of a text, in order: lists and tuples as lists, objects as dicts. Values that the text denies are left out.
 
-    Commas and closing brackets may be missing; a value that the end of the text cuts off keeps its whole members. A stray character inside a bracket
-    is a member (so `[1, 2%]` is no list of numbers). Texts longer than 20,000 characters, nested deeper than 24, or with a closing bracket after
-    loose numbers (`[1, 2], 3]`) hold nothing.
+    Commas and closing brackets may be missing. A value that the end of the text cuts off keeps its complete members. A stray character inside a
+    bracket is a member of its own, so `[1, 2%]` is not a list of numbers.
+    Limits: the result is empty for a text of more than 20,000 characters, for nesting deeper than 24, and for a closing bracket after numbers
+    outside brackets (`[1, 2], 3]`).
     """
     if len(text) > MAX_CHARS:
         return []
@@ -59,10 +62,10 @@ def find_values(text: str) -> list[Found]:
 
 
 def fold(text: str) -> str:
-    """The text as a reader sees it: NFKC (full-width digits and brackets), the minus sign as "-", invisible characters out.
+    """The text in the form a human sees: NFKC (full-width digits and brackets become plain), the minus sign as "-", invisible characters removed.
 
-    Superscripts, circled and other numbers that are not plain digits stay what they are; so does a text of more than 60,000 characters, in which
-    nothing is looked for.
+    Superscripts, circled digits and other numeric characters that are not decimal digits are unchanged. A text of more than 60,000 characters is
+    returned unchanged; it is beyond what any reader here parses.
     """
     if text.isascii() or len(text) > 3 * MAX_CHARS:
         return text
@@ -71,12 +74,12 @@ def fold(text: str) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """A finite int or float, not a bool, below 1e9 in size (so that products stay finite)."""
+    """Whether `value` is a finite int or float (not a bool) with |value| < 1e9, so that products of four such values are finite."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 def _strict(text: str) -> Found | None:
-    """The value of a text that is one JSON value (in a fence or not), in a fraction of the time; None for anything else."""
+    """The value of a text that is exactly one JSON value, fenced or not; None for any other text. Fast path of `find_values`."""
     match = _FENCED.fullmatch(text)
     if match is None:
         return None
@@ -93,31 +96,35 @@ def _strict(text: str) -> Found | None:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 class _Reader:
+    """Recursive-descent reader over the tokens of a text."""
+
     def __init__(self, text: str) -> None:
         self.tokens = [(m.lastgroup, m.group(), m.start(), m.end()) for m in _TOKEN.finditer(text)]
         self.at = 0
 
     def top(self) -> list[Found]:
+        """All bracketed values of the text."""
         found: list[Found] = []
-        loose_number = False
+        outside_number = False
         while self.at < len(self.tokens):
             kind, text, start, _ = self.tokens[self.at]
             if kind == "mark" and text in "[({":
                 value = _finished(self.value(0))
                 found.append(Found(value, start, self.tokens[self.at - 1][3]))
-                loose_number = False
+                outside_number = False
                 continue
-            loose_number = loose_number or kind == "number"
-            if kind == "mark" and text in "]}" and found and loose_number:
+            outside_number = outside_number or kind == "number"
+            if kind == "mark" and text in "]}" and found and outside_number:
                 return []
             self.at += 1
         return found
 
     def value(self, depth: int) -> Any:
+        """The value that starts at the current token."""
         kind, text, _, _ = self.tokens[self.at]
         self.at += 1
         if kind == "number":
@@ -129,7 +136,7 @@ class _Reader:
         return self.members(depth + 1, text == "{")
 
     def members(self, depth: int, braces: bool) -> Any:
-        """The inside of a bracket; a brace without a colon is a list."""
+        """The members of a bracket up to its end; braces without a colon make a list."""
         if depth > MAX_DEPTH:
             raise RecursionError("nested too deeply")
         items: list[Any] = []
@@ -146,7 +153,7 @@ class _Reader:
                 continue
             item = self.value(depth)
             word, joinable = joinable and kind == "word", kind == "word"
-            if word:  # bare words side by side are one text: (red cat, sits on, mat)
+            if word:  # adjacent bare words form one text: (red cat, sits on, mat)
                 items[-1] = f"{items[-1]} {text}"
                 continue
             if braces and self.is_colon() and isinstance(item, (str, int, float)):
@@ -159,9 +166,11 @@ class _Reader:
         return _Unfinished(mapping or items)
 
     def is_colon(self) -> bool:
+        """Whether the current token separates a key from its value."""
         return self.at < len(self.tokens) and self.tokens[self.at][1] in (":", "=")
 
     def ends(self) -> bool:
+        """Whether the current token ends a member."""
         return self.at >= len(self.tokens) or self.tokens[self.at][1] in ("]", ")", "}", ",")
 
 
@@ -171,7 +180,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _finished(value: Any, top: bool = True) -> Any:
-    """A cut-off value reduced to its whole members: a cut-off list of numbers is dropped, a cut-off list of boxes keeps the boxes."""
+    """A cut-off value reduced to its complete members: a cut-off list of numbers is dropped, a cut-off list of boxes keeps the complete boxes."""
     if not isinstance(value, _Unfinished):
         return value
     inner = value.value

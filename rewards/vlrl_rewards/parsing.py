@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from vlrl_rewards.vocabulary import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG
+from vlrl_rewards.text.denials import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG
 
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
 _OPEN_CLOSE = re.compile(

@@ -10,16 +10,18 @@ from typing import Any
 from vlrl.registry import discover, suggest
 from vlrl.stages import Reward
 from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
-from vlrl_rewards.math_pool import waited, warm
+from vlrl_rewards.math.pool import waited, warm
 from vlrl_rewards.verdict import Verdict
 
 _MATHEMATICAL = ("math", "numeric", "auto")  # they may ask math-verify: its process starts with the kind, once, and only a question for it waits
-_OURS = ("mathematics", "choice", "yes_no", "text", "structure", "instructions", "auto", "code")
+_TEXT_KINDS = (
+    "math.verifier", "text.choice", "text.yes_no", "text.verifier", "format.structure", "format.instructions", "auto", "code.verifier",
+)  # fmt: skip
 
 
 def load(kind: str) -> None:
     """Import what registers `kind`: the text kinds first, then (slower) every module of the package. Raises ValueError if none does."""
-    for module in _OURS:
+    for module in _TEXT_KINDS:
         if kind in VERIFIERS:
             return
         importlib.import_module(f"vlrl_rewards.{module}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def sandbox() -> Any:
     """The sandbox of the rewards' package (the one that judges code): `run(code, tests, ...)`, `available()`."""
-    return home_of(Reward, "sandbox")
+    return home_of(Reward, "code.sandbox")
 
 
 @register("python")

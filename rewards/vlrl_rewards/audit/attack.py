@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 from vlrl.registry import build, names, suggest
 from vlrl.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
-from vlrl_rewards import attacks_perception, attacks_text, math_pool
-from vlrl_rewards.attacks_perception import Attack, Seed
+from vlrl_rewards.audit import perception as attacks_perception
+from vlrl_rewards.audit import text as attacks_text
+from vlrl_rewards.audit.perception import Attack, Seed
+from vlrl_rewards.combine.nested import numbers
 from vlrl_rewards.kinds import VERIFIERS
-from vlrl_rewards.nested import numbers
+from vlrl_rewards.math import pool as math_pool
 from vlrl_rewards.verification import kinds, load, verify
 
 SECONDS = 2.0

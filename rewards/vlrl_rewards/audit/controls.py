@@ -10,7 +10,7 @@ from typing import Any
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
-from vlrl_rewards.nested import build_parts, note, number
+from vlrl_rewards.combine.nested import build_parts, note, number
 
 
 def uniform(*address: object) -> float:

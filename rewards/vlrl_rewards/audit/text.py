@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vlrl_rewards.attacks_perception import SAYS_NOTHING, Attack, Seed, misplaced
+from vlrl_rewards.audit.perception import SAYS_NOTHING, Attack, Seed, misplaced
 
 _NUMBERS = " ".join(map(str, range(-20, 200)))
 _SENTENCE = "a small red house stands near the river"

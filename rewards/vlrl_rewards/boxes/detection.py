@@ -1,4 +1,4 @@
-"""X"""
+"""Object detection rewards for many boxes: matched overlap, COCO average precision, and the published mixtures."""
 
 from __future__ import annotations
 
@@ -16,18 +16,25 @@ from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 
 def confidence(box: Box) -> float:
-    """The stated confidence, cut to [0, 1]; 1 where none is stated."""
+    """The stated confidence, clipped to [0, 1]; 1 where none is stated."""
     return 1.0 if box.score is None else min(max(box.score, 0.0), 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ManyBoxes(Graded):
-    """What rewards for many boxes share. `labels`: whether labels must agree ("auto": where the gold has them)."""
+    """Base class of the rewards for many boxes.
+
+    picture: number of the image that the boxes are on (`row.meta["picture"]` overrides it). layout: order of four bare numbers in the answer.
+    labels: whether the labels must agree ("auto": where a gold box has one). iou_threshold: the IoU from which on a pair is a match.
+    correct_at: the score from which on the answer counts as correct. A verdict of `verify` is stricter: it is correct if every gold box is matched
+    and no other box is given.
+    """
 
     picture: int = 0
     layout: Literal["xyxy", "xywh", "cxcywh", "yxyx"] = "xyxy"
     labels: Literal["auto", "yes", "no"] = "auto"
     iou_threshold: float = 0.5
+    correct_at: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0 <= self.iou_threshold <= 1:
@@ -37,7 +44,7 @@ class ManyBoxes(Graded):
         boxes = gold_boxes(gold)
         if self.labels == "yes" and not all(box.label for box in boxes):
             raise ValueError(
-                f"answer: labels are compared, but a gold box has none: {gold!r}; give {{'bbox': [...], 'label': ...}} or set labels: no"
+                f"answer: labels: yes needs a label on every gold box, got {gold!r}; give {{'bbox': [...], 'label': ...}} or set labels: no"
             )
         return boxes
 
@@ -50,10 +57,9 @@ class ManyBoxes(Graded):
         if boxes is None:
             return self.refuse("no boxes in the answer")
         if not target or not boxes:
-            both = not target and not boxes
-            return (
-                Grade(1.0, True, "nothing there, and said so") if both else self.refuse("misses" if target else "false alarms", f"{len(boxes)} boxes")
-            )
+            if not target and not boxes:
+                return Grade(1.0, True, "no objects, and the answer says so")
+            return self.refuse("misses" if target else "false alarms", f"{len(boxes)} boxes")
         pairs = hungarian(overlaps(boxes, target, self.with_labels(target)), self.iou_threshold)
         correct = len(pairs) == len(target) == len(boxes)
         score = self.score_boxes(boxes, target, scene)
@@ -61,16 +67,16 @@ class ManyBoxes(Graded):
 
     @abstractmethod
     def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
-        """The reward where both lists have members; everything is in original pixels."""
+        """The reward of two non-empty lists of boxes, in original pixels."""
 
 
 def match(score_NM: np.ndarray, boxes: Sequence[Box], how: str, minimum: float) -> Pairs:
-    """One-to-one pairs, "hungarian" or by "confidence"."""
+    """One-to-one pairs by the method `how`: "hungarian" or "confidence"."""
     return hungarian(score_NM, minimum) if how == "hungarian" else by_confidence(score_NM, [confidence(b) for b in boxes], minimum)
 
 
 def salience_of(scene: Scene, name: str, count: int) -> list[float]:
-    """Weights of the gold boxes from the row's meta. Raises ValueError unless there is a positive one for each box."""
+    """The weights of the gold boxes, from `row.meta[name]`. Raises ValueError unless it holds one positive weight for each box."""
     weights = [float(w) for w in scene.meta.get(name, ())]
     if len(weights) != count or not all(w > 0 for w in weights):
         raise ValueError(f"salience: row.meta[{name!r}] must hold {count} positive weights, one per gold box, got {weights}")
@@ -81,16 +87,17 @@ def salience_of(scene: Scene, name: str, count: int) -> list[float]:
 @register("detection")
 @dataclass(frozen=True, kw_only=True)
 class Detection(ManyBoxes):
-    """r = sum of matched IoU / D, with D = max(n, m) ("max"), (n + m) / 2 ("f1"), or m ("recall"), for n boxes and m gold boxes.
+    """Detection reward: sum of matched IoU, normalised by the number of predicted (n) and gold (m) boxes.
 
-        weighted ("recall" and "max" with `salience`): sum_k w_k IoU_k / (sum_k w_k + max(0, n - m) mean w)
+        r = sum of matched IoU / D,  D = max(n, m) ("max"), (n + m) / 2 ("f1") or m ("recall")
+        r = sum_k w_k IoU_k / (sum_k w_k + max(0, n - m) mean w)   (with `salience`; the second term of the sum is 0 for "recall")
 
-    Paper: Visual-RFT, arXiv:2503.01785, eq. 3-4 (D = n; here a miss costs too); Perception-R1, arXiv:2504.07954, sec. 3.3 (Hungarian matching);
-    GRiP, arXiv:2511.22172 (salience; the form is ours, from its abstract).
-    Deviates: pairs below `iou_threshold`, or with different labels, count 0. Matching: "hungarian" (largest total) or "confidence" (surest box
-    first).
-    Edge: no gold boxes: 1 for "None" or "[]", else 0. Unreadable or empty answer: 0. Range [0, 1]. Units: pixels of the original.
-    `salience` names the field of `row.meta` that holds one weight per gold box. "recall" does not punish false alarms: use it with `detection_map`.
+    Paper: Visual-RFT, arXiv:2503.01785, eq. 3-4 (D = n; here a miss costs as well); Perception-R1, arXiv:2504.07954, sec. 3.3 (Hungarian matching);
+    GRiP, arXiv:2511.22172 (salience; the formula is ours, after its abstract).
+    Deviates: a pair below `iou_threshold`, or with different labels, counts 0.
+    matching: "hungarian" (largest total) or "confidence" (greedy, most confident box first). salience: the field of `row.meta` that holds one weight
+    for each gold box. "recall" does not penalise false alarms; combine it with `detection_map`.
+    Edge: no gold boxes: 1 for "None" or "[]", else 0. Unreadable or empty answer: 0. Range [0, 1]. Units: original pixels.
     """
 
     matching: Literal["hungarian", "confidence"] = "hungarian"
@@ -113,14 +120,18 @@ class Detection(ManyBoxes):
 @register("detection_map")
 @dataclass(frozen=True, kw_only=True)
 class DetectionMap(ManyBoxes):
-    """r = COCO AP (mean over IoU .50:.05:.95, or at 0.5) x (min(1, m / n) if `length_penalty`), for n boxes and m gold boxes.
+    """mAP reward: COCO average precision of one image, with a penalty for extra boxes.
+
+        r = AP x min(1, m / n)   (the factor with `length_penalty`; n predicted boxes, m gold boxes)
+
+    AP is the mean over the IoU thresholds .50:.05:.95 ("map") or at 0.5 ("ap50").
 
     Paper: VLM-R1, arXiv:2504.07615, sec. 3 (odLength = mAP x length penalty); AP as in COCO, arXiv:1405.0312.
-    Deviates: a predicted category without a gold box counts as AP 0 (the release drops it, so invented classes are free); `extra: ignore` restores
-    that.
-    Our own code, several times faster than pycocotools on one picture; equal to it within 1e-12 (`test_reference_boxes.py`).
-    `ranking` declares the score rule: boxes as listed ("order", what equal scores give) or by stated confidence ("answer").
-    Edge: as `detection`. AP forgives false alarms that come after the right boxes, so the length penalty is on by default. Range [0, 1].
+    Deviates: a predicted category without a gold box counts as AP 0 (the release drops it, so that invented classes cost nothing);
+    `extra: ignore` restores the release's rule.
+    The implementation is ours: several times faster than pycocotools on one image, equal to it within 1e-12 (`test_reference_boxes.py`).
+    ranking: the order of the boxes: as listed ("order", equal to equal scores) or by stated confidence ("answer").
+    Edge: as `detection`. AP does not penalise false alarms that are ranked after the hits, so the length penalty is on by default. Range [0, 1].
     """
 
     metric: Literal["map", "ap50"] = "map"
@@ -138,13 +149,15 @@ class DetectionMap(ManyBoxes):
 @register("detection_weighted")
 @dataclass(frozen=True, kw_only=True)
 class DetectionWeighted(ManyBoxes):
-    """r = a sum IoU / max(n, m) + b (right labels) / max(n, m) + c (1 - (miss rate + false alarm rate) / 2), over Hungarian pairs of IoU >=
-    threshold.
+    """Weighted detection reward: position, label and completeness of the matched boxes.
 
+        r = a sum IoU / max(n, m) + b (correct labels) / max(n, m) + c (1 - (miss rate + false alarm rate) / 2)
+
+    The sums run over the Hungarian pairs of IoU >= `iou_threshold`; a is `position`, b `label`, c `completeness`.
     Paper: VLM-R1, arXiv:2504.07615 (weighted_sum of the release: a 0.7, b 0.0, c 0.3).
-    Deviates: the release divides by the gold count m alone, so that 600 boxes around a right pair still earn 0.85; Hungarian instead of greedy
-    matching; a box without a label is a wrong label, not an error; the weights must sum to 1.
-    Edge: as `detection`. A pair with another label gives no IoU and is still "found". Without any pair the reward is 0. Range [0, 1].
+    Deviates: the release divides by the gold count m alone, so that 600 boxes around a correct pair still earn 0.85; Hungarian instead of greedy
+    matching; a box without a label has a wrong label and is not an error; the weights must sum to 1.
+    Edge: as `detection`. A pair with different labels adds no IoU but still counts as found. No pair: 0. Range [0, 1].
     """
 
     position: float = 0.7
@@ -159,30 +172,33 @@ class DetectionWeighted(ManyBoxes):
     def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
         iou_NM = overlaps(boxes, gold, labels=False)
         same_NM = label_mask(boxes, gold) if self.with_labels(gold) else np.ones_like(iou_NM, dtype=bool)
-        # A tiny bonus makes the matching prefer a right label among equal overlaps.
+        # The small bonus makes the matching prefer an equal label among equal overlaps.
         pairs = [(i, j) for i, j in hungarian(np.where(iou_NM >= self.iou_threshold, iou_NM + 1e-6 * same_NM, 0.0))]
         if not pairs:
             return 0.0
-        right = [(i, j) for i, j in pairs if same_NM[i, j]]
+        labelled = [(i, j) for i, j in pairs if same_NM[i, j]]
         miss, alarm = 1 - len(pairs) / len(gold), 1 - len(pairs) / len(boxes)
-        most = max(len(gold), len(boxes))
-        place = sum(float(iou_NM[i, j]) for i, j in right) / most
-        return self.position * place + self.label * len(right) / most + self.completeness * (1 - (miss + alarm) / 2)
+        larger = max(len(gold), len(boxes))
+        place = sum(float(iou_NM[i, j]) for i, j in labelled) / larger
+        return self.position * place + self.label * len(labelled) / larger + self.completeness * (1 - (miss + alarm) / 2)
 
 
 @judged("boxes_confidence")
 @register("detection_confidence")
 @dataclass(frozen=True, kw_only=True)
 class DetectionConfidence(ManyBoxes):
-    """r = mean over boxes of (c if matched else 1 - c), for stated confidences c.
+    """Confidence reward of Visual-RFT: rewards a high confidence on matched boxes and a low one on the others.
 
-    Paper: Visual-RFT, arXiv:2503.01785, eq. 5-6. Deviates: at least one box must be matched, and misses count 0 in the mean over max(n, m): else
-    far-off boxes of confidence 0 earn everything. A missing confidence is 1. Edge: as `detection`. Range [0, 1]. Matching: surest box first.
+        r = mean over boxes of (c if matched else 1 - c), c the stated confidence
+
+    Paper: Visual-RFT, arXiv:2503.01785, eq. 5-6.
+    Deviates: at least one box must be matched, and each missed gold box adds a 0 to the mean; otherwise distant boxes of confidence 0 earn the full
+    reward. A missing confidence is 1. Matching: greedy, most confident box first. Edge: as `detection`. Range [0, 1].
     """
 
     def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
         pairs = by_confidence(overlaps(boxes, gold, self.with_labels(gold)), [confidence(b) for b in boxes], self.iou_threshold)
         hit = {i for i, _ in pairs}
         missed = max(0, len(gold) - len(pairs))
-        gained = sum(confidence(b) if i in hit else 1 - confidence(b) for i, b in enumerate(boxes))
-        return gained / (len(boxes) + missed) if pairs else 0.0
+        total = sum(confidence(b) if i in hit else 1 - confidence(b) for i, b in enumerate(boxes))
+        return total / (len(boxes) + missed) if pairs else 0.0

@@ -1,4 +1,4 @@
-"""Overlap of axis-aligned boxes: IoU, GIoU, DIoU, CIoU. Pure numpy, continuous areas (width = x2 - x1, no "+1" pixels).
+"""Overlap of axis-aligned boxes: IoU, GIoU, DIoU, CIoU. Numpy only, continuous areas (width = x2 - x1, no "+1" pixels).
 
 Shape legend: N, M boxes, 4 = (x1, y1, x2, y2) in any one unit.
 """
@@ -13,7 +13,7 @@ BoxLike = Sequence[float] | np.ndarray
 
 
 def as_boxes(boxes: Sequence[BoxLike] | np.ndarray) -> np.ndarray:
-    """(N, 4) float64. Raises ValueError if an entry has not four finite numbers."""
+    """(N, 4) float64. Raises ValueError unless every entry is four finite numbers."""
     array_N4 = np.asarray(boxes, dtype=np.float64).reshape(-1, 4) if len(boxes) else np.zeros((0, 4))
     if len(array_N4) != len(boxes) or not np.isfinite(array_N4).all():
         raise ValueError(f"boxes must be N x 4 finite numbers [x1, y1, x2, y2], got {boxes!r}")
@@ -21,7 +21,7 @@ def as_boxes(boxes: Sequence[BoxLike] | np.ndarray) -> np.ndarray:
 
 
 def sizes(boxes_N4: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Widths and heights, (N,) each; 0 where the corners are the wrong way round."""
+    """Widths and heights, (N,) each; 0 where the corners are swapped."""
     return np.maximum(boxes_N4[:, 2] - boxes_N4[:, 0], 0.0), np.maximum(boxes_N4[:, 3] - boxes_N4[:, 1], 0.0)
 
 
@@ -32,7 +32,7 @@ def areas(boxes_N4: np.ndarray) -> np.ndarray:
 
 
 def intersections(a_N4: np.ndarray, b_M4: np.ndarray) -> np.ndarray:
-    """(N, M) areas of overlap. A box with swapped corners overlaps nothing."""
+    """(N, M) areas of overlap. 0 for a box with swapped corners."""
     low_NM2 = np.maximum(a_N4[:, None, :2], b_M4[None, :, :2])
     high_NM2 = np.minimum(a_N4[:, None, 2:], b_M4[None, :, 2:])
     side_NM2 = np.maximum(high_NM2 - low_NM2, 0.0)
@@ -41,14 +41,16 @@ def intersections(a_N4: np.ndarray, b_M4: np.ndarray) -> np.ndarray:
 
 
 def _hulls(a_N4: np.ndarray, b_M4: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N, M) widths and heights of the smallest box around each pair."""
     low_NM2 = np.minimum(a_N4[:, None, :2], b_M4[None, :, :2])
     high_NM2 = np.maximum(a_N4[:, None, 2:], b_M4[None, :, 2:])
     side_NM2 = np.maximum(high_NM2 - low_NM2, 0.0)
     return side_NM2[..., 0], side_NM2[..., 1]
 
 
-def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """The quotient; 0 where the denominator is not positive."""
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
 def iou_matrix(a_N4: np.ndarray, b_M4: np.ndarray) -> np.ndarray:
@@ -91,6 +93,7 @@ def ciou_matrix(a_N4: np.ndarray, b_M4: np.ndarray) -> np.ndarray:
 
 
 def _centre_distance(a_N4: np.ndarray, b_M4: np.ndarray) -> np.ndarray:
+    """(N, M) of (distance of the centres / diagonal of the hull)^2."""
     centre_N2, centre_M2 = (a_N4[:, :2] + a_N4[:, 2:]) / 2, (b_M4[:, :2] + b_M4[:, 2:]) / 2
     squared_NM = ((centre_N2[:, None] - centre_M2[None, :]) ** 2).sum(-1)
     width_NM, height_NM = _hulls(a_N4, b_M4)
@@ -98,6 +101,7 @@ def _centre_distance(a_N4: np.ndarray, b_M4: np.ndarray) -> np.ndarray:
 
 
 def _where_valid(values_NM: np.ndarray, a_N4: np.ndarray, b_M4: np.ndarray, worst: float) -> np.ndarray:
+    """The values clipped to [worst, 1]; `worst` where a box has no area."""
     valid_NM = (areas(a_N4) > 0)[:, None] & (areas(b_M4) > 0)[None, :]
     return np.where(valid_NM, np.clip(values_NM, worst, 1.0), worst)
 
@@ -112,7 +116,7 @@ WORST: dict[str, float] = {"iou": 0.0, "giou": -1.0, "diou": -1.0, "ciou": -1.5}
 
 
 def overlap(a: BoxLike, b: BoxLike, kind: str = "iou") -> float:
-    """Overlap of two boxes. Raises ValueError for an unknown kind or a box that is not four finite numbers."""
+    """Overlap of two boxes; `kind`: iou, giou, diou or ciou. Raises ValueError for an unknown kind or a box that is not four finite numbers."""
     if kind not in OVERLAPS:
         raise ValueError(f"kind: {kind!r} is not an overlap; use one of {', '.join(OVERLAPS)}")
     return float(OVERLAPS[kind](as_boxes([a]), as_boxes([b]))[0, 0])

@@ -1,8 +1,9 @@
-"""The one place that reads boxes and points out of an answer, and that turns the policy's coordinates into original pixels.
+"""Parser of boxes and points in an answer, and the conversion of the policy's coordinates to original pixels.
 
-Understood: JSON and Python literals (`[x1, y1, x2, y2]`, lists of them, `{"bbox_2d": [...], "label": ...}`,
+Formats: JSON and Python literals (`[x1, y1, x2, y2]`, lists of them, `{"bbox_2d": [...], "label": ...}`,
 `{'Position': ..., 'Confidence': ...}`, `{"dog": [...]}`), `(x1,y1),(x2,y2)`, `<box>...</box>`, `<|box_start|>...<|box_end|>`,
-`<point x="" y="">`, `x1=1, y1=2, ...`, and four (two) bare numbers that are all there is.
+`<point x="" y="">`, `x1=1, y1=2, ...`, and a text that consists of four (for a point: two) bare numbers.
+Limits: `MAX_CHARS` (20,000) characters a text and `MAX_ITEMS` (1,000) boxes or points; beyond them an answer holds none (None).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vlrl.types import Space
+from vlrl.types import CoordinateSpace
 from vlrl_rewards.boxes.unbracketed import CORNER_NAMES, Quad, are_corners, bare_numbers, label_before, named_corners, named_points
 from vlrl_rewards.literals import MAX_CHARS, Found, find_values, is_number
 
@@ -36,9 +37,9 @@ _STATEMENT_END = re.compile(r"\n|[.;!?]\s")
 
 @dataclass(frozen=True)
 class Box:
-    """A box (x1, y1, x2, y2) with what was said about it. `start` is its place in the text, for telling statements apart."""
+    """A box (x1, y1, x2, y2) with its label and stated confidence. `start`: its character offset in the text, which tells statements apart."""
 
-    xyxy: tuple[float, float, float, float]
+    xyxy: Quad
     label: str = ""
     score: float | None = None
     start: int = 0
@@ -46,7 +47,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Point:
-    """A point (x, y)."""
+    """A point (x, y). `start`: its character offset in the text."""
 
     xy: tuple[float, float]
     label: str = ""
@@ -56,43 +57,58 @@ class Point:
 # --- coordinates ------------------------------------------------------------------------------------------------------------------------
 
 
-def to_original(xy: Sequence[float], spaces: Sequence[Space], picture: int = 0) -> tuple[float, ...]:
-    """(x, y, x, y, ...) in the policy's units to original pixels of picture `picture`. Without spaces they are taken as original pixels.
+def to_original(xy: Sequence[float], spaces: Sequence[CoordinateSpace], picture: int = 0) -> tuple[float, ...]:
+    """Convert (x, y, x, y, ...) from the policy's units to original pixels of image number `picture`.
 
-    Raises ValueError if there is no such picture.
+    Without `spaces` the values are taken as original pixels. Raises ValueError if there is no such image.
     """
     if not spaces:
         return tuple(float(value) for value in xy)
     if not 0 <= picture < len(spaces):
-        raise ValueError(f"picture: there is no picture {picture} among {len(spaces)}; it counts from 0")
+        raise ValueError(f"picture: there is no image {picture}, the prompt has {len(spaces)}; the numbering starts at 0")
     return spaces[picture].to_original(xy)
 
 
-def read_boxes(text: str, spaces: Sequence[Space] = (), picture: int = 0, layout: str = "xyxy") -> list[Box] | None:
-    """Boxes of an answer in original pixels; [] if it says that there are none; None if it holds no box at all."""
+def box_to_original(xyxy: Quad, spaces: Sequence[CoordinateSpace], picture: int = 0) -> Quad:
+    """A box in the policy's units, in original pixels; as `to_original`."""
+    x1, y1, x2, y2 = to_original(xyxy, spaces, picture)
+    return x1, y1, x2, y2
+
+
+def point_to_original(xy: Sequence[float], spaces: Sequence[CoordinateSpace], picture: int = 0) -> tuple[float, float]:
+    """A point in the policy's units, in original pixels; as `to_original`."""
+    x, y = to_original(xy, spaces, picture)
+    return x, y
+
+
+def read_boxes(text: str, spaces: Sequence[CoordinateSpace] = (), picture: int = 0, layout: str = "xyxy") -> list[Box] | None:
+    """The boxes of an answer in original pixels: [] if it says that there are none ("None", "[]"), None if it contains no box."""
     boxes = parse_boxes(text, layout)
-    return boxes if not boxes or not spaces else [replace(box, xyxy=to_original(box.xyxy, spaces, picture)) for box in boxes]
+    return boxes if not boxes or not spaces else [replace(box, xyxy=box_to_original(box.xyxy, spaces, picture)) for box in boxes]
 
 
-def read_points(text: str, spaces: Sequence[Space] = (), picture: int = 0) -> list[Point] | None:
-    """Points of an answer in original pixels; as `read_boxes`."""
+def read_points(text: str, spaces: Sequence[CoordinateSpace] = (), picture: int = 0) -> list[Point] | None:
+    """The points of an answer in original pixels; [] and None as in `read_boxes`."""
     points = parse_points(text)
-    return points if not points or not spaces else [replace(point, xy=to_original(point.xy, spaces, picture)) for point in points]
+    return points if not points or not spaces else [replace(point, xy=point_to_original(point.xy, spaces, picture)) for point in points]
 
 
 # --- parsing ----------------------------------------------------------------------------------------------------------------------------
 
 
 def parse_boxes(text: str, layout: str = "xyxy") -> list[Box] | None:
-    """Boxes of an answer, in the units and the order they are written. `layout`: xyxy, xywh, cxcywh or yxyx, of lists of four numbers; named sides
-    say themselves what they are. None: no box found; []: "none"."""
+    """The boxes of an answer in the units and the order in which they are written.
+
+    layout: the order of a list of four numbers: xyxy, xywh, cxcywh or yxyx; named sides ("x1", "left", "width") override it.
+    Returns None if no box is found, and [] if the answer says that there are none.
+    """
     reorder = layout_of(layout)
     prepared, values = _prepare(text)
     boxes: list[Box] = []
     for found in values:
         boxes.extend(_boxes_in(found.value, label_before(prepared, found.start), found.start, reorder))
     boxes.extend(_paired(prepared, [found for found in values if _is_numbers(found.value, 2)]))
-    inside = bool(boxes)  # a name inside a bracket was read with it
+    inside = bool(boxes)  # named sides inside a bracket have already been read with it
     boxes.extend(Box(quad, start=at) for quad, at in named_corners(prepared) if not (inside and any(f.start <= at < f.end for f in values)))
     if not boxes and not values and (numbers := bare_numbers(prepared, 4)):
         boxes = [Box(reorder(*numbers))]
@@ -102,7 +118,7 @@ def parse_boxes(text: str, layout: str = "xyxy") -> list[Box] | None:
 
 
 def parse_points(text: str) -> list[Point] | None:
-    """Points of an answer as they are written. None: no point found; []: the answer says that there are none."""
+    """The points of an answer in the units in which they are written. None: no point found; []: the answer says that there are none."""
     prepared, values = _prepare(text)
     points = [point for found in values for point in _points_in(found.value, "", found.start)]
     points += [Point(xy, start=at) for xy, at in named_points(prepared)]
@@ -119,10 +135,10 @@ def says_none(text: str) -> bool:
     return len(stripped) < 100 and _NONE.fullmatch(stripped) is not None
 
 
-def the_one(items: Sequence[Any], text: str, tagged: bool) -> Any | None:
-    """The item an answer commits to, or None if it names several different ones.
+def committed_item(items: Sequence[Any], text: str, tagged: bool) -> Any | None:
+    """The box or point that an answer commits to, or None if it names several different ones.
 
-    Inside answer tags there may be one only. In free text the last statement (line or sentence) that names any decides.
+    In answer tags all items must be equal. In free text only the last statement (line or sentence) that names an item counts.
     """
     if not tagged and len(items) > 1:
         ends = [m.start() for m in _STATEMENT_END.finditer(text)]
@@ -133,7 +149,7 @@ def the_one(items: Sequence[Any], text: str, tagged: bool) -> Any | None:
 
 
 def gold_boxes(gold: Any, field: str = "answer") -> list[Box]:
-    """Gold boxes (original pixels) from a list of numbers, of lists, of {"bbox": ..., "label": ...} or from text; [] or "None" means none.
+    """Gold boxes in original pixels from [x1, y1, x2, y2], a list of them, {"bbox": ..., "label": ...} or a text; [] or "None" means none.
 
     Raises ValueError if it cannot be read or a box has no area.
     """
@@ -150,7 +166,7 @@ def gold_boxes(gold: Any, field: str = "answer") -> list[Box]:
 
 
 def gold_points(gold: Any, field: str = "answer") -> list[Point]:
-    """Gold points (original pixels). Raises ValueError if none can be read."""
+    """Gold points in original pixels. Raises ValueError if none can be read."""
     points = parse_points(gold) if isinstance(gold, str) else _points_in(_plain(gold), "", 0)
     if not points:
         raise ValueError(f"{field}: no point in the gold answer {gold!r}; give [x, y], a list of them, or {{'point': [x, y]}}")
@@ -158,6 +174,7 @@ def gold_points(gold: Any, field: str = "answer") -> list[Point]:
 
 
 def _plain(value: Any) -> Any:
+    """Boxes, arrays and tuples as plain mappings and lists."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, Box):
@@ -168,7 +185,7 @@ def _plain(value: Any) -> Any:
 
 
 def _prepare(text: str) -> tuple[str, list[Found]]:
-    """The text with box tags as brackets and without "px" and "\\left", every place unchanged, and its values."""
+    """The text with box tags replaced by brackets and "px" and "\\left" by blanks (all offsets unchanged), and its bracketed values."""
     prepared = _CLOSE_TAG.sub(lambda m: "]".rjust(len(m[0])), _OPEN_TAG.sub(lambda m: "[".ljust(len(m[0])), text[: MAX_CHARS + 1]))
     prepared = _BLANKED.sub(lambda m: " " * len(m[0]), prepared)
     return prepared, find_values(prepared)
@@ -194,12 +211,12 @@ def _named_quad(lower: Mapping[str, Any]) -> Quad | None:
     for names in CORNER_NAMES:
         if all(name in lower for name in names):
             return _quad([lower[name] for name in names])
-    for names in _PAIR_KEYS:
-        if all(name in lower for name in names):
-            return _quad([lower[name] for name in names])
-    for names in _SIZE_KEYS:
-        if all(is_number(lower.get(name)) for name in names):
-            x, y, width, height = (float(lower[name]) for name in names)
+    for first, second in _PAIR_KEYS:
+        if first in lower and second in lower:
+            return _quad([lower[first], lower[second]])
+    for sizes in _SIZE_KEYS:
+        if all(is_number(lower.get(name)) for name in sizes):
+            x, y, width, height = (float(lower[name]) for name in sizes)
             return x, y, x + width, y + height
     return None
 
@@ -209,6 +226,7 @@ def _first(mapping: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 
 def _boxes_in(value: Any, label: str, start: int, reorder: Callable[..., Quad] = _same) -> list[Box]:
+    """All boxes of a nested value. `label`: the name that stands before the value; `start`: the offset of the value."""
     quad = _quad(value, reorder)
     if quad:
         return [Box(quad, label, start=start)]
@@ -229,6 +247,7 @@ def _boxes_in(value: Any, label: str, start: int, reorder: Callable[..., Quad] =
 
 
 def _points_in(value: Any, label: str, start: int) -> list[Point]:
+    """All points of a nested value."""
     if _is_numbers(value, 2):
         return [Point((float(value[0]), float(value[1])), label, start)]
     if isinstance(value, list):
@@ -244,7 +263,7 @@ def _points_in(value: Any, label: str, start: int) -> list[Point]:
 
 
 def _paired(text: str, points: Sequence[Found]) -> list[Box]:
-    """`(x1,y1),(x2,y2)`: two points with next to nothing between them. Of an odd number of points in a row none are corners."""
+    """Boxes written as `(x1,y1),(x2,y2)`: two points with only a separator between them. An odd number of adjacent points makes no box."""
     rows: list[list[Found]] = []
     for point in points:
         if rows and are_corners(text, rows[-1][-1].end, point.start):
@@ -256,7 +275,7 @@ def _paired(text: str, points: Sequence[Found]) -> list[Box]:
 
 
 def layout_of(name: str) -> Callable[..., Quad]:
-    """The function from four numbers in the order `name` to (x1, y1, x2, y2). Raises ValueError for an unknown order."""
+    """The function that maps four numbers in the order `name` to (x1, y1, x2, y2). Raises ValueError for an unknown order."""
     table = {
         "xyxy": lambda a, b, c, d: (a, b, c, d),
         "xywh": lambda x, y, w, h: (x, y, x + w, y + h),
@@ -264,5 +283,5 @@ def layout_of(name: str) -> Callable[..., Quad]:
         "yxyx": lambda a, b, c, d: (b, a, d, c),
     }
     if name not in table:
-        raise ValueError(f"layout: {name!r} is not an order of coordinates; use one of {', '.join(table)}")
+        raise ValueError(f"layout: {name!r} is not an order of box coordinates; use one of {', '.join(table)}")
     return table[name]

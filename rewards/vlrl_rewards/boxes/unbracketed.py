@@ -1,4 +1,4 @@
-"""Coordinates and labels that stand in a text without brackets: bare numbers, `x1=1, y1=2, ...`, `<point x= y=>`, "dog: [...]"."""
+"""Coordinates and labels written without brackets: bare numbers, `x1=1, y1=2, ...`, `<point x= y=>`, and the name in "dog: [...]"."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ _LEAD = re.compile(
 
 
 def bare_numbers(text: str, count: int) -> list[float] | None:
-    """The numbers of a text that is nothing but `count` numbers, perhaps with a name in front ("dog: 1, 2, 3, 4")."""
+    """The numbers of a text that consists of `count` numbers only, optionally after a name ("dog: 1, 2, 3, 4"); None for any other text."""
     match = _BARE.fullmatch(text.strip()) if len(text) < 400 else None
     numbers = [float(n) for n in _NUMBER.findall(match[1])] if match else []
     return numbers if len(numbers) == count and all(is_number(n) for n in numbers) else None
 
 
 def named_corners(text: str) -> list[tuple[Quad, int]]:
-    """Boxes (x1, y1, x2, y2) written as four named numbers in any order, "x1=1, y1=2, x2=3, y2=4" or "left: 1, ...", and their places."""
+    """Boxes (x1, y1, x2, y2) written as four named numbers in any order ("x1=1, y1=2, x2=3, y2=4", "left: 1, ..."), each with its offset."""
     found: list[tuple[Quad, int]] = []
-    said: dict[str, float] = {}
+    named: dict[str, float] = {}
     start = end = 0
     for match in _NAMED.finditer(text) if "=" in text or ":" in text else ():
         name = match[1].lower()
-        if name in said or match.start() - end > 12:
-            said = {}
-        start = start if said else match.start()
-        said[name], end = float(match[2]), match.end()
-        names = next((names for names in CORNER_NAMES if len(said) == 4 and all(n in said for n in names)), None)
-        if names and all(map(is_number, said.values())):
-            found.append(((said[names[0]], said[names[1]], said[names[2]], said[names[3]]), start))
-            said = {}
+        if name in named or match.start() - end > 12:
+            named = {}
+        start = start if named else match.start()
+        named[name], end = float(match[2]), match.end()
+        names = next((names for names in CORNER_NAMES if len(named) == 4 and all(n in named for n in names)), None)
+        if names and all(map(is_number, named.values())):
+            found.append(((named[names[0]], named[names[1]], named[names[2]], named[names[3]]), start))
+            named = {}
     return found
 
 
 def named_points(text: str) -> list[tuple[tuple[float, float], int]]:
-    """Points written as `x="1" y="2"` (also x1, y1, x2, y2, ...) or "x=1, y=2", and their places."""
+    """Points written as `x="1" y="2"` (also x1, y1, x2, y2, ...) or "x=1, y=2", each with its offset."""
     found = [((float(m[2]), float(m[3])), m.start()) for m in _XY.finditer(text)] if "=" in text or ":" in text else []
     return [pair for pair in found if all(map(is_number, pair[0]))]
 
 
 def are_corners(text: str, end: int, start: int) -> bool:
-    """Whether the points that end at `end` and start at `start` are two corners of a box: next to nothing stands between them."""
+    """Whether the point that ends at `end` and the one that starts at `start` are two corners of a box: only a separator stands between them."""
     return _GAP.fullmatch(text, end, start) is not None
 
 
 def label_before(text: str, start: int) -> str:
-    """What a box at `start` is called: `<ref>dog</ref>`, or "dog:" between the last line, comma or box and it; "" if nothing."""
+    """The label before a box at offset `start`: `<ref>dog</ref>`, or "dog:" after the last line break, comma or box; "" if there is none."""
     tail = text[max(0, start - 260) : start]
     tags = list(_REF_TAG.finditer(tail))
     if tags:

@@ -1,28 +1,33 @@
-"""Search/replace patches against the real change."""
+"""Rewards for edited code, compared with the reference and not executed: search/replace patches, and edited programs."""
 
 from __future__ import annotations
 
+import ast
 import difflib
+import io
+import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from rapidfuzz.distance import Indel
+from rapidfuzz.distance import Indel, Levenshtein
 
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
+from vlrl_rewards.parsing import answer_tags, visible
 
 MAX_CHARS = 20_000
 MAX_FILE = 1_000_000
-_MOVES = {("", "<<<<<<< SEARCH"): "search", ("search", "======="): "replace", ("replace", ">>>>>>> REPLACE"): ""}  # (side, line): next side
+_TRANSITIONS = {("", "<<<<<<< SEARCH"): "search", ("search", "======="): "replace", ("replace", ">>>>>>> REPLACE"): ""}  # (side, line): next side
 
 
 class Misformed(ValueError):
-    """A response that holds no patch that can be applied."""
+    """The response has no patch that can be applied."""
 
 
 def section(text: str, tag: str) -> str:
-    """The inside of the only `<tag>...</tag>`. Raises Misformed if there is not exactly one."""
+    """The content of the only `<tag>...</tag>`. Raises Misformed if there is not exactly one."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     if text.count(opening) != 1 or text.count(closing) != 1 or text.index(closing) < text.index(opening):
         raise Misformed(f"not exactly one <{tag}> block")
@@ -30,11 +35,12 @@ def section(text: str, tag: str) -> str:
 
 
 def edits_in(text: str) -> list[tuple[str, str, str]]:
-    """(path, search, replace) of every block: "### path", the two parts between the conflict marks. Raises Misformed on a broken one, or none."""
+    """(path, search, replace) of every block: "### path", then the two parts between conflict marks. Raises Misformed if one is broken, or none."""
     found: list[tuple[str, str, str]] = []
-    path, parts, side = "", {"search": [], "replace": []}, ""
+    path, side = "", ""
+    parts: dict[str, list[str]] = {"search": [], "replace": []}
     for line in text.split("\n"):
-        moved = _MOVES.get((side, line))
+        moved = _TRANSITIONS.get((side, line))
         if moved is None:
             path = line[4:].strip() if not side and line.startswith("### ") else path
             parts.get(side, []).append(line)
@@ -49,7 +55,7 @@ def edits_in(text: str) -> list[tuple[str, str, str]]:
 
 
 def applied(files: Mapping[str, str], edits: list[tuple[str, str, str]]) -> dict[str, str]:
-    """The files that the edits touch, as they are afterwards. Raises Misformed where a search text is not there, or nothing changes."""
+    """The edited files after the edits. Raises Misformed where a search text is missing, or an edit changes nothing."""
     out: dict[str, str] = {}
     for path, search, replace in edits:
         text = "\n" + out.get(path, files.get(path, ""))
@@ -75,7 +81,7 @@ class PatchSimilarity(Reward):
 
     Paper: SWE-RL, arXiv:2502.18449, sec. 2.2 (similarity of patches; -1 for a wrong format), checked against its release.
     Deviates: longest common subsequence (rapidfuzz) in place of difflib's matching blocks, which take cubic time on repeated characters; LCS is never
-    lower. A diff more than 10 times as long as the real one (and 2,000 characters) scores 0.
+    lower. A diff longer than 10 times the real one plus 2,000 characters scores 0.
     Reads `row.meta[files]`: {path: text before}; gold answer: {path: text after}. Edge: a patch that changes nothing is misformed. Range [-1, 1].
     """
 
@@ -103,3 +109,57 @@ def _alike(mine: str, real: str) -> float:
     if not mine or not real or len(mine) > 10 * len(real) + 2000:
         return 0.0
     return Indel.normalized_similarity(mine, real)
+
+
+def bare_code(code: str) -> str | None:
+    """Python code without comments and blank lines; None if it does not parse. It executes nothing."""
+    if len(code) > MAX_CHARS:
+        return None
+    try:
+        ast.parse(code)
+        comments = [token for token in tokenize.generate_tokens(io.StringIO(code).readline) if token.type == tokenize.COMMENT]
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return None
+    lines = code.split("\n")
+    for token in comments:
+        row, column = token.start
+        lines[row - 1] = lines[row - 1][:column]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def code_block(response: str) -> str | None:
+    """The only fenced block of the only `<answer>`; None if there is none, or several."""
+    seen = visible(response)
+    spans = answer_tags(seen)
+    parts = seen[slice(*spans[0])].split("```") if len(spans) == 1 else []
+    if len(parts) != 3:
+        return None
+    language, _, body = parts[1].partition("\n")
+    return body if language.strip().lower() in ("", "python", "py", "python3") else None
+
+
+@register("code_edit")
+@dataclass(frozen=True, kw_only=True)
+class CodeEdit(Reward):
+    """similarity: r = 3.5 s - 1.5, s = 1 - Levenshtein(c, g) / max(|c|, |g|);  exact: r = 2 if c = g else -1.5;  -2 if c is no Python.
+
+    Paper: ReCode, arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines; constants of its release).
+    Deviates: Levenshtein by rapidfuzz (the same numbers, in less time); the format term (+-1) is a reward of its own (`tag_format`). The code is
+    parsed and not executed. Edge: several blocks, or more than 20,000 characters: -2. A gold answer that is no Python raises ValueError. Range [-2, 2].
+    """
+
+    mode: Literal["similarity", "exact"] = "similarity"
+
+    def __call__(self, rollout: Rollout) -> float:
+        gold = bare_code(str(rollout.answer if rollout.answer is not None else ""))
+        if not gold:
+            raise ValueError(f"row {rollout.row.id!r}: the gold answer is not Python: {rollout.answer!r:.80}")
+        block = code_block(rollout.text)
+        mine = None if block is None else bare_code(block)
+        if not mine:
+            return -2.0
+        rules: dict[str, Any] = {
+            "similarity": lambda: 3.5 * Levenshtein.normalized_similarity(mine, gold) - 1.5,
+            "exact": lambda: 2.0 if mine == gold else -1.5,
+        }
+        return float(rules[self.mode]())

@@ -114,7 +114,7 @@ def run(
     job = json.dumps(
         {"code": code, "fn": fn, "tests": list(tests), "stop": stop, "nobody": bool(prefix) and os.geteuid() == 0, **asdict(limits)}
     ).encode()
-    runner = resources.files("vlrl_rewards").joinpath("_sandbox_runner.py").read_text()
+    runner = resources.files("vlrl_rewards.code").joinpath("runner.py").read_text()
     total = min(limits.total_seconds, limits.seconds * len(tests) + 5.0)
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryDirectory() as folder:
         stdin.write(job)

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
+from vlrl_rewards.code.sandbox import Limits, isolating, run
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import MAX_REPEATS, answer_tags
-from vlrl_rewards.sandbox import Limits, isolating, run
 from vlrl_rewards.verdict import Verdict, right, wrong
 from vlrl_rewards.verified import judged
 

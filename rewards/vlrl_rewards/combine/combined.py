@@ -1,4 +1,4 @@
-"""Combining rewards: sums, products, gates. The raw parts are kept in `rollout.info["parts"]`."""
+"""Combined rewards: sums, products, gates, ranks, normalised sums, calibration. The raw parts are kept in `rollout.info["parts"]`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 
 from vlrl.registry import register
 from vlrl.stages import Reward
-from vlrl.types import Rollout
-from vlrl_rewards.nested import build_parts, note, number
+from vlrl.types import Group, Rollout
+from vlrl_rewards.combine.nested import build_parts, note, number, numbers
+from vlrl_rewards.format.structure import probability
+from vlrl_rewards.parsing import strip_thinking
 
 
 @dataclass(frozen=True, kw_only=True)
 class Combined(Reward):
-    """What combinations share: a named map of rewards, in order of importance."""
+    """Base of combined rewards: a named map of rewards, in order of importance."""
 
     parts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -27,7 +29,7 @@ class Combined(Reward):
         return self._parts  # type: ignore[attr-defined]
 
     def values(self, rollout: Rollout) -> dict[str, float]:
-        """Every part's score of a rollout, noted."""
+        """The score of every part, recorded in the rollout."""
         found = {slot: number(reward, rollout) for slot, reward in self.built.items()}
         for slot, value in found.items():
             note(rollout, slot, value)
@@ -58,9 +60,9 @@ class WeightedSum(Combined):
 @register("product")
 @dataclass(frozen=True, kw_only=True)
 class Product(Combined):
-    """r = prod_k r_k, parts below 0 taken as 0 (two wrongs make no right).
+    """r = prod_k max(0, r_k): two negative parts do not give a positive product.
 
-    Paper: VerIF, arXiv:2506.09942 (hard times soft score). Edge: one part at 0 makes it 0.
+    Paper: VerIF, arXiv:2506.09942 (hard times soft score). Edge: a part of 0 gives 0.
     """
 
     def __call__(self, rollout: Rollout) -> float:
@@ -70,13 +72,13 @@ class Product(Combined):
 @register("gated")
 @dataclass(frozen=True, kw_only=True)
 class Gated(Combined):
-    """r = r_last if every part before it reaches `threshold`, else `otherwise`: accuracy only if the format holds.
+    """r = r_last if every part before it is at least `gate_at`, else `otherwise`: accuracy only if the format is correct.
 
-    Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are asked in order; those behind a
-    closed gate are not asked at all, and not noted.
+    Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are evaluated in order; those
+    behind a closed gate are neither evaluated nor recorded.
     """
 
-    threshold: float = 1.0
+    gate_at: float = 1.0
     otherwise: float = 0.0
 
     def __call__(self, rollout: Rollout) -> float:
@@ -84,8 +86,85 @@ class Gated(Combined):
         for slot, gate in gates:
             value = number(gate, rollout)
             note(rollout, slot, value)
-            if value < self.threshold:
+            if value < self.gate_at:
                 return self.otherwise
         value = number(reward, rollout)
         note(rollout, last, value)
         return value
+
+
+@register("lexicographic")
+@dataclass(frozen=True, kw_only=True)
+class Lexicographic(Combined):
+    """r = rank of the rollout in its group (0 worst, 1 best, ties share the mean); parts are compared in order, differences up to `margin` are ties.
+
+    Paper: HERON, arXiv:2309.02632 (decision tree over ranked signals; pairwise wins instead of a trained reward model). r_i = share of siblings
+    beaten; a tie counts one half. Edge: a group of one rollout: 0.5.
+    """
+
+    margin: float = 0.0
+
+    def __call__(self, rollout: Rollout) -> float:
+        self.values(rollout)
+        return 0.5
+
+    def score(self, group: Group) -> list[float]:
+        columns = [numbers(reward, group) for reward in self.built.values()]
+        for slot, column in zip(self.built, columns, strict=True):
+            for rollout, value in zip(group, column, strict=True):
+                note(rollout, slot, value)
+        rows = list(zip(*columns, strict=True))
+        others = max(1, len(rows) - 1)
+        if len(rows) < 2:
+            return [0.5] * len(rows)
+        return [sum(self._wins(a, b) for j, b in enumerate(rows) if i != j) / others for i, a in enumerate(rows)]
+
+    def _wins(self, a: tuple[float, ...], b: tuple[float, ...]) -> float:
+        for x, y in zip(a, b, strict=True):
+            if abs(x - y) > self.margin:
+                return float(x > y)
+        return 0.5
+
+
+@register("normalised_sum")
+@dataclass(frozen=True, kw_only=True)
+class NormalisedSum(Combined):
+    """r_i = sum_k w_k (r_ik - mean_k) / (std_k + eps) over the group: every reward contributes equally, whatever its scale.
+
+    Paper: GDPO, arXiv:2601.05242 (normalise each reward in the group, then sum). Population standard deviation. Deviations: the batch-wide
+    normalisation that follows belongs to the advantage. Edge: a part that is equal for all rollouts of the group adds 0.
+    """
+
+    eps: float = 1e-4
+
+    def __call__(self, rollout: Rollout) -> float:
+        self.values(rollout)
+        return 0.0
+
+    def score(self, group: Group) -> list[float]:
+        totals = [0.0] * len(group)
+        for slot, reward in self.built.items():
+            column = numbers(reward, group)
+            mean = math.fsum(column) / len(column)
+            spread = math.sqrt(math.fsum((value - mean) ** 2 for value in column) / len(column))
+            for i, (rollout, value) in enumerate(zip(group, column, strict=True)):
+                note(rollout, slot, value)
+                totals[i] += reward.weight * (value - mean) / (spread + self.eps) if spread > 0 else 0.0
+        return totals
+
+
+@register("calibrated")
+@dataclass(frozen=True, kw_only=True)
+class Calibrated(Combined):
+    """r = c - (q - c)^2; c = 1 if every part is at least `correct_at`, else 0; q is the confidence in [0, 1] in `<confidence>` tags.
+
+    Paper: RLCR, arXiv:2507.16806 (correctness plus Brier score). Edge: no confidence, several, or one outside [0, 1]: -1, the lowest.
+    """
+
+    correct_at: float = 0.999
+
+    def __call__(self, rollout: Rollout) -> float:
+        correct = float(min(self.values(rollout).values()) >= self.correct_at)
+        blocks = strip_thinking(rollout.text).split("<confidence>")
+        stated = probability(blocks[1].partition("</confidence>")[0]) if len(blocks) == 2 and "</confidence>" in blocks[1] else None
+        return -1.0 if stated is None else correct - (stated - correct) ** 2

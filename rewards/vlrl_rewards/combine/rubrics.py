@@ -10,7 +10,7 @@ from typing import Any
 from vlrl.registry import build, register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.nested import note, number
+from vlrl_rewards.combine.nested import note, number
 
 
 @register("rubric")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from vlrl.registry import build, register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.nested import note, number
+from vlrl_rewards.combine.nested import note, number
 
 MOST = 16  # attempts that are looked at
 

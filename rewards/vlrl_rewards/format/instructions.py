@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.language import language_of
-from vlrl_rewards.text import body
+from vlrl_rewards.text.language import language_of
+from vlrl_rewards.text.verifier import body
 from vlrl_rewards.verdict import Verdict, wrong
 
 Check = Callable[..., bool]
@@ -126,7 +126,7 @@ def multiple_sections(text: str, *, section_spliter: str = "Section", num_sectio
 
 def json_format(text: str) -> bool:
     """The whole response is JSON (a fence may stand around it)."""
-    from vlrl_rewards.structure import loads
+    from vlrl_rewards.format.structure import loads
 
     whole = re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip(), flags=re.IGNORECASE)
     return loads(whole) is not None and whole[:1] in "{[" and whole[-1:] in "}]"

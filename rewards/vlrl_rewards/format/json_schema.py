@@ -9,8 +9,8 @@ from typing import Any
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
+from vlrl_rewards.format.structure import loads
 from vlrl_rewards.parsing import answer_tags, visible
-from vlrl_rewards.structure import loads
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict, "array": list, "string": str, "number": (int, float), "integer": int, "boolean": bool, "null": type(None),

@@ -1,20 +1,20 @@
-"""Length rewards. Lengths are completion tokens (`len(rollout)`): prompt and prefix do not count."""
+"""Length rewards. A length is the number of completion tokens (`len(rollout)`); prompt and prefix do not count."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vlrl.registry import build, register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.nested import number
+from vlrl_rewards.combine.nested import note, number
 
 
 def cosine(at: float, span: float, start: float, end: float) -> float:
-    """From `start` at 0 along half a cosine to `end` at `span`, constant beyond it."""
+    """Half a cosine from `start` at 0 to `end` at `span`, constant beyond."""
     part = min(max(at / span, 0.0), 1.0)
     return end + (start - end) * (1 + math.cos(math.pi * part)) / 2
 
@@ -22,10 +22,10 @@ def cosine(at: float, span: float, start: float, end: float) -> float:
 @register("cosine_length")
 @dataclass(frozen=True, kw_only=True)
 class CosineLength(Reward):
-    """r = cos(L; 0 -> Lmax: `right` ends) if correct, cos(L; `wrong` ends) if not, `exceed` for L >= Lmax.
+    """r = cos(L; 0 -> Lmax: `right`) if correct, cos(L; 0 -> Lmax: `wrong`) if not, `exceed` for L >= Lmax.
 
-    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). Correctness is asked from the reward `of` (correct from `threshold`
-    on), never assumed; L beyond `max_tokens` does not climb again. Defaults are the paper's: right 2 -> 1, wrong -10 -> 0, exceeding -10.
+    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides correctness (from `correct_at` on).
+    Defaults are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10.
     Edge: a truncated rollout counts as exceeding. Units: tokens.
     """
 
@@ -34,7 +34,7 @@ class CosineLength(Reward):
     right: tuple[float, float] = (2.0, 1.0)
     wrong: tuple[float, float] = (-10.0, 0.0)
     exceed: float = -10.0
-    threshold: float = 0.999
+    correct_at: float = 0.999
 
     def __post_init__(self) -> None:
         _positive("max_tokens", self.max_tokens)
@@ -43,19 +43,18 @@ class CosineLength(Reward):
     def __call__(self, rollout: Rollout) -> float:
         if rollout.truncated or len(rollout) >= self.max_tokens:
             return self.exceed
-        ends = self.right if number(self._inner, rollout) >= self.threshold else self.wrong  # type: ignore[attr-defined]
+        ends = self.right if number(self._inner, rollout) >= self.correct_at else self.wrong  # type: ignore[attr-defined]
         return cosine(len(rollout), self.max_tokens, *ends)
 
 
 @register("length_budget")
 @dataclass(frozen=True, kw_only=True)
 class LengthBudget(Reward):
-    """exact: r = correct - alpha * |n_gold - n|; max: r = correct * clip(alpha * (n_gold - n) + delta, 0, 1). n_gold: `row.meta["tokens"]`, else
-    `tokens`.
+    """exact: r = correct - alpha * |n_gold - n|; max: r = correct * clip(alpha * (n_gold - n) + delta, 0, 1).
 
-    Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of the right length gets 0, the
-    penalty is cut at
-    -1. Units: alpha is per token.
+    n_gold: `row.meta["tokens"]`, else `tokens`; correct: the score of the reward `of`.
+    Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of length n_gold gets 0, and r is at
+    least -1. Units: alpha is per token.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -69,11 +68,11 @@ class LengthBudget(Reward):
         object.__setattr__(self, "_inner", build(Reward, dict(self.of), "length_budget.of"))
 
     def __call__(self, rollout: Rollout) -> float:
-        spare = int(rollout.row.meta.get("tokens", self.tokens)) - len(rollout)
+        left = int(rollout.row.meta.get("tokens", self.tokens)) - len(rollout)
         correct = number(self._inner, rollout)  # type: ignore[attr-defined]
         if self.mode == "max":
-            return correct * min(max(self.alpha * spare + self.delta, 0.0), 1.0)
-        return max(correct - self.alpha * abs(spare), -1.0)
+            return correct * min(max(self.alpha * left + self.delta, 0.0), 1.0)
+        return max(correct - self.alpha * abs(left), -1.0)
 
 
 @register("length_range")
@@ -103,7 +102,7 @@ class LengthRange(Reward):
 class SoftOverlong(Reward):
     """r = 0 for L <= Lmax - cache; (Lmax - cache - L) / cache up to Lmax; -1 beyond.
 
-    Paper: DAPO, arXiv:2503.14476, eq. 13. Edge: a rollout cut off by the sampler scores -1. Units: tokens.
+    Paper: DAPO, arXiv:2503.14476, eq. 13. Edge: a rollout truncated by the sampler scores -1. Units: tokens.
     """
 
     max_tokens: int = 1024
@@ -117,6 +116,41 @@ class SoftOverlong(Reward):
         if rollout.truncated:
             return -1.0
         return max(-1.0, min(0.0, (self.max_tokens - self.cache - len(rollout)) / self.cache))
+
+
+def arch(x: float, peak: float) -> float:
+    """1 - (1 - x / p)^2 up to x = p, then 1 - 2 ((x - p) / (1 - p))^2: rises from 0 to 1 at the peak p, falls to -1 at x = 1."""
+    return 1 - (1 - x / peak) ** 2 if x <= peak else 1 - 2 * ((x - peak) / (1 - peak)) ** 2
+
+
+@register("format_length")
+@dataclass(frozen=True, kw_only=True)
+class FormatLength(Reward):
+    """r = credit f + l if f > 0, else min(0, l);  l = 1 - (1 - x / p)^2 for x <= p, 1 - 2 ((x - p) / (1 - p))^2 beyond.
+
+    x = n / max_tokens, n in tokens; f in [0, 1] is the score of the format reward `of`. The gold answer is not read.
+    Paper: Xin et al. 2025, arXiv:2505.19439 (format-length surrogate); released code: credit 0.5, p 0.5, max_tokens the longest completion.
+    Deviates: the release requires a boxed answer that sympy can parse; here `of` defines the format. Edge: n beyond `max_tokens`, or a truncated
+    rollout, counts as max_tokens. Range [-1, 1 + credit].
+    """
+
+    reads_answer: ClassVar[bool] = False
+    of: Mapping[str, Any] = field(default_factory=lambda: {"name": "tag_format"})
+    credit: float = 0.5
+    peak: float = 0.5
+    max_tokens: int = 1024
+
+    def __post_init__(self) -> None:
+        if not 0 < self.peak < 1 or self.max_tokens <= 0:
+            raise ValueError(f"peak, max_tokens: must be in (0, 1) and above 0, got {self.peak} and {self.max_tokens}")
+        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "format_length.of"))
+
+    def __call__(self, rollout: Rollout) -> float:
+        form = number(self._inner, rollout)  # type: ignore[attr-defined]
+        length = arch(1.0 if rollout.truncated else min(1.0, len(rollout) / self.max_tokens), self.peak)
+        note(rollout, "form", form)
+        note(rollout, "length", length)
+        return self.credit * form + length if form > 0 else min(0.0, length)
 
 
 def _positive(name: str, value: int) -> None:

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vlrl_rewards.hedges import refuses
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.text import body, folded
-from vlrl_rewards.textmetrics import f_score
+from vlrl_rewards.text.denials import refuses
+from vlrl_rewards.text.metrics import f_score
+from vlrl_rewards.text.verifier import body, folded
 from vlrl_rewards.verdict import Verdict, wrong
 
 MAX_CHARS = 100_000

@@ -1,31 +1,58 @@
-"""Format rewards: thinking or not, tags counted, one box."""
+"""Format rewards: blocks in tags, thinking or not, tags counted, one box, blocks of self-search."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import boxes_in, visible
 
-_TAG = re.compile(r"</?\s*think\s*>", re.IGNORECASE)
+_THINK_TAG = re.compile(r"</?\s*think\s*>", re.IGNORECASE)
+_SEARCH_TAG = re.compile(r"<(/?)(think|search|information|answer)>")
+_SEARCH_ORDER = re.compile(r"(?:(?:think )?search information )*think answer ")
 
 
-def says_something(text: str) -> bool:
-    """Whether there is a letter or a digit in it."""
+def has_content(text: str) -> bool:
+    """Whether a text has a letter or a digit."""
     return any(char.isalnum() for char in text)
+
+
+@register("tag_format")
+@dataclass(frozen=True, kw_only=True)
+class TagFormat(Reward):
+    """r = 1 if the text is exactly `<think>...</think><answer>...</answer>` with each tag once, in order, none empty; else 0.
+
+    Paper: DeepSeek-R1 (format reward), arXiv:2501.12948, sec. 2.2.2. `tags` names the blocks in order. Only white space
+    may stand between blocks. Edge: a repeated tag, an empty block, text before, between or after the blocks: 0.
+    """
+
+    tags: tuple[str, ...] = ("think", "answer")
+
+    def __call__(self, rollout: Rollout) -> float:
+        rest = rollout.text.strip()
+        for tag in self.tags:
+            opening, closing = f"<{tag}>", f"</{tag}>"
+            if rollout.text.count(opening) != 1 or rollout.text.count(closing) != 1 or not rest.startswith(opening):
+                return 0.0
+            body, closed, rest = rest[len(opening) :].partition(closing)
+            rest = rest.lstrip()
+            if not closed or not any(char.isalnum() for char in body):
+                return 0.0
+        return float(not rest)
 
 
 @register("think_format")
 @dataclass(frozen=True, kw_only=True)
 class ThinkFormat(Reward):
-    """r = 1 if the text has the wanted shape, else 0. mode "think": `<think>`, thought, `</think>`, then an answer, each tag once; "no_think":
-    no thinking (no tag, or one empty block) before an answer; "row": the mode that `row.meta["think"]` (true or false) asks for.
+    """r = 1 if the text has the format of `mode`, else 0.
 
-    Paper: No-Thinking-RL and Thinking-RL, arXiv:2503.16188. Edge: an answer without a letter or digit scores 0, so does an open block.
+    "think": `<think>`, thought, `</think>`, then an answer, each tag once. "no_think": an answer without thinking (no tag, or one empty block).
+    "row": the mode that `row.meta["think"]` (true or false) requests.
+    Paper: No-Thinking-RL and Thinking-RL, arXiv:2503.16188. Edge: an answer without a letter or digit, or an open block: 0.
     """
 
     mode: Literal["think", "no_think", "row"] = "think"
@@ -33,22 +60,22 @@ class ThinkFormat(Reward):
     def __call__(self, rollout: Rollout) -> float:
         thinks = self.mode == "think" or (self.mode == "row" and bool(rollout.row.meta.get("think", True)))
         text = rollout.text.strip()
-        tags = [tag.lower().replace(" ", "") for tag in _TAG.findall(text)]
+        tags = [tag.lower().replace(" ", "") for tag in _THINK_TAG.findall(text)]
         head, _, tail = text.partition("</think>")
         if not tags:
-            return float(not thinks and says_something(text))
-        if tags != ["<think>", "</think>"] or not head.startswith("<think>") or not says_something(tail):
+            return float(not thinks and has_content(text))
+        if tags != ["<think>", "</think>"] or not head.startswith("<think>") or not has_content(tail):
             return 0.0
-        return float(says_something(head.removeprefix("<think>")) == thinks)
+        return float(has_content(head.removeprefix("<think>")) == thinks)
 
 
 @register("tag_count")
 @dataclass(frozen=True, kw_only=True)
 class TagCount(Reward):
-    """r = share of the tags (opening and closing counted apart) that stand in the text exactly once, in the wanted order, around something.
+    """r = share of the tags (opening and closing counted separately) that occur exactly once, in order, around content.
 
-    Paper: Open-R1 (tag count reward), after arXiv:2501.12948. Deviations: a tag out of order, or an empty block, does not count: four bare tags
-    score 0.
+    Paper: Open-R1 (tag count reward), after arXiv:2501.12948. Deviations: a tag out of order, or around an empty
+    block, does not count: four tags without content score 0.
     """
 
     tags: tuple[str, ...] = ("think", "answer")
@@ -62,9 +89,9 @@ class TagCount(Reward):
             inside = (
                 rollout.text[start + len(opening) : end] if start >= 0 and end >= 0 else rollout.text[start + len(opening) :] if start >= 0 else ""
             )
-            if start >= 0 and says_something(inside):
+            if start >= 0 and has_content(inside):
                 kept, after = kept + 1, start
-            if end >= 0 and says_something(rollout.text[after:end]) and (start < 0 or says_something(inside)):
+            if end >= 0 and has_content(rollout.text[after:end]) and (start < 0 or has_content(inside)):
                 kept, after = kept + 1, end
         return kept / (2 * len(self.tags)) if self.tags else 0.0
 
@@ -72,7 +99,7 @@ class TagCount(Reward):
 @register("boxed_format")
 @dataclass(frozen=True, kw_only=True)
 class BoxedFormat(Reward):
-    r"""r = 1 if exactly one `\boxed{...}` with something in it stands outside the thinking, else 0.
+    r"""r = 1 if there is exactly one `\boxed{...}` with content outside the thinking, else 0.
 
     Paper: SimpleRL-Zoo, arXiv:2503.18892 (boxed answers). Edge: `\boxed{}` and `\boxed{...}` without a letter or digit score 0.
     """
@@ -80,4 +107,31 @@ class BoxedFormat(Reward):
     def __call__(self, rollout: Rollout) -> float:
         text = visible(rollout.text)
         found = boxes_in(text)
-        return float(len(found) == 1 and says_something(text[found[0][2] : found[0][3]]))
+        return float(len(found) == 1 and has_content(text[found[0][2] : found[0][3]]))
+
+
+@register("search_format")
+@dataclass(frozen=True, kw_only=True)
+class SearchFormat(Reward):
+    """r = 1 if the text is `<think> <search> <information>` blocks, any number of times, then `<think>` and `<answer>`, each closed and not empty.
+
+    Only white space may stand between blocks; a search needs no thought before it. More than `most` searches: 0.
+    Paper: SSRL, arXiv:2508.10874 (format reward of the structured self-search); the exact rule is ours. Edge: a text without a search is
+    accepted, as for the paper's easy questions. The gold answer is not read. Range: 0 or 1.
+    """
+
+    reads_answer: ClassVar[bool] = False
+    most: int = 10
+
+    def __call__(self, rollout: Rollout) -> float:
+        text = rollout.text.strip()[:200_000]
+        marks = list(_SEARCH_TAG.finditer(text))
+        pairs = list(zip(marks[::2], marks[1::2], strict=False))
+        if not marks or len(marks) % 2 or any(a[1] or not b[1] or a[2] != b[2] for a, b in pairs):
+            return 0.0
+        blocks = [text[a.end() : b.start()] for a, b in pairs]
+        between = [text[b.end() : a.start()] for (_, b), (a, _) in zip(pairs, pairs[1:], strict=False)]
+        outside = [text[: marks[0].start()], *between, text[marks[-1].end() :]]
+        kinds = [a[2] for a, _ in pairs]
+        well_made = all(any(char.isalnum() for char in block) for block in blocks) and not any(part.strip() for part in outside)
+        return float(well_made and kinds.count("search") <= self.most and _SEARCH_ORDER.fullmatch(" ".join(kinds) + " ") is not None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
-from vlrl_rewards.math.puzzles import read_integers
+from vlrl_rewards.puzzles.generated import read_integers
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.recognition.labels import read_labels
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.geometry import overlap
-from vlrl_rewards.boxes.reading import Box, gold_boxes, read_boxes, the_one
+from vlrl_rewards.boxes.reading import Box, gold_boxes, read_boxes, committed_item
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.points.points import centre, inside
 
@@ -40,7 +40,7 @@ class GuiGrounding(Graded):
     def grade(self, target: tuple[Box, tuple[float, float]], answer: Answer, scene: Scene) -> Grade:
         gold, size = target
         boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
-        box = the_one(boxes, answer.text, answer.tagged) if boxes else None
+        box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
         if box is None or box.xyxy[2] <= box.xyxy[0] or box.xyxy[3] <= box.xyxy[1]:
             return self.refuse("the answer does not commit to one box")
         if not inside(centre(box.xyxy), gold.xyxy):

@@ -1,4 +1,4 @@
-"""Rewards for masks: run-length codes, polygons as masks, mask IoU, by pycocotools."""
+"""Mask reward: COCO run-length codes and polygons as pixel masks, compared by mask IoU (pycocotools)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vlrl_rewards.masks.polygons import corners_of
 MAX_PIXELS = 64_000_000
 _RLE_TEXT = re.compile(r"[0-o]{1,20000}")
 Rle = dict[str, Any]
-coco: Any = _coco  # its stubs know arrays, not the dictionaries that it takes and gives
+coco: Any = _coco  # the stubs declare arrays where the functions take and return dictionaries
 
 
 def mask_of(counts: Sequence[int], height: int, width: int) -> Rle:
-    """A compressed mask from plain run lengths (column-major, background first). Raises ValueError unless they sum to height x width."""
+    """A compressed mask from plain run lengths (column-major, background first). Raises ValueError unless the runs sum to height x width."""
     if height * width > MAX_PIXELS or min(height, width) < 1 or sum(counts) != height * width or min(counts) < 0:
-        raise ValueError(f"mask: runs sum to {sum(counts)}, not {height} x {width}")
+        raise ValueError(f"mask: the runs sum to {sum(counts)} instead of {height} x {width}, one is negative, or the mask is too large")
     return coco.frPyObjects({"counts": [int(c) for c in counts], "size": [height, width]}, height, width)
 
 
@@ -35,7 +35,7 @@ def encode(array_HW: np.ndarray) -> Rle:
 
 
 def code_pixels(counts: str) -> int:
-    """How many pixels a compressed COCO run-length string covers. Raises ValueError if it is not one (a broken one would crash the decoder)."""
+    """Number of pixels that a compressed COCO run-length string covers. Raises ValueError if it is broken; the decoder would crash on it."""
     runs: list[int] = []
     value = shift = 0
     for char in counts:
@@ -58,8 +58,11 @@ def code_pixels(counts: str) -> int:
 
 
 def read_mask(value: Any, height: int, width: int, spaces: Sequence[Any] = (), picture: int = 0) -> Rle | None:
-    """A mask of height x width from {"counts": ..., "size": [h, w]} (plain or compressed), or a polygon (or several) in the policy's units; None if
-    broken."""
+    """A compressed mask of height x width pixels; None if `value` is broken.
+
+    value: {"counts": run lengths or compressed string, "size": [h, w]}, or a polygon (or several) in the policy's units, which `spaces` and
+    `picture` convert to original pixels.
+    """
     if isinstance(value, Mapping) and "counts" in value:
         size = value.get("size", [height, width])
         if list(size) != [height, width]:
@@ -94,15 +97,18 @@ def mask_iou(a: Rle, b: Rle) -> float:
 @register("mask")
 @dataclass(frozen=True, kw_only=True)
 class MaskReward(Graded):
-    """r = |M & G| / |M | G| of pixel masks; 1[IoU >= threshold] where a threshold is set.
+    """Mask IoU of the predicted mask M and the gold mask G.
+
+        r = |M & G| / |M | G|
+        r = 1[IoU >= correct_at]   (with `binary`)
 
     Paper: mask IoU as in COCO, arXiv:1405.0312; as a reward: vlrl original.
     Gold: {"counts": ..., "size": [h, w]} in COCO form, an (H, W) array, or a polygon with `row.meta["size"] = (width, height)`.
-    Answer: run lengths of the same size, or polygons in the policy's units. A box is not a mask: [x1, y1, x2, y2] has too few corners.
+    Answer: run lengths of the same size, or polygons in the policy's units. A box [x1, y1, x2, y2] is not a mask, because it has two corners.
     Edge: broken codes, another size, an empty mask: 0. Range [0, 1]. Units: pixels of the original.
     """
 
-    threshold: float | None = None
+    binary: bool = False
     correct_at: float = 0.5
     picture: int = 0
 
@@ -125,4 +131,4 @@ class MaskReward(Graded):
         if len(masks) != 1:
             return self.refuse("no mask in the answer" if not masks else "several masks in the answer")
         iou = mask_iou(masks[0], target)
-        return Grade(iou if self.threshold is None else float(iou >= self.threshold), iou >= self.correct_at, f"IoU {iou:.3f}")
+        return Grade(float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}")

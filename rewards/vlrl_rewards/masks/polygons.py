@@ -1,4 +1,4 @@
-"""Rewards for rotated boxes and polygons: overlap of areas, by shapely."""
+"""Rewards for polygons and rotated boxes: IoU of the areas (shapely)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shapely.geometry.base import BaseGeometry
 from shapely.validation import explain_validity
 
 from vlrl.registry import register
-from vlrl.types import Space
-from vlrl_rewards.boxes.reading import to_original
+from vlrl.types import CoordinateSpace
+from vlrl_rewards.boxes.reading import point_to_original
 from vlrl_rewards.boxes.unbracketed import are_corners
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values, is_number
@@ -24,14 +24,17 @@ _KEYS = ("polygon", "segmentation", "points", "corners", "rbox", "rotated_box", 
 
 
 def rotated_corners(cx: float, cy: float, width: float, height: float, degrees: float) -> list[tuple[float, float]]:
-    """The four corners of a box of `width` x `height` around (cx, cy), turned by `degrees` (from x towards y: clockwise on the screen)."""
+    """The four corners of a box of `width` x `height` around (cx, cy), rotated by `degrees` from x towards y (clockwise on the screen)."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     half = ((-width / 2, -height / 2), (width / 2, -height / 2), (width / 2, height / 2), (-width / 2, height / 2))
     return [(cx + x * cos - y * sin, cy + x * sin + y * cos) for x, y in half]
 
 
 def corners_of(value: Any) -> list[tuple[float, float]] | None:
-    """Corners from [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...] (at least three points), [cx, cy, w, h, degrees], or a mapping that holds one."""
+    """The corners of [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees], or of a mapping with one of these; None for others.
+
+    A shape has 3 to `MAX_CORNERS` (500) corners.
+    """
     if isinstance(value, Mapping):
         lower = {str(k).lower(): v for k, v in value.items()}
         return next((c for key in _KEYS if key in lower and (c := corners_of(lower[key]))), None)
@@ -56,7 +59,7 @@ def corners_of(value: Any) -> list[tuple[float, float]] | None:
 
 
 def shapes_in(text: str) -> list[list[tuple[float, float]]]:
-    """The corners of every shape of a text; "(0, 0), (9, 0), (9, 9)" is one shape."""
+    """The corners of each shape in a text; "(0, 0), (9, 0), (9, 9)" is one shape."""
     values = find_values(text)
     found = [corners for value in values if (corners := corners_of(value.value))]
     if found or len(values) < 3 or not all(are_corners(text, a.end, b.start) for a, b in pairwise(values)):
@@ -65,8 +68,8 @@ def shapes_in(text: str) -> list[list[tuple[float, float]]]:
     return [corners] if corners else []
 
 
-def polygon(corners: Sequence[tuple[float, float]]) -> BaseGeometry | None:
-    """A valid area, or None where the corners enclose none or the outline crosses itself."""
+def polygon(corners: Sequence[tuple[float, float]]) -> Polygon | None:
+    """The polygon of the corners; None if they enclose no area or the outline crosses itself."""
     shape = Polygon(corners)
     return shape if shape.is_valid and shape.area > 0 else None
 
@@ -77,70 +80,76 @@ def area_iou(a: BaseGeometry, b: BaseGeometry) -> float:
     return min(1.0, max(0.0, overlap / (a.area + b.area - overlap)))
 
 
-def _moved(corners: Sequence[tuple[float, float]], spaces: Sequence[Space], picture: int) -> list[tuple[float, float]]:
-    return [(x, y) for x, y in (to_original(c, spaces, picture) for c in corners)]
+def _converted(corners: Sequence[tuple[float, float]], spaces: Sequence[CoordinateSpace], picture: int) -> list[tuple[float, float]]:
+    """The corners in original pixels."""
+    return [point_to_original(c, spaces, picture) for c in corners]
 
 
 @judged("polygon")
 @register("polygon")
 @dataclass(frozen=True, kw_only=True)
 class PolygonReward(Graded):
-    """r = |P & G| / |P | G| for the polygon or rotated box P and the gold area G; 1[IoU >= threshold] where a threshold is set.
+    """Polygon IoU: overlap of the predicted polygon or rotated box P with the gold area G.
 
-    Paper: IoU of rotated boxes as in DOTA, arXiv:1711.10398, sec. 5 (formula of the IoU; as a reward: vlrl original).
-    Read: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen), {"polygon": ...}. A turned box is turned
-    in the policy's units and converted corner by corner, so that pictures which were squeezed stay right.
+        r = |P & G| / |P | G|
+        r = 1[IoU >= correct_at]   (with `binary`)
+
+    Paper: IoU of rotated boxes as in DOTA, arXiv:1711.10398, sec. 5 (IoU); as a reward: vlrl original.
+    Formats: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen), {"polygon": ...}. A rotated box is
+    rotated in the policy's units and converted corner by corner, which is exact for images resized with another aspect ratio.
     Edge: fewer than 3 corners, no area, an outline that crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels.
     """
 
-    threshold: float | None = None
+    binary: bool = False
     correct_at: float = 0.5
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> BaseGeometry:
+    def target(self, gold: Any, scene: Scene) -> Polygon:
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
         corners = corners_of(values[0]) if len(values) == 1 else None
         shape = polygon(corners) if corners else None
         if shape is None:
             why = explain_validity(Polygon(corners)) if corners else "fewer than three corners"
-            raise ValueError(f"answer: the gold polygon {gold!r:.200} is not an area ({why}); give [[x, y], ...] or [cx, cy, w, h, degrees]")
+            raise ValueError(f"answer: the gold polygon {gold!r:.200} has no valid area ({why}); give [[x, y], ...] or [cx, cy, w, h, degrees]")
         return shape
 
-    def grade(self, target: BaseGeometry, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, target: Polygon, answer: Answer, scene: Scene) -> Grade:
         found = shapes_in(answer.text)
         if len(found) != 1:
             return self.refuse("no polygon in the answer" if not found else "several polygons in the answer")
-        shape = polygon(_moved(found[0], scene.spaces, scene.meta.get("picture", self.picture)))
+        shape = polygon(_converted(found[0], scene.spaces, scene.meta.get("picture", self.picture)))
         if shape is None:
             return self.refuse("the outline encloses no area, or crosses itself")
         iou = area_iou(shape, target)
-        return Grade(iou if self.threshold is None else float(iou >= self.threshold), iou >= self.correct_at, f"IoU {iou:.3f}")
+        return Grade(float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}")
 
 
 @judged("rotated_box")
 @register("rotated_box")
 @dataclass(frozen=True, kw_only=True)
 class RotatedBox(PolygonReward):
-    """r = IoU of turned boxes x |cos 2(a - a*)|^sharpness, a the long side's direction; sharpness 0 leaves the plain IoU.
+    """Rotated-box IoU with a factor for the direction of the box.
 
-    Paper: vlrl original; IoU as in DOTA, arXiv:1711.10398. The factor tells apart squares and near-squares that overlap well but point elsewhere.
-    Edge: as `polygon`; only [cx, cy, w, h, degrees] or four corners are boxes. Range [0, 1].
+        r = IoU x |cos 2(a - a*)|^sharpness,  a, a* the directions of the long sides; sharpness 0 is the plain IoU
+
+    Paper: vlrl original; IoU as in DOTA, arXiv:1711.10398. The factor lowers the score of squares and near-squares that overlap well but have
+    another direction. Edge: as `polygon`; a box is [cx, cy, w, h, degrees] or four corners. Range [0, 1].
     """
 
     sharpness: float = 0.0
 
-    def grade(self, target: BaseGeometry, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, target: Polygon, answer: Answer, scene: Scene) -> Grade:
         plain = super().grade(target, answer, scene)
         found = shapes_in(answer.text)
         if plain.score == 0 or len(found[0]) != 4:
-            return self.refuse(plain.reason if plain.score == 0 else "not a box")
-        mine = _moved(found[0], scene.spaces, scene.meta.get("picture", self.picture))
-        turn = direction(mine) - direction(list(target.exterior.coords)[:-1])  # type: ignore[attr-defined]
+            return self.refuse(plain.reason if plain.score == 0 else "not a rotated box: needs four corners")
+        mine = _converted(found[0], scene.spaces, scene.meta.get("picture", self.picture))
+        turn = direction(mine) - direction(list(target.exterior.coords)[:-1])
         return plain._replace(score=plain.score * abs(math.cos(2 * turn)) ** self.sharpness)
 
 
 def direction(corners: Sequence[tuple[float, float]]) -> float:
-    """Angle (radians) of the longer of the first two sides."""
+    """Direction of the longer of the first two sides, in radians."""
     sides = [(b[0] - a[0], b[1] - a[1]) for a, b in (corners[:2], corners[1:3])]
     x, y = max(sides, key=lambda s: math.hypot(*s))
     return math.atan2(y, x)

@@ -1,16 +1,16 @@
-"""Where a response states its mathematical answer: a commitment, a short response, its last line, or its concluding sentence."""
+"""Finds the mathematical answer of a response: its commitment, the whole of a short response, its last line, or its concluding sentence."""
 
 from __future__ import annotations
 
 import re
 
-from vlrl_rewards.hedges import bounded, hedges, taken_back
 from vlrl_rewards.kinds import Case
-from vlrl_rewards.mathread import read
+from vlrl_rewards.math.read import read
+from vlrl_rewards.math.written_numbers import number_words
 from vlrl_rewards.parsing import Answer, committed
-from vlrl_rewards.words import number_words
+from vlrl_rewards.text.denials import bounded, hedges, taken_back
 
-NOTHING = "no committed answer"
+NO_ANSWER = "no committed answer"
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z\\$*(\d-])|\n+|；")
 _CONCLUDES = re.compile(
     r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|counted|see|sees|saw|find|found|earns?|pays?|needs?|spends?|weighs?|measures?|lasts?|remains?)\b|[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]+\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|hence)\b",
@@ -21,7 +21,7 @@ _LITERAL = re.compile(r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}
 _SO = re.compile(r"\b(?:so|therefore|thus|hence|making|giving|totall?ing|which\s+(?:makes|gives|is)|that\s+is|for\s+a\s+total\s+of)\b", re.IGNORECASE)
 _QUOTES = re.compile(
     r"\W*(?:if|suppose|exception|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b", re.IGNORECASE
-)  # what is given is no answer
+)  # a sentence that quotes the question gives no answer
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
 _ONE_WORD = (
     r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|zero)"
@@ -35,7 +35,7 @@ def plausible(text: str) -> bool:
 
 
 def find_answer(case: Case) -> tuple[Answer | None, str]:
-    """The committed answer, or the one that a short or concluding sentence states; else (None, why)."""
+    """(the committed answer, or the one that a short response or the concluding sentence states, ""), else (None, reason)."""
     text = case.visible
     if not text.strip():
         return None, "nothing outside the thinking" if case.response.strip() else "empty"
@@ -72,11 +72,11 @@ def _concluding(text: str) -> tuple[Answer | None, str]:
                 return Answer(text[begin + lone[0] : begin + lone[1]], begin + lone[0], begin + lone[1], "number"), ""
         if _NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence) or hedges(sentence) or _BROKEN_OFF.search(sentence):
             break
-    return None, NOTHING
+    return None, NO_ANSWER
 
 
 def _last_line(text: str) -> Answer | None:
-    """A last line that holds nothing but mathematics, unless the one before it does so too (then they are a list)."""
+    """The last line if it is only mathematics; None also where the line before it is too (then they are a list)."""
     lines = [match for match in re.finditer(r"[^\n]+", text) if match[0].strip()]
     bare = [match for match in lines[-2:] if len(match[0]) <= 120 and _NUMBERISH.search(match[0]) and read(match[0].strip(" >#\t")) is not None]
     if len(lines) < 2 or not bare or bare[-1] is not lines[-1] or (len(bare) == 2 and not _CONCLUDES.search(lines[-2][0])):
@@ -88,7 +88,7 @@ def _last_line(text: str) -> Answer | None:
 
 
 def lone_number(sentence: str) -> tuple[int, int] | None:
-    """Where the number behind the last "=" stands, or the only number of a sentence, or of its conclusion, that leaves nothing open."""
+    """[start, end) of the number behind the last "=", or of the only number of a sentence or of its conclusion. None if the sentence hedges."""
     if hedges(sentence) or bounded(sentence.rstrip(" .")) or _QUOTES.match(sentence):
         return None
     found = [match for match in _LITERAL.finditer(sentence) if sentence[: match.start()].rstrip()[-1:] not in (*"+*/^×÷",)]

@@ -1,59 +1,65 @@
-"""The atoms of the mathematics parser: brackets, roots, fractions, functions, names, matrices."""
+"""The atoms of the mathematics parser: brackets, roots, fractions, functions, names, matrices, sums, integrals and limits."""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
 
-from vlrl_rewards.mathnames import CLOSING, CONSTANTS, FUNCTIONS, GREEK
-from vlrl_rewards.mathtokens import NotMath
-from vlrl_rewards.mathtree import Node, Parser, argument, atom, exponent, group, power, starts_atom
+from vlrl_rewards.math.lexer import CLOSING, CONSTANTS, FUNCTIONS, GREEK, Node, NotMath, TokenCursor
 
-_ENGLISH = frozenset(
-    [
-        "not",
-        "no",
-        "so",
-        "the",
-        "is",
-        "are",
-        "was",
-        "it",
-        "its",
-        "he",
-        "she",
-        "we",
-        "you",
-        "i'm",
-        "of",
-        "by",
-        "to",
-        "in",
-        "on",
-        "at",
-        "if",
-        "as",
-        "be",
-        "an",
-        "any",
-        "all",
-        "but",
-        "yes",
-        "nor",
-        "per",
-        "has",
-        "had",
-        "can",
-        "may",
-        "let",
-        "get",
-        "its",
-    ]
-)
+_ENGLISH = frozenset((
+    "not", "no", "so", "the", "is", "are", "was", "it", "its", "he", "she", "we", "you", "i'm", "of", "by", "to", "in", "on", "at", "if", "as",
+    "be", "an", "any", "all", "but", "yes", "nor", "per", "has", "had", "can", "may", "let", "get",
+))  # fmt: skip
 
 
-def bracket(p: Parser, opening: str) -> Node:
+class Grammar(TokenCursor):
+    """The rules of the grammar that an atom calls for its parts. `Parser` implements them."""
+
+    @abstractmethod
+    def items(self) -> list[Node]:
+        """Relations separated by commas, semicolons, "and", "or"."""
+
+    @abstractmethod
+    def relation(self) -> Node:
+        """Unions joined by =, <, ..."""
+
+    @abstractmethod
+    def sum(self) -> Node:
+        """Products joined by +, -, plus-minus."""
+
+    @abstractmethod
+    def product(self) -> Node:
+        """Powers joined by multiplication (also implicit) and division."""
+
+    @abstractmethod
+    def power(self) -> Node:
+        """An atom with its exponents, factorials, percent and degree signs."""
+
+    @abstractmethod
+    def exponent(self) -> Node:
+        """The exponent behind ^."""
+
+    @abstractmethod
+    def group(self) -> Node:
+        """`{...}`: one value."""
+
+    @abstractmethod
+    def argument(self) -> Node:
+        """An argument of a LaTeX command: a group, or one token."""
+
+    @abstractmethod
+    def atom(self) -> Node:
+        """A number, name, bracket, root, fraction or function."""
+
+    @abstractmethod
+    def starts_atom(self) -> bool:
+        """Whether the next token can be an implicit factor."""
+
+
+def bracket(p: Grammar, opening: str) -> Node:
     """`(a)` is a; `(a, b)`, `[a, b)`, `\\{a\\}` are sequences that keep their brackets."""
     if p.accept(*CLOSING[opening]):
         return ("const", "empty") if "{" in opening else ("seq", opening, ")")
@@ -64,41 +70,41 @@ def bracket(p: Parser, opening: str) -> Node:
     return ("seq", opening.strip("\\"), closing.strip("\\"), *items)
 
 
-def fraction(p: Parser, _: str) -> Node:
+def fraction(p: Grammar, _: str) -> Node:
     """`\\frac{a}{b}`."""
-    return ("div", argument(p), argument(p))
+    return ("div", p.argument(), p.argument())
 
 
-def binomial(p: Parser, _: str) -> Node:
+def binomial(p: Grammar, _: str) -> Node:
     """`\\binom{n}{k}`."""
-    return ("fn", "binom", argument(p), argument(p))
+    return ("fn", "binom", p.argument(), p.argument())
 
 
-def root(p: Parser, _: str) -> Node:
+def root(p: Grammar, _: str) -> Node:
     """`\\sqrt{a}`, `\\sqrt[n]{a}`."""
     index: Node = ("num", Fraction(2), 0)
     if p.accept("["):
         index = p.sum()
         p.expect("]")
-    return ("fn", "root", argument(p), index)
+    return ("fn", "root", p.argument(), index)
 
 
-def absolute(p: Parser, _: str) -> Node:
+def absolute(p: Grammar, _: str) -> Node:
     """`|a|`."""
     node = p.sum()
     p.expect("|")
     return determinant(list(node[1:])) if node[0] == "matrix" else ("fn", "abs", node)
 
 
-def rounded(p: Parser, token: str) -> Node:
+def rounded(p: Grammar, token: str) -> Node:
     """Floor and ceiling."""
     node = p.sum()
     p.expect({r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}[token])
     return ("fn", {r"\lfloor": "floor", r"\lceil": "ceil"}[token], node)
 
 
-def number_set(p: Parser, _: str) -> Node:
-    """`\\mathbb{R}` is the whole line, other number sets are names."""
+def number_set(p: Grammar, _: str) -> Node:
+    """`\\mathbb{R}` is the interval from -inf to inf; other number sets are names."""
     p.expect("{")
     name = p.take()[1]
     p.expect("}")
@@ -106,8 +112,8 @@ def number_set(p: Parser, _: str) -> Node:
     return ("seq", "(", ")", ("neg", infinity), infinity) if name == "R" else ("sym", f"set {name}")
 
 
-def matrix(p: Parser, token: str) -> Node:
-    r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`; `cases` and the like are not read here."""
+def matrix(p: Grammar, token: str) -> Node:
+    r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`; other environments (`cases` ...) raise NotMath."""
     if ("matrix" not in token and "array" not in token) or token.startswith(r"\end"):
         raise NotMath(token)
     rows: list[tuple[Node, ...]] = []
@@ -128,7 +134,7 @@ def matrix(p: Parser, token: str) -> Node:
 
 
 def determinant(rows: list[tuple[Node, ...]]) -> Node:
-    """By the first row's minors. Raises NotMath unless it is square and at most 4 x 4."""
+    """The determinant, by Laplace expansion along the first row. Raises NotMath unless it is square and at most 4 x 4."""
     if not 1 <= len(rows) <= 4 or any(len(row) != len(rows) for row in rows):
         raise NotMath("no determinant")
     if len(rows) == 1:
@@ -140,23 +146,23 @@ def determinant(rows: list[tuple[Node, ...]]) -> Node:
     return total
 
 
-def function(p: Parser, name: str) -> Node:
+def function(p: Grammar, name: str) -> Node:
     """`sin x`, `\\sin^2(2x)`, `log_2 8`, `gcd(4, 6)`, `sqrt 2`."""
     raised, base = None, None
     while p.peek()[1] in ("^", "_"):
         mark = p.take()[1]
-        value = exponent(p)
+        value = p.exponent()
         raised, base = (value, base) if mark == "^" else (raised, value)
     if p.peek()[1] in ("(", "["):
         closing = CLOSING[p.take()[1]][0]
         arguments = p.items()
         p.expect(closing)
     elif p.peek()[1] == "{":
-        arguments = [argument(p)]
+        arguments = [p.argument()]
     else:
-        node = power(p)
-        while name != "sqrt" and starts_atom(p) and not _is_function(p):
-            node = ("mul", node, power(p))
+        node = p.power()
+        while name != "sqrt" and p.starts_atom() and not _is_function(p):
+            node = ("mul", node, p.power())
         arguments = [node]
     if raised == ("neg", ("num", Fraction(1), 0)) and name in ("sin", "cos", "tan"):
         name, raised = "arc" + name, None
@@ -166,11 +172,11 @@ def function(p: Parser, name: str) -> Node:
     return ("pow", node, raised) if raised is not None else node
 
 
-def _is_function(p: Parser) -> bool:
+def _is_function(p: Grammar) -> bool:
     return p.peek()[1].lstrip("\\") in FUNCTIONS
 
 
-def named(p: Parser, token: str, command: bool = False) -> Node:
+def named(p: Grammar, token: str, command: bool = False) -> Node:
     """A word or a command: function, constant, Greek letter, or a product of letters."""
     low = token if command else token.lower()
     if low in FUNCTIONS:
@@ -193,7 +199,7 @@ def named(p: Parser, token: str, command: bool = False) -> Node:
     return node
 
 
-def chosen(p: Parser) -> Node:
+def chosen(p: Grammar) -> Node:
     """`C(5, 2)`."""
     p.take()
     above, below = p.items()
@@ -202,17 +208,17 @@ def chosen(p: Parser) -> Node:
 
 
 def letter(char: str) -> Node:
-    """One letter of a product."""
+    """One letter of a product of letters; "e" and "i" are constants."""
     return ("const", char) if char in "ei" else ("sym", char)
 
 
-def bounds(p: Parser, name: str) -> tuple[str, Node, Node]:
+def bounds(p: Grammar, name: str) -> tuple[str, Node, Node]:
     r"""The index and bounds of `\sum_{i=1}^{n}`, or ("", low, high) of `\int_a^b`."""
     low: Node | None = None
     high: Node | None = None
     while p.peek()[1] in ("_", "^"):
         mark = p.take()[1]
-        value = group(p) if p.peek()[1] == "{" else (("neg", atom(p)) if p.accept("-") else atom(p))
+        value = p.group() if p.peek()[1] == "{" else (("neg", p.atom()) if p.accept("-") else p.atom())
         low, high = (value, high) if mark == "_" else (low, value)
     if low is None or high is None:
         raise NotMath("no bounds")
@@ -223,7 +229,7 @@ def bounds(p: Parser, name: str) -> tuple[str, Node, Node]:
     return low[1][1], low[3], high
 
 
-def series(p: Parser, token: str) -> Node:
+def series(p: Grammar, token: str) -> Node:
     """A finite sum or product: ("sum"|"prod", index, low, high, term)."""
     name = token.lstrip("\\")
     index, low, high = bounds(p, name)
@@ -231,14 +237,14 @@ def series(p: Parser, token: str) -> Node:
 
 
 def _rename(node: Node, index: str) -> Node:
-    """The index "i" is a symbol in its series, not the imaginary unit."""
+    """The tree with the index as a symbol: inside its series "i" is not the imaginary unit."""
     if node == ("const", index):
         return ("sym", index)
     return tuple(_rename(child, index) if isinstance(child, tuple) and child else child for child in node)
 
 
-def integral(p: Parser, token: str) -> Node:
-    """A definite integral over one letter: ("int", letter, low, high, integrand); its end is "d" and a letter."""
+def integral(p: Grammar, token: str) -> Node:
+    """A definite integral over one letter: ("int", letter, low, high, integrand). The integrand ends at "d" and a letter."""
     _, low, high = bounds(p, "int")
     end = next((i for i in range(p.at, len(p.tokens)) if re.fullmatch(r"[a-z]*d[a-z]", p.tokens[i][1]) and p.tokens[i][0] == "word"), None)
     if end is None and any(p.tokens[i][1] == "d" for i in range(p.at, len(p.tokens) - 1)):
@@ -253,7 +259,7 @@ def integral(p: Parser, token: str) -> Node:
     return ("int", p.take()[1], low, high, body)
 
 
-def limit(p: Parser, _: str) -> Node:
+def limit(p: Grammar, _: str) -> Node:
     r"""`\lim_{x \to a} f`: ("lim", letter, target, side, body); side "+", "-" or "" for both."""
     p.expect("_")
     p.expect("{")
@@ -271,7 +277,7 @@ def limit(p: Parser, _: str) -> Node:
     return ("lim", name[1], target, side, _rename(p.product(), name[1]))
 
 
-ATOMS: dict[str, Callable[[Parser, str], Node]] = {
+ATOMS: dict[str, Callable[[Grammar, str], Node]] = {
     "(": bracket, "[": bracket, "{": bracket, r"\{": bracket, r"\langle": bracket, r"\frac": fraction, r"\binom": binomial, r"\sqrt": root,
     "|": absolute, r"\lfloor": rounded, r"\lceil": rounded, r"\mathbb": number_set, "env": matrix,
     r"\sum": series, r"\prod": series, r"\int": integral, r"\lim": limit,

@@ -1,4 +1,4 @@
-"""Rewards for measured numbers (distances, sizes, angles): closeness instead of equality."""
+"""Rewards for measured numbers (distances, sizes, angles): closeness in place of equality."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.registry import register
-from vlrl_rewards.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
-from vlrl_rewards.numbers import numbers_in, one_number
+from vlrl_rewards.math.written_numbers import numbers_in, one_number
+from vlrl_rewards.recognition.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy
 
 
 @judged("closeness")
@@ -21,9 +21,9 @@ class Closeness(Graded):
 
     Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression reward); Thinking in Space, arXiv:2412.14171,
     eq. 1 (mra).
-    Deviates: M2-Reasoning's constants are not known to us (rate 5 is ours). Units in the text are ignored: ask for one unit in the prompt.
-    Edge: no number, or several different ones: 0. Gold 0: only 0 itself for relative and mra. `correct_within` is the relative error that counts as
-    right in a verdict. Range [0, 1].
+    Deviates: M2-Reasoning's constants are not known (rate 5 is ours). Units in the text are ignored: the prompt should ask for one unit.
+    Edge: no number, or several different ones: 0. Gold 0: relative and mra pay only the answer 0. A verdict is correct for a relative error of at
+    most `correct_within`. Range [0, 1].
     """
 
     mode: Literal["decay", "relative", "mra", "absolute"] = "decay"
@@ -55,10 +55,10 @@ class Closeness(Graded):
 @register("angle")
 @dataclass(frozen=True, kw_only=True)
 class Angle(Graded):
-    """exact: 1[d <= tolerance];  linear: max(0, 1 - d / (period / 2));  decay: exp(-d / tolerance), d the distance on the circle of `period` degrees.
+    """exact: 1[d <= tolerance];  linear: max(0, 1 - d / (period / 2));  decay: exp(-d / tolerance); d: the distance on a circle of `period` degrees.
 
     Paper: rotation prediction, arXiv:1803.07728 (task, as a choice of 0, 90, 180, 270); as a reward: vlrl original.
-    `period` 360 for directions, 180 for lines. Edge: no number, several different ones: 0; 370 is 10. Range [0, 1]. Units: degrees.
+    `period` 360 for directions, 180 for lines. Edge: no number, several different ones: 0; 370 equals 10. Range [0, 1]. Units: degrees.
     """
 
     mode: Literal["exact", "linear", "decay"] = "exact"
@@ -89,10 +89,10 @@ class Angle(Graded):
 @register("counts")
 @dataclass(frozen=True, kw_only=True)
 class Counts(Graded):
-    """r = mean over kinds of max(0, 1 - |n_k - g_k| / g_k), or 1[all right] with `exact`; a kind with g_k = 0 asks for 0.
+    """r = mean over kinds of max(0, 1 - |n_k - g_k| / g_k), or 1[all correct] with `exact`. For g_k = 0 only n_k = 0 scores.
 
     Paper: VideoSSR, arXiv:2511.06281 (object counting: three kinds of shapes). Deviates: none known; a kind of gold count 0 is ours.
-    Edge: another number of numbers, or one that is no count (2.5, -1): 0. Range [0, 1].
+    Edge: a different number of counts, or one that is no count (2.5, -1): 0. Range [0, 1].
     Gold: [3, 1, 2] or "3,1,2"; answer: the counts in the asked order.
     """
 

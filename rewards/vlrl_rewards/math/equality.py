@@ -1,22 +1,25 @@
-"""Whether two mathematics trees mean the same answer: numbers, functions, lists, sets, tuples, intervals, equations, matrices."""
+"""Equality of two mathematics trees: numbers, functions, lists, sets, tuples, intervals, equations, matrices.
+
+Rational values are compared exactly; other numbers and functions by their values at fixed points.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
-from vlrl_rewards.mathsame import literal, rounded, same_value
-from vlrl_rewards.mathtree import Node
-from vlrl_rewards.mathvalue import POINTS, NoValue, TooBig, close, context, numeric, symbols
+from vlrl_rewards.math.lexer import SERIES, Node
+from vlrl_rewards.math.sets import is_real_set, pieces
+from vlrl_rewards.math.value import DIGITS, POINTS, NoValue, close, context, exact, numeric, symbols
 
-ZERO: Node = ("num", Fraction(0), 0)
-INFINITE: Node = ("const", "inf")
+ENOUGH_DIGITS = 6  # significant digits from which on a decimal may stand for a value that cannot be written out
 FLIP = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 MAX_ITEMS = 64
 
 
 def equal(gold: Node, said: Node) -> bool:
-    """Whether `said` is the answer `gold`. Raises TooBig where the values are beyond the bounds, NoValue where nothing can be told."""
+    """Whether `said` equals `gold`. Raises TooBig where a value is beyond the bounds, NoValue where equality cannot be determined."""
     gold, said = _without_abs(_without_domain(gold)), _without_abs(_without_domain(said))
     if gold == said:
         return True
@@ -24,7 +27,7 @@ def equal(gold: Node, said: Node) -> bool:
         return _pm_equal(gold, said)
     if gold[0] == "rel" or said[0] == "rel":
         return _relations(gold, said)
-    if _is_set(gold) and _is_set(said):
+    if is_real_set(gold) and is_real_set(said):
         return _same_pieces(gold, said)
     if gold[0] == "matrix" or said[0] == "matrix":
         return _matrices(gold, said)
@@ -37,14 +40,14 @@ def equal(gold: Node, said: Node) -> bool:
 
 
 def _without_domain(node: Node) -> Node:
-    """ "2n + 1, n in Z" without its last part."""
+    """The tree without a trailing domain: "2n + 1" of "2n + 1, n in Z"."""
     if node[0] == "seq" and node[1] == "" and len(node) > 4 and node[-1][0] == "rel" and node[-1][2] == "in":
         return node[3] if len(node) == 5 else node[:-1]
     return node
 
 
 def _without_abs(node: Node) -> Node:
-    """ "|x| < a" is -a < x < a; "|x| > a" is x < -a or x > a."""
+    """The relation without an absolute value: "|x| < a" is -a < x < a; "|x| > a" is x < -a or x > a."""
     if node[0] != "rel" or len(node) != 4 or node[1][:2] != ("fn", "abs") or node[1][2][0] != "sym" or node[2] not in FLIP:
         return node
     symbol, op, bound = node[1][2], node[2], node[3]
@@ -55,7 +58,7 @@ def _without_abs(node: Node) -> Node:
 
 
 def _digits(node: Node) -> str | None:
-    """What a number in a base is written as (None if no such base writes that); a bare number may leave its base out, two bases must agree."""
+    """The digits of a number in a base; None if they are not valid in that base. A number without a base matches any base."""
     if node[0] == "base":
         return node[1] if 2 <= node[2] <= 36 and all(int(digit) < node[2] for digit in node[1] if digit.isdigit()) else None
     return str(node[1]) if node[0] == "num" else None
@@ -132,7 +135,7 @@ def _sequences(gold: Node, said: Node) -> bool:
     if all(_assigned(item) for item in (*a, *b)):
         return _same_multiset(a, b)
     if all(map(_assigned, a)) != all(map(_assigned, b)) and "(" in (left[0], right[0]):  # "y = 2 and x = 1" is (1, 2)
-        a, b = (tuple(sorted(items, key=_assigned)) if all(map(_assigned, items)) else items for items in (a, b))
+        a, b = _by_name(a), _by_name(b)
     if left[0] in ("", "{") and right[0] in ("", "{"):
         return _same_multiset(a, b)
     if left != right and "" not in (left[0], right[0]):
@@ -142,8 +145,13 @@ def _sequences(gold: Node, said: Node) -> bool:
     return all(equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+def _by_name(items: Node) -> Node:
+    """Assignments in the order of their names; other items unchanged."""
+    return tuple(sorted(items, key=_assigned)) if all(map(_assigned, items)) else items
+
+
 def _assigned(node: Node) -> str:
-    """The name that "x = ..." or "f(x) = ..." gives a value to, else ""."""
+    """The name that "x = ..." or "f(x) = ..." assigns to; "" for anything else."""
     if node[0] != "rel" or len(node) != 4 or node[2] != "=":
         return ""
     names = _name(node[1])
@@ -167,13 +175,13 @@ def _relations(gold: Node, said: Node) -> bool:
         name_a, name_b = _assigned(gold), _assigned(said)
         if name_a and name_b and (name_a == name_b or (not symbols(gold[3]) and not symbols(said[3]))):
             return name_a == name_b and equal(gold[3], said[3])
-        if _is_set(gold) and _is_set(said):
+        if is_real_set(gold) and is_real_set(said):
             return _same_pieces(gold, said)
         return _proportional(gold, said)
     if gold[0] != "rel" and said[0] != "rel":
         return equal(gold, said)
     relation, other, from_said = (gold, said, False) if gold[0] == "rel" else (said, gold, True)
-    if _is_set(relation) and other[0] in ("seq", "cup", "minus", "cap") and _is_set(other):
+    if is_real_set(relation) and other[0] in ("seq", "cup", "minus", "cap") and is_real_set(other):
         return _same_pieces(relation, other)
     if _assigned(relation):
         return equal(relation[3], other)
@@ -196,7 +204,7 @@ def _near(a: Node, b: Node) -> bool:
 
 
 def _plain_relation(node: Node) -> Node:
-    """ "x in S" is S; "(x, y) = (1, 2)" is (1, 2)."""
+    """The set or tuple that a relation states: S of "x in S", (1, 2) of "(x, y) = (1, 2)"."""
     if node[0] != "rel" or len(node) != 4:
         return node
     names = node[1][0] == "seq" and all(item[0] == "sym" for item in node[1][3:])
@@ -204,7 +212,7 @@ def _plain_relation(node: Node) -> Node:
 
 
 def _proportional(gold: Node, said: Node) -> bool:
-    """Two equations (or inequalities) whose sides differ by the same factor, positive for inequalities, say the same."""
+    """Whether two equations or inequalities differ by a constant factor, which must be positive for inequalities."""
     if len(gold) != 4 or len(said) != 4:
         return False
     for turned in (said, ("rel", said[3], FLIP.get(said[2], said[2]), said[1])):
@@ -237,14 +245,14 @@ def _matrices(gold: Node, said: Node) -> bool:
 
 
 def _rows(node: Node) -> Node:
-    """A list of lists is a matrix."""
+    """A list of lists as a matrix; any other tree unchanged."""
     if node[0] == "seq" and len(node) > 3 and all(row[0] == "seq" and row[1:3] in (("[", "]"), ("(", ")")) for row in node[3:]):
         return ("matrix", *(tuple(row[3:]) for row in node[3:]))
     return node
 
 
 def _vector(node: Node) -> tuple[Node, ...] | None:
-    """The entries of a tuple, a row or a column."""
+    """The entries of a tuple, a row or a column; None for any other tree."""
     if node[0] == "seq":
         return node[3:] if node[1] in ("(", "langle", "<", "[") else None
     if node[0] == "matrix" and len(node) == 2:
@@ -252,15 +260,7 @@ def _vector(node: Node) -> tuple[Node, ...] | None:
     return tuple(row[0] for row in node[1:]) if node[0] == "matrix" and all(len(row) == 1 for row in node[1:]) else None
 
 
-def _is_set(node: Node) -> bool:
-    from vlrl_rewards.mathsets import is_real_set
-
-    return is_real_set(node)
-
-
 def _same_pieces(gold: Node, said: Node) -> bool:
-    from vlrl_rewards.mathsets import pieces
-
     a, b = pieces(gold), pieces(said)
     if a is None or b is None or len(a) != len(b):
         return False
@@ -270,4 +270,86 @@ def _same_pieces(gold: Node, said: Node) -> bool:
     )
 
 
-__all__ = ["NoValue", "TooBig", "equal", "literal", "rounded"]
+def same_value(a: Node, b: Node) -> bool | None:
+    """Whether two trees are the same number, or the same function of their symbols; None if neither has a value. Raises TooBig, NoValue."""
+    exact_a, exact_b = exact(a), exact(b)
+    if exact_a is not None and exact_b is not None:
+        return exact_a == exact_b
+    names = sorted(symbols(a) | symbols(b))
+    digits, whole = min(_working_digits(a), _working_digits(b)), _counting(a) | _counting(b)
+    known = 0
+    for shift in range(len(POINTS) + 2 if names else 1):
+        point = {name: POINTS[(shift + 3 * i) % len(POINTS)] + Fraction(shift * (i + 1), 97) for i, name in enumerate(names)}
+        point |= {name: Fraction(3 + (5 * shift + 2 * i) % 7) for i, name in enumerate(sorted(whole))}
+        try:
+            left = numeric(a, point)
+        except NoValue:
+            left = None
+        try:
+            right = numeric(b, point)
+        except NoValue:
+            right = None
+        if (left is None) != (right is None):
+            return False
+        if left is not None and right is not None:
+            known += 1
+            if not close(left, right, digits):
+                return _tiny_difference(left, right, a, b, point)
+    return True if known else None
+
+
+def _working_digits(node: Node) -> int:
+    """Digits that the value is accurate to: fewer for quadrature, fewest for extrapolation (limits, infinite sums)."""
+    own = {"int": 15, "lim": 10}.get(node[0], 10 if node[0] in SERIES and node[3] == ("const", "inf") else DIGITS - 15)
+    return min([own, *(_working_digits(child) for child in node[1:] if isinstance(child, tuple) and child)])
+
+
+def _counting(node: Node) -> set[str]:
+    """Names in the bounds of a sum or product: they stand for integers."""
+    if not isinstance(node, tuple) or not node:
+        return set()
+    own = symbols(node[2]) | symbols(node[3]) if node[0] in ("sum", "prod") else set()
+    return own.union(*(_counting(child) for child in node[1:] if isinstance(child, tuple)))
+
+
+def _tiny_difference(left: Any, right: Any, a: Node, b: Node, point: Mapping[str, Fraction]) -> bool:
+    """Whether both are zero up to cancellation ("sin(pi)" against 0): the rounding error is absolute then."""
+    return max(abs(left), abs(right)) < context().mpf(10) ** -(DIGITS - 12) and (exact(a) == 0 or exact(b) == 0)
+
+
+def literal(node: Node) -> tuple[Fraction, int] | None:
+    """(value, significant digits) of a signed decimal literal; None for any other tree."""
+    sign = 1
+    while node[0] == "neg":
+        sign, node = -sign, node[1]
+    if node[0] == "pct":
+        node = ("num", node[1][1] / 100, node[1][2]) if node[1][0] == "num" else node
+    return (sign * node[1], node[2]) if node[0] == "num" and node[2] else None
+
+
+def rounded(short: Node, full: Node, enough: int = ENOUGH_DIGITS) -> bool:
+    """Whether `short` is a decimal of at least `enough` significant digits to which `full`, which has no finite decimal form, rounds or truncates."""
+    decimal = literal(short)
+    if decimal is None or decimal[1] < enough or symbols(full) or full[0] in ("seq", "matrix", "text", "rel"):
+        return False
+    other = literal(full)
+    if other and other[1] <= decimal[1]:
+        return False
+    value = exact(full)
+    if value is not None and _terminates(value) and not (other and other[1] >= enough):
+        return decimal[1] >= 15 and abs(decimal[0] - value) <= abs(value) * Fraction(1, 10**14)
+    mp = context()
+    target = numeric(full, {})
+    said = mp.mpf(decimal[0].numerator) / decimal[0].denominator
+    if said == 0 or mp.im(target) != 0:
+        return False
+    step = mp.mpf(10) ** (int(mp.floor(mp.log(abs(said), 10))) - decimal[1] + 1)
+    return abs(target - said) < step
+
+
+def _terminates(value: Fraction) -> bool:
+    below = value.denominator
+    for prime in (2, 5):
+        while below % prime == 0:
+            below //= prime
+    return below == 1

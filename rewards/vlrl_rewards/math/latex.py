@@ -1,4 +1,4 @@
-r"""Written mathematics to one plain LaTeX-like spelling: Unicode, spacing commands, styles, thousands separators. Pure string work, linear."""
+r"""Normalises written mathematics to one plain LaTeX-like spelling: Unicode, spacing commands, styles, thousands separators. Linear time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _rename(match: re.Match[str]) -> str:
 
 
 def plain_latex(text: str) -> str:
-    """The canonical spelling of written mathematics; text commands become `\\text{...}`. At most MAX_CHARS are looked at by callers."""
+    """The canonical spelling of written mathematics; text commands become `\\text{...}`. Callers pass at most MAX_CHARS characters."""
     text = _INVISIBLE.sub("", text)
     text = _COMBINING_BAR.sub(lambda m: r"\overline{" + re.sub("[\u0304\u0305]", "", m[1]) + "}", text)
     if any(char in _VULGAR for char in text):

@@ -1,4 +1,4 @@
-"""Tokens of written mathematics."""
+"""The lexer of written mathematics: the tokens of a text, and the names that the parser knows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ import re
 from fractions import Fraction
 from typing import Any
 
+FUNCTIONS = frozenset((
+    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "log", "ln", "lg",
+    "exp", "sqrt", "abs", "floor", "ceil", "gcd", "lcm", "max", "min", "cbrt",
+))  # fmt: skip
+CONSTANTS = {"pi": "pi", "e": "e", "i": "i", "infty": "inf", "infinity": "inf", "inf": "inf", "oo": "inf", "emptyset": "empty"}
+GREEK = frozenset((
+    "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi",
+    "chi", "psi", "omega", "Delta", "Omega", "Phi", "Sigma", "Gamma", "Theta",
+))  # fmt: skip
+SERIES = ("sum", "prod", "int", "lim")
+RELATIONS = {
+    "=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "==": "=", "!=": "!=",
+    r"\le": "<=", r"\ge": ">=", r"\ne": "!=", r"\approx": "~", "~": "~", r"\sim": "~", r"\in": "in",
+}  # fmt: skip
+CLOSING = {"(": (")", "]"), "[": ("]", ")"), r"\{": (r"\}",), "{": ("}",), r"\langle": (r"\rangle",)}
+NUMBERS = ("num", "grouped", "repeat", "sci", "mixed")
 _TOKEN = re.compile(
     r"(?P<grouped>(?<![\d.])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,]))"
     r"|(?P<repeat>\d*\.\d*(?:\\overline\s*\{\s*\d+\s*\}|\(\d+\)|\\dot\s*\{\s*\d\s*\}))"
@@ -23,13 +39,14 @@ MAX_DIGITS = 2000
 
 
 class NotMath(ValueError):
-    """Text that the parser does not read as mathematics."""
+    """The text is not mathematics that the parser supports."""
 
 
 def tokens_of(text: str, grouping: bool = True) -> list[Token]:
-    """(kind, text) of every token. Inside brackets "100,200" is two numbers; outside it is one, unless grouping is off.
+    """(kind, text) of every token.
 
-    Raises NotMath on a character that mathematics does not use. "7 3/4" becomes one token of kind "mixed".
+    "100,200" is two numbers inside brackets, and one number outside them unless `grouping` is False. "7 3/4" becomes one token of kind "mixed".
+    Raises NotMath on a character that is no part of mathematics.
     """
     out: list[Token] = []
     at, depth = 0, 0
@@ -71,7 +88,7 @@ def _merge_mixed(tokens: list[Token]) -> list[Token]:
 
 
 def number(token: str) -> Node:
-    """A number literal as ("num", value, significant digits of a decimal, else 0). Raises NotMath beyond MAX_DIGITS."""
+    """A number literal as ("num", value, significant digits); the digits are 0 for an exact number. Raises NotMath beyond MAX_DIGITS."""
     plain = token.replace(",", "")
     if len(plain) > MAX_DIGITS:
         raise NotMath("too many digits")
@@ -89,3 +106,42 @@ def number(token: str) -> Node:
     mantissa = plain.lower().partition("e")[0]
     digits = len(mantissa.replace(".", "").lstrip("0")) if "." in mantissa.rstrip(".") else 0
     return ("num", Fraction(plain), digits)
+
+
+class TokenCursor:
+    """A position in a list of tokens."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens, self.at = tokens, 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token `ahead` places after the next one; ("end", "") behind the last."""
+        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else ("end", "")
+
+    def take(self) -> Token:
+        """Consume the next token. Raises NotMath at the end."""
+        token = self.peek()
+        if token[0] == "end":
+            raise NotMath("unexpected end")
+        self.at += 1
+        return token
+
+    def accept(self, *texts: str) -> str:
+        """Consume the next token if its text is one of `texts`, and return that text; else ""."""
+        token = self.peek()[1]
+        if token and token in texts:
+            self.at += 1
+            return token
+        return ""
+
+    def expect(self, *texts: str) -> str:
+        """Consume a token whose text is one of `texts`. Raises NotMath if the next token is another."""
+        found = self.accept(*texts)
+        if not found:
+            raise NotMath(f"expected {texts[0]!r}, got {self.peek()[1]!r}")
+        return found
+
+    def word(self) -> str:
+        """The next token as a lower-case word; "" if it is no word."""
+        kind, token = self.peek()
+        return token.lower() if kind == "word" else (token[6:-1].strip(" ,").lower() if kind == "text" else "")

@@ -1,4 +1,4 @@
-r"""Mathematics to a tree of tuples, by a hand-written parser: nothing is evaluated, depth is bounded, nothing backtracks.
+r"""Parser of written mathematics: recursive descent to a tree of tuples. It evaluates nothing, its depth is bounded, and it never backtracks.
 
 Nodes: ("num", Fraction, digits), digits = significant digits of a decimal literal, 0 for an exact number; ("sym", name); ("const", name);
 ("text", words);
@@ -12,42 +12,18 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from vlrl_rewards.mathnames import CONSTANTS, FUNCTIONS, GREEK, NUMBERS, RELATIONS
-from vlrl_rewards.mathtokens import Node, NotMath, Token, number, tokens_of
+from vlrl_rewards.math.atoms import ATOMS, Grammar, named
+from vlrl_rewards.math.lexer import CONSTANTS, FUNCTIONS, GREEK, NUMBERS, RELATIONS, Node, NotMath, Token, number, tokens_of
 
 MAX_DEPTH = 60
 
 
-class Parser:
-    """Recursive descent."""
+class Parser(Grammar):
+    """The grammar's rules, one method each, from the loosest binding to the tightest."""
 
     def __init__(self, tokens: list[Token]) -> None:
-        self.tokens, self.at, self.depth = tokens, 0, 0
-
-    def peek(self, ahead: int = 0) -> Token:
-        """The token `ahead` of here, ('end', '') behind the last."""
-        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else ("end", "")
-
-    def take(self) -> Token:
-        """The next token, used up."""
-        token = self.peek()
-        self.at += 1
-        return token
-
-    def accept(self, *texts: str) -> str:
-        """Use up the next token if it is one of `texts`; it, or ''."""
-        token = self.peek()[1]
-        if token and token in texts:
-            self.at += 1
-            return token
-        return ""
-
-    def expect(self, *texts: str) -> str:
-        """Use up one of `texts`. Raises NotMath if it is not there."""
-        found = self.accept(*texts)
-        if not found:
-            raise NotMath(f"expected {texts[0]!r}, got {self.peek()[1]!r}")
-        return found
+        super().__init__(tokens)
+        self.depth = 0
 
     def parse(self) -> Node:
         """All tokens as one tree. Raises NotMath."""
@@ -57,7 +33,7 @@ class Parser:
         return items[0] if len(items) == 1 else ("seq", "", "", *items)
 
     def items(self) -> list[Node]:
-        """Relations parted by commas, semicolons, 'and', 'or'."""
+        """Relations separated by commas, semicolons, "and", "or"."""
         items = [self.relation()]
         while self.separator():
             if self.peek()[0] == "end" or self.peek()[1] in (")", "]", "}", r"\}", r"\rangle"):
@@ -66,17 +42,12 @@ class Parser:
         return items
 
     def separator(self) -> bool:
-        """Use up separators; whether there were any."""
+        """Consume separators; whether there were any."""
         found = False
         while self.peek()[1] in (",", ";") or self.word() in ("and", "or"):
             self.take()
             found = True
         return found
-
-    def word(self) -> str:
-        """The next token as a lower-case word, or ''."""
-        kind, token = self.peek()
-        return token.lower() if kind == "word" else (token[6:-1].strip(" ,").lower() if kind == "text" else "")
 
     def relation(self) -> Node:
         """Unions joined by =, <, ..."""
@@ -110,7 +81,7 @@ class Parser:
         return node
 
     def product(self) -> Node:
-        """Powers joined by times, over, or nothing."""
+        """Powers joined by multiplication (also implicit) and division."""
         node = self.signed()
         while True:
             token = self.peek()[1]
@@ -122,8 +93,8 @@ class Parser:
                 node = ("div", node, self.signed()) if token == "/" else ("fn", "mod", node, self.signed())
             elif token == ":" and node[0] in ("num", "div"):
                 node = self.ratio(node)
-            elif starts_atom(self):
-                node = implicit(self, node)
+            elif self.starts_atom():
+                node = self.implicit(node)
             else:
                 return node
 
@@ -135,146 +106,136 @@ class Parser:
         return ("div", first, parts[0]) if len(parts) == 1 else ("seq", ":", ":", *(("div", part, first) for part in parts))
 
     def times_x(self) -> bool:
-        """Whether an x stands for times ('3 x 10^8')."""
+        """Whether an x means multiplication ("3 x 10^8")."""
         follows = self.tokens[self.at - 1][0] in NUMBERS and self.peek(1)[1] == "10" and self.peek(2)[1] == "^"
         return follows and self.peek()[1] in ("x", "X")
 
     def signed(self) -> Node:
-        """A power with its signs."""
+        """A power with its leading signs."""
         negative = False
         while True:
             sign = self.accept("-", "+")
             if not sign:
                 break
             negative ^= sign == "-"
-        node = power(self)
+        node = self.power()
         return ("neg", node) if negative else node
 
     def deeper(self) -> None:
-        """Raises NotMath beyond MAX_DEPTH."""
+        """Count one more level of nesting. Raises NotMath beyond MAX_DEPTH."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise NotMath("nested too deeply")
 
+    def starts_atom(self) -> bool:
+        """Whether the next token can be an implicit factor."""
+        kind, token = self.peek()
+        if kind in NUMBERS or kind == "word":
+            return self.word() not in ("and", "or", "u", "union")
+        return token in ("(", "[", "{", r"\{", r"\sqrt", r"\frac", r"\binom", r"\lfloor", r"\lceil", r"\sum", r"\int", r"\prod", r"\lim") or (
+            kind == "cmd" and (token[1:] in FUNCTIONS or token[1:] in CONSTANTS or token[1:] in GREEK)
+        )
 
-def starts_atom(p: Parser) -> bool:
-    """Whether the next token can be multiplied on without a sign."""
-    kind, token = p.peek()
-    if kind in NUMBERS or kind == "word":
-        return p.word() not in ("and", "or", "u", "union")
-    return token in ("(", "[", "{", r"\{", r"\sqrt", r"\frac", r"\binom", r"\lfloor", r"\lceil", r"\sum", r"\int", r"\prod", r"\lim") or (
-        kind == "cmd" and (token[1:] in FUNCTIONS or token[1:] in CONSTANTS or token[1:] in GREEK)
-    )
+    def implicit(self, node: Node) -> Node:
+        """`node` times the factor that follows; "7\\frac{3}{4}" is a mixed number. Raises NotMath on two plain numbers side by side."""
+        before, (kind, token) = self.tokens[self.at - 1], self.peek()
+        if kind in NUMBERS and before[1] not in (")", "]", "}", "!") and before[0] != "word" and before[0] != "cmd":
+            raise NotMath("two numbers side by side")
+        factor = self.power()
+        if token == r"\frac" and before[0] in ("num", "grouped") and node[0] == "num" and factor[0] == "div":
+            top, below = factor[1], factor[2]
+            if top[0] == below[0] == "num" and top[2] == below[2] == node[2] == 0 and 0 <= top[1] < below[1]:
+                return ("add", node, factor)
+        return ("mul", node, factor)
 
-
-def implicit(p: Parser, node: Node) -> Node:
-    """`node` times what stands next to it; "7\\frac{3}{4}" is a mixed number; two plain numbers side by side are an error."""
-    before, (kind, token) = p.tokens[p.at - 1], p.peek()
-    if kind in NUMBERS and before[1] not in (")", "]", "}", "!") and before[0] != "word" and before[0] != "cmd":
-        raise NotMath("two numbers side by side")
-    factor = power(p)
-    if token == r"\frac" and before[0] in ("num", "grouped") and node[0] == "num" and factor[0] == "div":
-        top, below = factor[1], factor[2]
-        if top[0] == below[0] == "num" and top[2] == below[2] == node[2] == 0 and 0 <= top[1] < below[1]:
-            return ("add", node, factor)
-    return ("mul", node, factor)
-
-
-def power(p: Parser) -> Node:
-    """An atom with its exponents, factorials, percent and degree signs."""
-    p.deeper()
-    node = atom(p)
-    while True:
-        if p.accept("^"):
-            if p.accept(r"\circ"):
-                node = ("deg", node)
-            elif p.accept("'"):
-                raise NotMath("a prime")
+    def power(self) -> Node:
+        """An atom with its exponents, factorials, percent and degree signs."""
+        self.deeper()
+        node = self.atom()
+        while True:
+            if self.accept("^"):
+                if self.accept(r"\circ"):
+                    node = ("deg", node)
+                elif self.accept("'"):
+                    raise NotMath("a prime")
+                else:
+                    node = ("pow", node, self.exponent())
+            elif self.accept("!"):
+                node = ("fact", node)
+            elif self.accept("%"):
+                node = ("pct", node)
+            elif self.accept("_"):
+                node = self.subscript(node)
             else:
-                node = ("pow", node, exponent(p))
-        elif p.accept("!"):
-            node = ("fact", node)
-        elif p.accept("%"):
-            node = ("pct", node)
-        elif p.accept("_"):
-            node = subscript(p, node)
+                break
+        self.depth -= 1
+        return node
+
+    def exponent(self) -> Node:
+        """The exponent behind ^."""
+        negative = bool(self.accept("-"))
+        kind, token = self.peek()
+        if kind == "word" and len(token) > 1 and token.lower() not in FUNCTIONS and token.lower() not in CONSTANTS:
+            self.tokens[self.at : self.at + 1] = [("word", token[0]), ("word", token[1:])]
+        node = self.group() if self.peek()[1] == "{" else (self.power() if self.peek()[1] != "(" else self.atom())
+        return ("neg", node) if negative else node
+
+    def subscript(self, node: Node) -> Node:
+        """The index of a name, or the base of a number."""
+        if self.accept("{"):
+            parts = []
+            while self.peek()[1] != "}":
+                if self.peek()[0] == "end":
+                    raise NotMath("an open subscript")
+                parts.append(self.take()[1])
+            self.take()
+            name = "".join(parts)
         else:
-            break
-    p.depth -= 1
-    return node
+            name = self.take()[1]
+        name = name.replace(r"\text{", "").strip("{} ")
+        if node[0] == "num" and name.isdigit():
+            return ("base", str(node[1]), int(name[:3]))
+        if node[0] == "sym":
+            return ("sym", f"{node[1]}_{name}")
+        raise NotMath("a subscript")
 
+    def group(self) -> Node:
+        """`{...}`: one value."""
+        self.expect("{")
+        node = self.relation()
+        self.expect("}")
+        return node
 
-def exponent(p: Parser) -> Node:
-    """What stands behind ^."""
-    negative = bool(p.accept("-"))
-    kind, token = p.peek()
-    if kind == "word" and len(token) > 1 and token.lower() not in FUNCTIONS and token.lower() not in CONSTANTS:
-        p.tokens[p.at : p.at + 1] = [("word", token[0]), ("word", token[1:])]
-    node = group(p) if p.peek()[1] == "{" else (power(p) if p.peek()[1] != "(" else atom(p))
-    return ("neg", node) if negative else node
+    def argument(self) -> Node:
+        r"""An argument of `\frac` or `\sqrt`: a group, or one token ("\frac12")."""
+        if self.peek()[1] == "{":
+            return self.group()
+        kind, token = self.peek()
+        if kind == "num" and len(token) > 1 and token.isdigit():
+            self.tokens[self.at] = ("num", token[1:])
+            return number(token[0])
+        return self.atom()
 
-
-def subscript(p: Parser, node: Node) -> Node:
-    """A name's index, or a number's base."""
-    if p.accept("{"):
-        parts = []
-        while p.peek()[1] != "}":
-            if p.peek()[0] == "end":
-                raise NotMath("an open subscript")
-            parts.append(p.take()[1])
-        p.take()
-        name = "".join(parts)
-    else:
-        name = p.take()[1]
-    name = name.replace(r"\text{", "").strip("{} ")
-    if node[0] == "num" and name.isdigit():
-        return ("base", str(node[1]), int(name[:3]))
-    if node[0] == "sym":
-        return ("sym", f"{node[1]}_{name}")
-    raise NotMath("a subscript")
-
-
-def group(p: Parser) -> Node:
-    """`{...}`: one value."""
-    p.expect("{")
-    node = p.relation()
-    p.expect("}")
-    return node
-
-
-def argument(p: Parser) -> Node:
-    r"""What `\frac` and `\sqrt` take: a group, or one token ("\frac12")."""
-    if p.peek()[1] == "{":
-        return group(p)
-    kind, token = p.peek()
-    if kind == "num" and len(token) > 1 and token.isdigit():
-        p.tokens[p.at] = ("num", token[1:])
-        return number(token[0])
-    return atom(p)
-
-
-def atom(p: Parser) -> Node:
-    """A number, name, bracket, root, fraction or function."""
-    from vlrl_rewards.mathatoms import ATOMS, named
-
-    kind, token = p.take()
-    if kind in NUMBERS:
-        return number(token)
-    if kind == "word":
-        return named(p, token)
-    if kind == "text":
-        return ("text", " ".join(token[6:-1].lower().split()))
-    if token in ATOMS:
-        return ATOMS[token](p, token)
-    if kind == "env":
-        return ATOMS["env"](p, token)
-    if kind == "cmd" and token[1:].isalpha():
-        return named(p, token[1:], command=True)
-    raise NotMath(f"unexpected {token or 'end'!r}")
+    def atom(self) -> Node:
+        """A number, name, bracket, root, fraction or function."""
+        kind, token = self.take()
+        if kind in NUMBERS:
+            return number(token)
+        if kind == "word":
+            return named(self, token)
+        if kind == "text":
+            return ("text", " ".join(token[6:-1].lower().split()))
+        if token in ATOMS:
+            return ATOMS[token](self, token)
+        if kind == "env":
+            return ATOMS["env"](self, token)
+        if kind == "cmd" and token[1:].isalpha():
+            return named(self, token[1:], command=True)
+        raise NotMath(f"unexpected {token or 'end'!r}")
 
 
 def parse(text: str, grouping: bool = True) -> Node:
-    """The tree of `text` (already in the spelling of `plain_latex`). Raises NotMath."""
+    """The tree of `text`, which is in the spelling of `plain_latex`. `grouping`: as for `tokens_of`. Raises NotMath."""
     tokens = tokens_of(text, grouping)
     if not tokens:
         raise NotMath("empty")

@@ -1,6 +1,7 @@
-"""Math-verify in processes of its own, with a hard wall per question: usable from any thread, healthy after any bomb, flat in memory.
+"""A pool of math-verify worker processes with a hard time limit per question. It is safe to call from any thread.
 
-Each worker is a clean interpreter (not a fork of this process, so threads and GPUs do not matter) that forks a child per question.
+Each worker is a new interpreter (not a fork of this process, so threads and GPUs do not matter) that forks a child per question: an answer made to
+exhaust time or memory ends only its child.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ CPU_SECONDS = 0.8
 SECONDS = 1.4
 _GRACE = 0.2
 _START_SECONDS = 120.0
-_waits = threading.local()  # seconds that a thread has waited for workers to start
-_CODE = "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); from vlrl_rewards._math_worker import main; main()"
+_waits = threading.local()  # seconds that each thread has waited for workers to start
+_CODE = "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); from vlrl_rewards.math.worker import main; main()"
 
 
 class Worker:
@@ -33,7 +34,7 @@ class Worker:
         self.asked = 0
 
     def start(self) -> None:
-        """Start it without waiting for it."""
+        """Start the process without waiting for it."""
         path = json.dumps([p for p in sys.path if p])
         self.ready, self.buffer = False, b""
         self.process = subprocess.Popen(
@@ -41,6 +42,7 @@ class Worker:
         )
 
     def stop(self) -> None:
+        """Kill the process and close its pipes."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -64,7 +66,7 @@ class Worker:
         return line
 
     def wait_ready(self) -> None:
-        """Raises RuntimeError if it does not start: a broken verifier must not look like a wrong answer."""
+        """Wait until the process is ready. Raises RuntimeError if it does not start: a broken verifier must not look like a wrong answer."""
         if self.process is None or self.process.poll() is not None:
             self.start()
         if self.ready:
@@ -78,7 +80,7 @@ class Worker:
             raise RuntimeError(f"math-verify does not start in its worker process ({error}); try `python -c 'import math_verify'`") from None
 
     def ask(self, gold: str, said: str, seconds: float) -> tuple[bool | None, str]:
-        """One question. A worker that is late is left to finish (it limits itself), and its late answer is thrown away."""
+        """(equal or None, why) for one question. A late worker finishes by itself (it has its own limits), and its reply is discarded."""
         self.wait_ready()
         assert self.process is not None and self.process.stdin is not None
         self.asked += 1
@@ -99,7 +101,7 @@ class Worker:
 
 
 class Pool:
-    """Workers for one process: one from the start, more when questions wait. The caller's thread waits for a free one."""
+    """The workers of one process: one from the start, more when questions wait, `size` at most. The caller waits for a free one."""
 
     def __init__(self, size: int) -> None:
         self.idle: queue.LifoQueue[Worker] = queue.LifoQueue()
@@ -112,7 +114,7 @@ class Pool:
         self.idle.put(first)
 
     def compare(self, gold: str, said: str, seconds: float = SECONDS) -> tuple[bool | None, str]:
-        """(equal or None if that cannot be told, why)."""
+        """(equal, or None if that cannot be determined; why)."""
         worker = self._worker()
         try:
             return worker.ask(gold, said, seconds)
@@ -130,7 +132,7 @@ class Pool:
             return self.idle.get()
 
     def wait_ready(self) -> None:
-        """Wait until one worker has started; callers of other threads wait with it rather than start their own."""
+        """Wait until one worker has started; other threads wait for the same worker and start none."""
         with self.starting:
             if self.started:
                 return
@@ -147,7 +149,7 @@ _pools: dict[int, Pool] = {}  # the pool of this process; a forked child must no
 
 
 def pool() -> Pool:
-    """This process's pool (a forked child makes its own)."""
+    """The pool of this process; a forked child creates its own."""
     with _lock:
         if os.getpid() not in _pools:
             _pools.clear()
@@ -157,17 +159,17 @@ def pool() -> Pool:
 
 @lru_cache(maxsize=4096)
 def compare(gold: str, said: str) -> tuple[bool | None, str]:
-    """Ask math-verify whether two LaTeX strings are equal: (True, False or None for "cannot tell", why). At most SECONDS of computing."""
+    """(equal, why) for two LaTeX strings by math-verify; None where it cannot decide. Takes at most SECONDS."""
     return pool().compare(gold, said)
 
 
 def waited() -> float:
-    """Seconds that this thread has waited so far for workers to start, which is no part of judging an answer."""
+    """Seconds that this thread has waited for workers to start, which are no part of judging an answer."""
     return getattr(_waits, "seconds", 0.0)
 
 
 def warm(wait: bool = False) -> None:
-    """Start the pool, so that the first question finds it ready; `wait` until it is."""
+    """Start the pool before the first question. `wait`: return only when it is ready."""
     mine = pool()
     if wait and not mine.started:
         mine.wait_ready()

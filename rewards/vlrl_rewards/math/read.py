@@ -1,4 +1,4 @@
-"""From an answer's text ("the area is 12 cm$^2$") to a tree and a unit."""
+"""Reads the text of an answer ("the area is 12 cm$^2$") as a mathematics tree and a unit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vlrl_rewards.hedges import bounded, hedges
-from vlrl_rewards.mathtext import MAX_CHARS, plain_latex
-from vlrl_rewards.mathtokens import MAX_DIGITS, NotMath
-from vlrl_rewards.mathtree import Node, parse
-from vlrl_rewards.units import SCALE, Unit, currency, parse_unit, split_unit
-from vlrl_rewards.words import number_words
+from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
+from vlrl_rewards.math.lexer import MAX_DIGITS, Node, NotMath
+from vlrl_rewards.math.parser import parse
+from vlrl_rewards.math.units import SCALE, Unit, currency, parse_unit, split_unit
+from vlrl_rewards.math.written_numbers import number_words
+from vlrl_rewards.text.denials import bounded, hedges
 
 _SAYS = re.compile(
     r"^.*(?:\b(?:is|are|equals?|be|of|gives?|get|to|as|was|at|has|have|contains?)\b(?:\s+(?:equal\s+to|simply|just|exactly))?|[:：]|=(?![^=]*[a-z]{4}))\s*",
@@ -59,7 +59,7 @@ _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,5
 
 @dataclass(frozen=True)
 class Reading:
-    """A tree, the unit written behind it, and the same with "1,234" read as a list (None if that changes nothing)."""
+    """The tree of an answer, its unit, its text, and the tree with "1,234" read as a list (None if there is no such reading)."""
 
     node: Node
     unit: Unit | None
@@ -75,7 +75,7 @@ def _trim(text: str) -> str:
 
 
 def _compound(text: str) -> Reading | None:
-    """ "1 hour 30 minutes", "5 ft 3 in": a sum of quantities of one kind, in the unit of the first."""
+    """A sum of quantities of one dimension ("1 hour 30 minutes", "5 ft 3 in"), in the unit of the first; None for anything else."""
     if len(text) > 80 or not _COMPOUND.fullmatch(text):
         return None
     parts = [(m[1], parse_unit(m[2])) for m in _QUANTITY.finditer(text)]
@@ -87,7 +87,7 @@ def _compound(text: str) -> Reading | None:
 
 
 def _plain(text: str) -> Reading:
-    """Read `text` as mathematics and nothing else. Raises NotMath."""
+    """The reading of a text that is only mathematics. Raises NotMath."""
     amount, unit = currency(text)
     whole = re.fullmatch(r"\s*\$?\s*\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}\s*\.?\s*\$?\s*", amount)
     amount = whole[1] if whole else amount
@@ -135,7 +135,7 @@ def _listed(body: str) -> Node | None:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Parts of an answer that may be its mathematics, the likeliest first."""
+    """Parts of an answer that may be its mathematics, the most likely first."""
     yield text
     inner = [next(filter(None, m.groups())) for m in _DELIMITED.finditer(text)]
     if len(inner) == 1:
@@ -158,7 +158,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _bare(text: str) -> str:
-    """Less bold marks and dollar amounts that are no LaTeX; statements on lines of their own become a list."""
+    """The text without bold marks and without dollar signs of amounts; statements on separate lines become a list."""
     text = _BOLD.sub(r"\1", text)
     if "\\" not in text and text.count("$") == len(re.findall(r"\$(?=\d)", text)) > text.lstrip().startswith("$"):
         text = text.replace("$", "")
@@ -167,7 +167,7 @@ def _bare(text: str) -> str:
 
 
 def read(text: str) -> Reading | None:
-    """What an answer says, or None if it says nothing mathematical or leaves it open."""
+    """The mathematics of an answer; None if it has none, or hedges."""
     if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text):
         return None
     hedged = hedges(text)

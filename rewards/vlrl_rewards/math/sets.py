@@ -1,19 +1,18 @@
-"""Intervals, unions and inequalities in one real unknown, as sorted pieces of the real line."""
+"""Sets of real numbers: intervals, unions and inequalities in one unknown, as sorted pieces of the real line."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from vlrl_rewards.mathtree import Node
-from vlrl_rewards.mathvalue import NoValue, numeric, symbols
+from vlrl_rewards.math.lexer import Node
+from vlrl_rewards.math.value import INFINITE, NoValue, numeric, symbols
 
-INFINITE: Node = ("const", "inf")
 LOWEST: Node = ("neg", INFINITE)
 _OPS = ("<", ">", "<=", ">=", "!=")
 
 
 class Piece(NamedTuple):
-    """From low to high; ends closed or open."""
+    """An interval from low to high, each end closed or open."""
 
     low: Node
     low_closed: bool
@@ -78,7 +77,7 @@ def pieces(node: Node) -> list[Piece] | None:
 
 
 def _merged(found: list[Piece]) -> list[Piece]:
-    """Pieces that overlap, or touch in a point that one of them holds, as one."""
+    """The pieces with those merged that overlap, or touch at a point that one of them contains."""
     out: list[Piece] = []
     for piece in found:
         last = out[-1] if out else None

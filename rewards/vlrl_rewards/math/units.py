@@ -1,4 +1,4 @@
-"""Units behind a number: what they measure and how they convert. Words that are no known unit ("apples") are nouns."""
+"""Units of measurement: dimensions and conversion factors. A word that is no known unit ("apples") is a counted noun."""
 
 from __future__ import annotations
 
@@ -40,118 +40,14 @@ _TABLE: dict[str, tuple[str, Fraction]] = {
     "kph": ("L/T", F(1000, 3600)), "kmh": ("L/T", F(1000, 3600)),
 }  # fmt: skip
 SCALE = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_NOT_NOUNS = frozenset(
-    [
-        "or",
-        "and",
-        "not",
-        "is",
-        "are",
-        "was",
-        "be",
-        "to",
-        "by",
-        "of",
-        "the",
-        "than",
-        "a",
-        "an",
-        "no",
-        "if",
-        "else",
-        "maybe",
-        "possibly",
-        "perhaps",
-        "either",
-        "neither",
-        "nor",
-        "but",
-        "so",
-        "because",
-        "since",
-        "as",
-        "it",
-        "this",
-        "that",
-        "wrong",
-        "incorrect",
-        "between",
-        "from",
-        "with",
-        "without",
-        "some",
-        "any",
-        "all",
-        "none",
-        "more",
-        "less",
-        "least",
-        "most",
-        "about",
-        "after",
-        "before",
-        "when",
-        "where",
-        "which",
-        "while",
-        "only",
-        "then",
-        "plus",
-        "minus",
-        "times",
-        "divided",
-        "over",
-        "under",
-        "mod",
-        "modulo",
-        "base",
-        "sin",
-        "cos",
-        "tan",
-        "log",
-        "ln",
-        "exp",
-        "sqrt",
-        "pi",
-        "infinity",
-        "inf",
-        "e",
-        "i",
-        "x",
-        "y",
-        "z",
-        "u",
-        "union",
-        "for",
-        "at",
-        "on",
-        "what",
-        "how",
-        "why",
-        "who",
-        "can",
-        "cannot",
-        "could",
-        "should",
-        "would",
-        "will",
-        "may",
-        "might",
-        "do",
-        "does",
-        "did",
-        "has",
-        "have",
-        "had",
-        "i'm",
-        "i",
-        "we",
-        "you",
-        "he",
-        "she",
-        "they",
-    ]
-)
+_NOT_NOUNS = frozenset((
+    "or", "and", "not", "is", "are", "was", "be", "to", "by", "of", "the", "than", "a", "an", "no", "if", "else", "maybe", "possibly", "perhaps",
+    "either", "neither", "nor", "but", "so", "because", "since", "as", "it", "this", "that", "wrong", "incorrect", "between", "from", "with",
+    "without", "some", "any", "all", "none", "more", "less", "least", "most", "about", "after", "before", "when", "where", "which", "while",
+    "only", "then", "plus", "minus", "times", "divided", "over", "under", "mod", "modulo", "base", "sin", "cos", "tan", "log", "ln", "exp",
+    "sqrt", "pi", "infinity", "inf", "e", "i", "x", "y", "z", "u", "union", "for", "at", "on", "what", "how", "why", "who", "can", "cannot",
+    "could", "should", "would", "will", "may", "might", "do", "does", "did", "has", "have", "had", "i'm", "we", "you", "he", "she", "they",
+))  # fmt: skip
 _PREFIX = re.compile(r"^(?:US\s?)?(?:\\\$|\$|€|£|¥)\s?(?=[-\d.])")
 _WORDS = r"(?:\\text\{\s*[^{}0-9]{1,60}\}|[A-Za-zµ]+)"
 _POWER = r"(?:\s?\^\s?\{?\s?-?\d\s?\}?)?"
@@ -162,7 +58,7 @@ _PART = re.compile(r"(?P<op>/|\bper\b)?\s*(?P<word>[A-Za-zµ]+)\s?(?:\^\s?\{?\s?
 
 
 class Unit(NamedTuple):
-    """`dims` is sorted ((dimension, power), ...), or the noun itself for words that are no unit."""
+    """A unit: the factor to its base unit, and its dimensions as sorted ((dimension, power), ...). `noun`: the words, if they are no unit."""
 
     factor: Fraction
     dims: tuple[tuple[str, int], ...]
@@ -170,7 +66,7 @@ class Unit(NamedTuple):
 
 
 def singular(word: str) -> str:
-    """A rough singular: enough to match "cents" to "cent" and "boxes" to "box"."""
+    """An approximate singular that matches "cents" to "cent" and "boxes" to "box"."""
     word = word.lower()
     for plural, single in (("feet", "foot"), ("inches", "inch"), ("boxes", "box"), ("pennies", "penny"), ("people", "person"), ("men", "man")):
         if word == plural:
@@ -179,11 +75,13 @@ def singular(word: str) -> str:
 
 
 def parse_unit(text: str) -> Unit | None:
-    """The unit that `text` ("km/h", "square feet", "\\text{cm}^2") writes; unknown words become a noun; None if these are no unit words at all."""
+    """The unit that `text` names ("km/h", "square feet", "\\text{cm}^2"); unknown words become a noun; None if the words are neither."""
     plain = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).replace(r"\cdot", " ").replace("*", " ").replace("µ", "u")
     plain = re.sub(r"(?i)\b(?:sq(?:uare)?|cu(?:bic)?)\.?\s+([a-z]+)", lambda m: m[1] + ("^2" if m[0][:2].lower() == "sq" else "^3"), plain)
     plain = re.sub(r"(?i)\b([a-z]+)\s+(squared|cubed)\b", lambda m: m[1] + ("^2" if m[2].lower() == "squared" else "^3"), plain)
-    factor, dims, nouns, below = Fraction(1), {}, [], False
+    factor, below = Fraction(1), False
+    dims: dict[str, int] = {}
+    nouns: list[str] = []
     for part in _PART.finditer(plain):
         word = part["word"]
         if word.lower() in _NOT_NOUNS and not (word.lower() in ("a", "i") and part["op"]):
@@ -204,7 +102,7 @@ def parse_unit(text: str) -> Unit | None:
 
 
 def _volume(factor: Fraction, dims: dict[str, int]) -> Unit:
-    """Litres are cubic lengths."""
+    """The unit with litres as cubic lengths."""
     if "V" in dims:
         power = dims.pop("V")
         dims["L"] = dims.get("L", 0) + 3 * power
@@ -213,7 +111,7 @@ def _volume(factor: Fraction, dims: dict[str, int]) -> Unit:
 
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
-    """(number part, unit) of a quantity in `plain_latex` spelling; a lone letter counts as a unit only after a space or in `\\text{}`."""
+    """(number part, unit) of a quantity in `plain_latex` spelling. A single letter is a unit only after a space or in `\\text{}`."""
     found = _TAIL.search(text)
     if found is None:
         return text, None
@@ -225,7 +123,7 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
 
 
 def currency(text: str) -> tuple[str, Unit | None]:
-    """(rest, unit) of an amount that opens with a currency sign (before dollar signs are taken for LaTeX)."""
+    """(rest, unit) of an amount that starts with a currency sign. Call it before dollar signs are removed as LaTeX."""
     stripped = text.strip()
     found = _PREFIX.match(stripped)
     if found is None or (stripped.count("$") % 2 == 0 and "\\$" not in stripped and "$" in stripped):
@@ -235,7 +133,7 @@ def currency(text: str) -> tuple[str, Unit | None]:
 
 
 def conflict(gold: Unit | None, said: Unit | None) -> bool:
-    """Whether both name a unit and these cannot be the same."""
+    """Whether both quantities have a unit and the units measure different things."""
     if gold is None or said is None:
         return False
     if gold.noun or said.noun:

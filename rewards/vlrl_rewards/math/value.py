@@ -1,4 +1,4 @@
-"""The value of a mathematics tree: exact where it is rational, else 50 digits at fixed points. Sizes are bounded, so no expression takes long."""
+"""The value of a mathematics tree: exact where it is rational, else 50 digits at fixed points. Every size is bounded, so no expression takes long."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import mpmath
 
-from vlrl_rewards.mathnames import SERIES
-from vlrl_rewards.mathtree import Node
+from vlrl_rewards.math.lexer import SERIES, Node
 
 MAX_BITS = 200_000
 DIGITS = 50
-FUEL = 20_000  # steps that one judgement may take, each worth about 10 microseconds
-# Fixed, unrelated points; negative ones tell |x| from x.
+FUEL = 20_000  # steps of one comparison; a step takes about 10 microseconds
+MAX_TERMS = 2000  # of a finite sum or product
+LIMIT_DIGITS = 30  # working digits of extrapolation
+MAX_EXTRAPOLATED = 60  # terms that extrapolation may evaluate
+INFINITE: Node = ("const", "inf")
+# Fixed, unrelated points; the negative ones distinguish |x| from x.
 POINTS = (Fraction(7919, 3571), Fraction(-5417, 3203), Fraction(1889, 4051), Fraction(-911, 2719))
 
 
@@ -32,7 +36,7 @@ _local = threading.local()
 
 
 def context() -> Any:
-    """This thread's arithmetic: mpmath's global precision is shared between threads, a context of one's own is not."""
+    """This thread's arithmetic context; mpmath's global precision is shared between threads."""
     if not hasattr(_local, "mp"):
         _local.mp = mpmath.ctx_mp.MPContext()
         _local.mp.dps = DIGITS
@@ -40,12 +44,12 @@ def context() -> Any:
 
 
 def refuel() -> None:
-    """A judgement begins: FUEL steps."""
+    """Start a comparison with FUEL steps."""
     _local.fuel = FUEL
 
 
 def burn(steps: int) -> None:
-    """Take steps. Raises TooBig when none are left, so that no expression takes long however it is built."""
+    """Use steps. Raises TooBig when none are left, which bounds the time of every expression."""
     _local.fuel = getattr(_local, "fuel", FUEL) - steps
     if _local.fuel < 0:
         raise TooBig("too much to compute")
@@ -140,7 +144,7 @@ _EXACT: dict[str, Callable[..., Fraction | None]] = {
 
 
 def exact(node: Node) -> Fraction | None:
-    """The rational value, or None if it has none (or is not seen to). Raises TooBig, NoValue."""
+    """The rational value, or None if there is none or it cannot be determined. Raises TooBig, NoValue."""
     kind = node[0]
     if kind == "num":
         return node[1]
@@ -185,8 +189,7 @@ def _real(a: Any) -> Any:
 
 
 _NUMERIC: dict[str, Callable[..., Any]] = {
- 
-      "add": lambda mp, a, b: a + b, "mul": lambda mp, a, b: a * b, "div": lambda mp, a, b: a / b, "neg": lambda mp, a: -a, "pow": _mp_power,
+    "add": lambda mp, a, b: a + b, "mul": lambda mp, a, b: a * b, "div": lambda mp, a, b: a / b, "neg": lambda mp, a: -a, "pow": _mp_power,
     "root": _mp_root,
     "pct": lambda mp, a: a / 100, "deg": lambda mp, a: a * mp.pi / 180, "abs": lambda mp, a: abs(a),
     "fact": lambda mp, a: mp.gamma(_small(mp, a) + 1),
@@ -203,7 +206,7 @@ _NUMERIC: dict[str, Callable[..., Any]] = {
 
 
 def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
-    """The value to 50 digits, symbols taken from `point`. Raises NoValue where the tree is no number, TooBig beyond the bounds."""
+    """The value to 50 digits, with the symbols' values from `point`. Raises NoValue where the tree is no number, TooBig beyond the bounds."""
     mp = context()
     kind = node[0]
     burn(20 if kind in ("fact", "fn", "pow") else 1)
@@ -219,8 +222,6 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
             raise NoValue(node[1])
         return {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[node[1]]
     if kind in SERIES:
-        from vlrl_rewards.mathseries import series
-
         return series(node, point)
     rule = _NUMERIC.get(node[1] if kind == "fn" else kind)
     if rule is None:
@@ -232,6 +233,64 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
     if mp.isinf(value) or mp.isnan(value):
         raise NoValue("not finite")
     return value
+
+
+def series(node: Node, point: Mapping[str, Any]) -> Any:
+    """A sum or product over integers, a definite integral, a limit. Raises NoValue where there is no value, TooBig beyond the bounds."""
+    kind, index, low, high, body = node
+    mp = context()
+
+    def at(value: Any) -> Any:
+        return numeric(body, {**point, index: value})
+
+    if kind == "lim":
+        return _limit(at, low, high, point)
+    if kind == "int":
+        return mp.quad(at, [numeric(end, point) for end in (low, high)], maxdegree=5)
+    first = _whole(low, point)
+    if high == INFINITE:
+        return _extrapolated(lambda: (mp.nsum if kind == "sum" else mp.nprod)(at, [first, mp.inf], maxterms=MAX_EXTRAPOLATED))
+    last = _whole(high, point)
+    if last - first > MAX_TERMS:
+        raise TooBig("a series")
+    terms = [at(Fraction(i)) for i in range(first, last + 1)]
+    return mp.fsum(terms) if kind == "sum" else mp.fprod(terms)
+
+
+def _whole(node: Node, point: Mapping[str, Any]) -> int:
+    value = numeric(node, point)
+    if value != int(value.real):
+        raise NoValue("bounds that are not integers")
+    return int(value.real)
+
+
+def _extrapolated(compute: Callable[[], Any], digits: int = LIMIT_DIGITS) -> Any:
+    """The result of `compute` with `digits` working digits (fewer are cheaper). Raises NoValue where it does not converge."""
+    mp = context()
+    burn(FUEL // 8)
+    before, mp.dps = mp.dps, digits
+    try:
+        return compute()
+    except (mp.NoConvergence, ZeroDivisionError, OverflowError, ValueError) as error:
+        raise error if isinstance(error, TooBig) else NoValue("no convergence") from None
+    finally:
+        mp.dps = before
+
+
+def _limit(at: Callable[[Any], Any], target: Node, side: str, point: Mapping[str, Any]) -> Any:
+    mp = context()
+    sign = -1 if target == ("neg", INFINITE) else 1
+    endless = target in (INFINITE, ("neg", INFINITE))
+    where = mp.mpf(0) if endless else numeric(target, point)
+    directions = [1] if endless else [{"+": 1, "-": -1}[side]] if side else [1, -1]
+    goal = mp.inf * sign if endless else where
+    found = []
+    for direction in directions:
+        for digits in (LIMIT_DIGITS, LIMIT_DIGITS - 8):  # both must agree: one precision alone may converge to a value that is no limit
+            found.append(_extrapolated(partial(mp.limit, at, goal, direction=direction, maxterms=MAX_EXTRAPOLATED), digits))
+    if not all(close(value, found[0], 10) or abs(value - found[0]) < mp.mpf(10) ** -10 for value in found):
+        raise NoValue("no limit")
+    return found[0]
 
 
 def symbols(node: Node) -> set[str]:

@@ -1,7 +1,8 @@
-"""The process behind `math_pool`: imports math-verify once, then forks a child for each question and kills it when its time is up.
+"""The worker process of `math/pool.py`: imports math-verify once, forks a child for each question, and kills it when its time is up.
 
-A line of JSON in ({"id", "gold", "said", "cpu", "seconds"}), a line out ({"id", "equal": true|false|null, "why"}). A child may use `cpu` seconds of
-processor time (so a busy machine changes no verdict), and at most `seconds` of wall-clock time. Nothing is unpickled, no signal handler is used.
+Input: a JSON line {"id", "gold", "said", "cpu", "seconds"}; output: a JSON line {"id", "equal": true|false|null, "why"}. A child may use `cpu`
+seconds of processor time (so the load of the machine changes no verdict) and at most `seconds` of wall-clock time. It unpickles nothing and uses no
+signal handler.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _WARM = (
 
 
 def _compare(gold: str, said: str) -> bool | None:
-    """None: one side could not be read."""
+    """Whether math-verify finds the two equal; None if it cannot read one of them."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     config = [LatexExtractionConfig(boxed_match_priority=-1)]
@@ -53,7 +54,7 @@ def _child(request: dict[str, object], out: int, seconds: float) -> None:
 
 
 def _used(pid: int) -> float:
-    """Processor seconds of a process (0 where /proc does not tell)."""
+    """Processor seconds of a process; 0 where /proc is not available."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -90,7 +91,7 @@ def _serve(request: dict[str, object]) -> bytes:
 def main() -> None:
     """Serve standard input until it ends."""
     logging.disable(logging.CRITICAL)
-    for pair in _WARM:  # unequal pairs: sympy imports much of itself only when a first comparison fails, and each child would do so again
+    for pair in _WARM:  # unequal pairs, since sympy imports many modules only when a comparison fails, and each child would import them again
         _compare(*pair)
     stdout = sys.stdout.buffer
     stdout.write(b"ready\n")

@@ -1,13 +1,19 @@
-"""One number out of an answer: digits, grouped digits, or English number words."""
+"""Numbers in text: English number words, and the one number that an answer commits to."""
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
-from vlrl_rewards.denials import denied
-from vlrl_rewards.vocabulary import ABOUT, AND_MORE, COMPARED
-from vlrl_rewards.words import number_words
+from vlrl_rewards.text.denials import ABOUT, AND_MORE, COMPARED, denied
 
+_ONES = {word: i for i, word in enumerate((
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen",
+    "sixteen", "seventeen", "eighteen", "nineteen",
+))}  # fmt: skip
+_TENS = {word: 10 * (i + 2) for i, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"])}
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_PARTS = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10}
 _NUMBER = re.compile(
     r"(?<![\w.])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?:\.[0-9]{1,30})?|[0-9]{1,15}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,2})?(?!\.?[0-9])"
 )
@@ -28,16 +34,70 @@ _BOUND_AFTER = re.compile(
 )
 _EQUALS = re.compile(r"(?<![<>!=~])=(?!=)")
 _SUM = re.compile(r"[0-9]\s?[-+*/×÷]\s?[0-9]")
-_NOTHING = re.compile(
+_ZERO = re.compile(
     r"(?:there (?:is|are)|(?:i|we) (?:can )?(?:see|count|find)) (?:no|not any) "
     r"(?!way|idea|answer|info|clue|doubt|need|reason)\w{1,20}(?: \w{1,20}){0,4}[.!]?",
     re.IGNORECASE,
 )
 
 
+def number_words(text: str) -> Fraction | None:
+    """The value of number words ("minus twenty-one", "two hundred and five", "three quarters", "one half"); None for anything else."""
+    words = re.findall(r"[a-z]+", text.lower())
+    if not words or len(words) > 24 or re.search(r"[^a-zA-Z\s,.-]", text):
+        return None
+    sign = 1
+    if words[0] in ("minus", "negative"):
+        sign, words = -1, words[1:]
+    if (words[-3:-1] == ["and", "a"] and words[-1] == "half") or words[-3:] == ["and", "three", "quarters"] or words[-3:] == ["and", "a", "quarter"]:
+        count = _whole(words[:-3])
+        part = {"half": Fraction(1, 2), "quarters": Fraction(3, 4), "quarter": Fraction(1, 4)}[words[-1]]
+        return None if count is None else sign * (count + part)
+    if words and (words[-1] in _PARTS or words[-1].removesuffix("s") in _PARTS):
+        below = _PARTS.get(words[-1]) or _PARTS[words[-1].removesuffix("s")]
+        top = _whole(words[:-1]) if words[:-1] not in ([], ["a"]) else 1
+        return None if top is None else Fraction(sign * top, below)
+    if words and words[-1] in ("dozen", "dozens"):
+        count = 1 if words[:-1] in ([], ["a"]) else _whole(words[:-1])
+        return None if count is None else Fraction(sign * 12 * count)
+    value = _whole(words)
+    return None if value is None else Fraction(sign * value)
+
+
+def _whole(words: list[str]) -> int | None:
+    total, current, seen = 0, 0, False
+    last = 10**18
+    for word in words:
+        if word in ("and", "a") and (seen or word == "a"):
+            continue
+        if word in _ONES:
+            if seen and (current % 10 or current % 100 == 10 or (_ONES[word] >= 10 and current % 100) or last == 0):
+                return None
+            current += _ONES[word]
+            last = 0
+        elif word in _TENS:
+            if current % 100:
+                return None
+            current += _TENS[word]
+            last = 1
+        elif word == "hundred":
+            current = (current or 1) * 100
+            last = 2
+        elif word in _SCALES:
+            total, current = total + (current or 1) * _SCALES[word], 0
+            last = 3
+        else:
+            return None
+        seen = True
+    return total + current if seen else None
+
+
 def numbers_in(text: str) -> list[tuple[float, int]]:
-    """(number, place) in order of place. Digits glued to letters ("x1", "3D", "1st") are names, except units ("12cm"); words count only where there
-    are no digits. Numbers that the text denies, or gives as a bound ("not 7", "more than 7", "7+"), are left out."""
+    """(number, character offset) in order of offset.
+
+    Digits next to letters ("x1", "3D", "1st") are names, except before units ("12cm"). Number words count only where there are no digits. Numbers
+    that the text denies or gives as a bound ("not 7", "more than 7", "7+") are left out.
+    """
     matches = [(float(m.group().replace(",", "")), m) for m in _NUMBER.finditer(text) if _stands_alone(text, m.end())]
     if not matches:
         worded = [(0 if m.group().lower() == "none" else number_words(m.group()), m) for m in _WORD.finditer(text)]
@@ -49,7 +109,7 @@ def numbers_in(text: str) -> list[tuple[float, int]]:
 
 def _stands_alone(text: str, end: int) -> bool:
     following = text[end : end + 1]
-    latin = following.isalpha() and following < "\u0250"  # "5 cats" in Chinese has no blank
+    latin = following.isalpha() and following < "\u0250"  # Chinese has no space between a number and a noun
     return not (latin or following.isdigit() or following == "\ufffd") or _GLUED.match(text, end) is not None
 
 
@@ -58,14 +118,14 @@ def _bounded(text: str, start: int, end: int) -> bool:
 
 
 def one_number(text: str, tagged: bool) -> float | None:
-    """The number an answer commits to, or None if it has none or several.
+    """The number that an answer commits to; None if there is none, or several.
 
-    In answer tags all numbers must agree (after the last "=" of "3 + 4 = 7"); in free text those of the last statement that has any.
-    "There are no cars" is 0; a sum that is left to the reader ("7 + 7", "7/7") is no number.
+    In answer tags (`tagged`) all numbers must agree, behind the last "=" of "3 + 4 = 7"; in free text those of the last statement that has any.
+    "There are no cars" is 0; an expression that is not evaluated ("7 + 7", "7/7") is no number.
     """
     if len(text) > 20_000:
         return None
-    if _NOTHING.fullmatch(text.strip()):
+    if _ZERO.fullmatch(text.strip()):
         return 0.0
     sides = _EQUALS.split(text)
     text = sides[-1] if tagged and len(sides) > 1 and numbers_in(sides[-1]) else text

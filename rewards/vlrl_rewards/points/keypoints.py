@@ -1,4 +1,4 @@
-"""Rewards for keypoints: object keypoint similarity."""
+"""Keypoint reward: object keypoint similarity (OKS) of the COCO evaluation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.registry import register
-from vlrl_rewards.boxes.reading import to_original
+from vlrl_rewards.boxes.reading import point_to_original
 from vlrl_rewards.boxes.unbracketed import label_before
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values, is_number
@@ -21,9 +21,9 @@ Keypoint = tuple[float, float, float]  # x, y, visibility
 
 
 def oks(predicted: Sequence[tuple[float, float] | None], gold: Sequence[Keypoint], area: float, sigmas: Sequence[float]) -> float:
-    """sum over labelled i of exp(-d_i^2 / (2 s^2 (2 sigma_i)^2)) / number labelled, s^2 = area; a missing prediction adds 0. In [0, 1].
+    """Object keypoint similarity, in [0, 1]: mean over the labelled keypoints i of exp(-d_i^2 / (2 s^2 (2 sigma_i)^2)), with s^2 = area.
 
-    Source: the COCO keypoint evaluation (k_i = 2 sigma_i). Raises ValueError if no gold keypoint is labelled.
+    A missing prediction adds 0. Source: the COCO keypoint evaluation (k_i = 2 sigma_i). Raises ValueError if no gold keypoint is labelled.
     """
     labelled = [i for i, point in enumerate(gold) if point[2] > 0]
     if not labelled:
@@ -41,13 +41,14 @@ def oks(predicted: Sequence[tuple[float, float] | None], gold: Sequence[Keypoint
 @register("keypoints")
 @dataclass(frozen=True, kw_only=True)
 class Keypoints(Graded):
-    """r = OKS = mean over labelled keypoints of exp(-d_i^2 / (2 s^2 k_i^2)), k_i = 2 sigma_i, s^2 the object's area.
+    """Object keypoint similarity (OKS) of one object.
+
+        r = mean over labelled keypoints of exp(-d_i^2 / (2 s^2 k_i^2)),  k_i = 2 sigma_i, s^2 the area of the object
 
     Paper: COCO keypoints, arXiv:1405.0312 and its evaluation; as a reward: vlrl original.
     Gold: {"keypoints": [x, y, v, ...] or {name: [x, y]}, "area": pixels (or "bbox": [x1, y1, x2, y2])}. Answer: {"nose": [x, y], ...}, or a list of
     [x, y] (or null) in the order of `names`. Edge: a keypoint that is not given adds 0; an unreadable answer, or a name given twice, is 0.
-    `false_points`:
-    factor labelled / (labelled + points given where the gold has none). Range [0, 1]. Units: pixels of the original.
+    false_points: multiplies by labelled / (labelled + keypoints given that the gold does not have). Range [0, 1]. Units: original pixels.
     """
 
     names: tuple[str, ...] = COCO_NAMES
@@ -82,15 +83,15 @@ class Keypoints(Graded):
         if points is None:
             return self.refuse("no keypoints in the answer")
         picture = scene.meta.get("picture", self.picture)
-        moved = [None if p is None else tuple(to_original(p, scene.spaces, picture)) for p in points]
-        score = oks(moved, gold, area, self.sigmas)  # type: ignore[arg-type]
+        converted = [None if p is None else point_to_original(p, scene.spaces, picture) for p in points]
+        score = oks(converted, gold, area, self.sigmas)
         if self.false_points:
             labelled = sum(point[2] > 0 for point in gold)
             score *= labelled / (labelled + sum(p is not None and g[2] <= 0 for p, g in zip(points, gold, strict=True)))
         return Grade(score, score >= self.correct_at, f"OKS {score:.3f}")
 
     def read(self, text: str) -> list[tuple[float, float] | None] | None:
-        """Keypoints in the order of `names`, None where one is not given; None if the answer holds no such thing."""
+        """The keypoints in the order of `names`, None for one that is not given; None if the answer contains no keypoints."""
         found = find_values(text)
         values = [f.value for f in found]
         if len(found) > 1:  # "nose: (1, 2), left eye: (3, 4)"

@@ -1,4 +1,4 @@
-"""X"""
+"""Point rewards: a click in a box or near a point, and several points matched with gold regions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.matching import hungarian
-from vlrl_rewards.boxes.reading import Box, Point, gold_boxes, gold_points, parse_boxes, read_boxes, read_points, says_none, the_one
+from vlrl_rewards.boxes.reading import Box, Point, committed_item, gold_boxes, gold_points, parse_boxes, read_boxes, read_points, says_none
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 
 def inside(point: Sequence[float], box: Sequence[float]) -> bool:
-    """Whether (x, y) lies in [x1, y1, x2, y2], edges included."""
+    """Whether (x, y) lies in [x1, y1, x2, y2]; the edges belong to the box."""
     return box[0] <= point[0] <= box[2] and box[1] <= point[1] <= box[3]
 
 
 def centre(box: Sequence[float]) -> tuple[float, float]:
-    """The middle of a box."""
+    """The centre of a box."""
     return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
@@ -31,17 +31,17 @@ def distance(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def one_point(answer: Answer, scene: Scene, picture: int, from_box: bool = False) -> Point | None:
-    """The point that an answer commits to, in original pixels (with `from_box`, the centre of a box will do), or None."""
+    """The point that an answer commits to, in original pixels, or None. With `from_box` a box counts as its centre."""
     if parse_boxes(answer.text):
         boxes = read_boxes(answer.text, scene.spaces, picture) if from_box else None
-        box = the_one(boxes, answer.text, answer.tagged) if boxes else None
+        box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
         return Point(centre(box.xyxy)) if box and box.xyxy[2] > box.xyxy[0] and box.xyxy[3] > box.xyxy[1] else None
     points = read_points(answer.text, scene.spaces, picture)
-    return the_one(points, answer.text, answer.tagged) if points else None
+    return committed_item(points, answer.text, answer.tagged) if points else None
 
 
 def is_box(gold: Any) -> bool:
-    """Whether a gold answer is a box (or boxes) rather than points: [[1, 2], [3, 4]] is two points here."""
+    """Whether a gold answer consists of boxes and not of points; [[1, 2], [3, 4]] is two points."""
     return bool(parse_boxes(gold if isinstance(gold, str) else str(gold))) and not _only_pairs(gold)
 
 
@@ -53,14 +53,19 @@ def _only_pairs(gold: Any) -> bool:
 @register("point")
 @dataclass(frozen=True, kw_only=True)
 class PointReward(Graded):
-    """gold box: r = 1[point in box];  gold point: r = 1[d <= radius], or exp(-d / radius) with `soft`.
+    """Pointing reward: whether the point lies in the gold box or near the gold point.
+
+        gold box:    r = 1[point in box]
+        gold point:  r = 1[d <= radius], or exp(-d / radius) with `soft`
 
     Paper: GUI-R1, arXiv:2504.10458, sec. 3.2 (in box; 140 px around a gold point); UI-R1, arXiv:2503.21620, eq. 4 (in box).
-    Deviates: the edge of the box counts; `radius` has no default for gold points (GUI-R1: 140 pixels of the original picture).
-    Edge: no point, several different points, a box (unless `from_box`, then its centre): 0. `soft` with a gold box measures from its centre and gives
-    exp(-2 d / diagonal) inside, 0 outside. Range [0, 1]. Units: pixels of the original.
+    Deviates: the edge belongs to the box; `radius` has no default for gold points (GUI-R1: 140 pixels of the original image).
+    `soft` with a gold box: exp(-2 d / diagonal) inside, d the distance from its centre, and 0 outside.
+    Edge: no point, several different points, a box (unless `from_box`, which takes its centre): 0. Range [0, 1]. Units: original pixels.
+    `correct_at`: e^-1 rounded down, the soft score at the distance `radius` and in the corner of the gold box, so that every hit is correct.
     """
 
+    correct_at: float = 0.3678
     radius: float = 0.0
     soft: bool = False
     from_box: bool = False
@@ -75,7 +80,7 @@ class PointReward(Graded):
         points = gold_points(gold)
         if len(points) != 1 or self.radius <= 0:
             raise ValueError(
-                f"radius: must be above 0 and there must be one gold point where the gold is a point, got {self.radius} and {len(points)} points"
+                f"answer: a gold point needs radius above 0 and must be the only one; got radius {self.radius}, {len(points)} points: {gold!r:.200}"
             )
         return points[0]
 
@@ -98,11 +103,13 @@ class PointReward(Graded):
 @register("points")
 @dataclass(frozen=True, kw_only=True)
 class Points(Graded):
-    """r = 2 TP / (n + m) ("f1"), TP / max(n, m) ("max") or 1[TP = n = m] ("exact"): TP of n points are matched one-to-one to the m gold regions.
+    """Counting by pointing: F1 of n points matched one-to-one with m gold regions, TP of them.
+
+        f1: r = 2 TP / (n + m);  max: r = TP / max(n, m);  exact: r = 1[TP = n = m]
 
     Paper: Perception-R1, arXiv:2504.07954, sec. 3.3 (counting by pointing, matched one-to-one); point protocol of Molmo, arXiv:2409.17146.
-    A point matches a gold box that holds it, or a gold point within `radius`. Matching: Hungarian, nearest first among equals.
-    Edge: no gold: 1 for "None" or "[]", else 0; unreadable: 0. Range [0, 1]. Units: pixels of the original.
+    A point matches a gold box that contains it, or a gold point within `radius`. Matching: Hungarian; among equal matchings the nearest one.
+    Edge: no gold: 1 for "None" or "[]", else 0; unreadable: 0. Range [0, 1]; correct at 1. Units: original pixels.
     """
 
     metric: Literal["f1", "max", "exact"] = "f1"
@@ -115,7 +122,7 @@ class Points(Graded):
         if is_box(gold):
             return gold_boxes(gold)
         if self.radius <= 0:
-            raise ValueError(f"radius: must be above 0 where the gold answers are points, got {self.radius}")
+            raise ValueError(f"radius: must be above 0 where the gold answer is points, got {self.radius} for {gold!r:.200}")
         return gold_points(gold)
 
     def grade(self, target: list[Any], answer: Answer, scene: Scene) -> Grade:
@@ -123,14 +130,14 @@ class Points(Graded):
         if points is None or not (points or answer.text):
             return self.refuse("no point in the answer")
         if not target or not points:
-            return Grade(1.0, True, "nothing there, and said so") if not target and not points else self.refuse("misses or false alarms")
+            return Grade(1.0, True, "no points, and the answer says so") if not target and not points else self.refuse("misses or false alarms")
         hits = len(hungarian(np.array([[self.closeness(p, g) for g in target] for p in points])))
         exact = hits == len(target) == len(points)
         table = {"f1": 2 * hits / (len(points) + len(target)), "max": hits / max(len(points), len(target)), "exact": float(exact)}
         return Grade(table[self.metric], exact, f"{hits} of {len(target)} with {len(points)} points", f"{len(points)} points")
 
     def closeness(self, point: Point, gold: Box | Point) -> float:
-        """1 + a little for being near if the point matches, else 0: the number of matches comes first."""
+        """1 plus at most 1e-4 for nearness if the point matches, else 0, so that the number of matches decides before the distance."""
         if isinstance(gold, Box):
             return 1.0 + 1e-4 / (1 + distance(point.xy, centre(gold.xyxy))) if inside(point.xy, gold.xyxy) else 0.0
         away = distance(point.xy, gold.xy)

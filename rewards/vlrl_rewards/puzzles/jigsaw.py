@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.geometry import overlap
-from vlrl_rewards.boxes.reading import gold_boxes, read_boxes, the_one
+from vlrl_rewards.boxes.reading import gold_boxes, read_boxes, committed_item
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.math.written_numbers import one_number
 from vlrl_rewards.recognition.classification import normal_label
@@ -186,7 +186,7 @@ class JigsawQuestion(Graded):
         kind = self.asked(scene)
         if kind == "box":
             boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
-            box = the_one(boxes, answer.text, answer.tagged) if boxes else None
+            box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
             iou = overlap(box.xyxy, target.xyxy) if box else 0.0
             return Grade(iou, iou >= 0.5, f"IoU {iou:.3f}")
         if kind == "order":

@@ -1,4 +1,4 @@
-"""Rewards for naming what is in a picture: one label, several labels, labels in a tree, labels without a list."""
+"""Classification: normalisation of labels, and the reward for one label."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ _SEPARATOR = re.compile(r"[\s_\-]{1,20}")
 
 
 def normal_label(text: str) -> str:
-    """A label as it is compared: NFKC, casefold, accents kept, `_` and `-` as blanks, outer punctuation and a leading article removed."""
+    """A label in the form that is compared: NFKC, casefold, `_` and `-` as blanks, no outer punctuation, no leading article; accents are kept.
+
+    A label of 400 or more characters becomes ""."""
     folded = unicodedata.normalize("NFKC", clean(text)).casefold().strip(_EDGE)
     return _ARTICLE.sub("", _SEPARATOR.sub(" ", folded).strip(), count=1) if len(folded) < 400 else ""
 
 
 def said_label(text: str) -> str:
-    """The label that an answer is, normalised: "It is a cat." and {"label": "cat"} are "cat"."""
+    """The normalised label that an answer consists of: "It is a cat." and {"label": "cat"} are "cat"; "" if there is none."""
     if text.lstrip("` \n").startswith(("{", "json")):
         values = [found.value for found in find_values(text)]
         named = [values[0][key] for key in _NAME_KEYS if key in values[0]] if len(values) == 1 and isinstance(values[0], dict) else []
@@ -40,11 +42,11 @@ def said_label(text: str) -> str:
 
 
 def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
-    """Normalised gold labels from text or a list. Raises ValueError if one of them is empty."""
+    """The normalised gold labels of a text or a list. Raises ValueError if one of them is empty."""
     listed = list(gold) if isinstance(gold, (list, tuple, set, frozenset)) else [gold]
     labels = [normal_label(str(label)) for label in listed if isinstance(label, (str, int))]
     if not labels or not all(labels) or len(labels) != len(listed):
-        raise ValueError(f"{field_name}: the gold label {gold!r} is empty or no text; give a word, or a list of words")
+        raise ValueError(f"{field_name}: the gold label {gold!r} is empty or not a text; give a word or a list of words")
     return labels
 
 
@@ -52,13 +54,15 @@ def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
 @register("classification")
 @dataclass(frozen=True, kw_only=True)
 class Classification(Graded):
-    """r = 1[label = gold], after normalisation of both.
+    """Classification accuracy.
+
+        r = 1[label = gold], after normalisation of both
 
     Paper: Visual-RFT, arXiv:2503.01785, sec. 3.2 (classification); CLS-RL, arXiv:2503.16188.
-    Deviates: the whole answer must be the label, "it is a" with it, or {"label": ...} (Visual-RFT accepts containment in either direction, so that
-    "" and "cat dog bird" are right).
-    Edge: `aliases` gives further names of a label, of either side. With choices, a letter ("B", "(b)") stands for its choice. Range {0, 1}.
-    Gold may be a list of accepted labels.
+    Deviates: the whole answer must be the label, "it is a" followed by it, or {"label": ...} (Visual-RFT accepts containment in either direction, so
+    that "" and "cat dog bird" are correct).
+    Gold: a label or a list of accepted labels. aliases: {label: other names}, accepted for the gold label. With choices, a letter ("B", "(b)")
+    stands for its choice. Range {0, 1}.
     """
 
     phrases = True
@@ -74,10 +78,10 @@ class Classification(Graded):
     def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
         said = choice_of(said_label(answer.text), scene.choices, target)
         correct = bool(said) and said in target
-        return Grade(float(correct), correct, "the label" if correct else "another label", said)
+        return Grade(float(correct), correct, "the gold label" if correct else "another label", said)
 
 
 def choice_of(said: str, choices: Sequence[str], accepted: set[str]) -> str:
-    """The normalised choice that a bare letter stands for; anything else as it is (and a letter that is itself accepted)."""
+    """The normalised choice that a single letter stands for; any other label, and a letter that is itself accepted, unchanged."""
     index = ord(said) - ord("a") if len(said) == 1 and said.isascii() else -1
     return normal_label(choices[index]) if 0 <= index < len(choices) and said not in accepted else said

@@ -1,4 +1,4 @@
-"""Rewards for colours: how far apart two colours look."""
+"""Colour reward: perceptual distance of two colours."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _WHITE = np.array([0.95047, 1.0, 1.08883])
 
 
 def read_colour(text: str) -> Rgb | None:
-    """Red, green, blue (0-255) of "#ff8800", "rgb(255, 136, 0)", "255, 136, 0", or a CSS colour name; None if it is none of these."""
+    """Red, green, blue (0-255) of "#ff8800", "rgb(255, 136, 0)", "255, 136, 0" or a CSS colour name; None for other texts."""
     plain = text.strip().strip("`'\"* .")
     if len(plain) > 40:
         return None
     if match := _HEX.fullmatch(plain):
-        return tuple(int(match[1][i : i + 2], 16) for i in (0, 2, 4))  # type: ignore[return-value]
+        return int(match[1][:2], 16), int(match[1][2:4], 16), int(match[1][4:], 16)
     if match := _TRIPLE.fullmatch(plain):
-        values = tuple(int(v) for v in match.groups())
-        return values if max(values) <= 255 else None  # type: ignore[return-value]
+        red, green, blue = (int(v) for v in match.groups())
+        return (red, green, blue) if max(red, green, blue) <= 255 else None
     named = ImageColor.colormap.get(normal_label(plain).replace(" ", ""))
     return ImageColor.getrgb(named)[:3] if isinstance(named, str) else named
 
 
 def lab(rgb: Rgb) -> np.ndarray:
-    """CIE L*a*b* (D65) of an sRGB colour."""
+    """(3,) CIE L*a*b* values (D65) of an sRGB colour."""
     unit = np.asarray(rgb, dtype=float) / 255
     linear = np.where(unit <= 0.04045, unit / 12.92, ((unit + 0.055) / 1.055) ** 2.4)
     t = _TO_XYZ @ linear / _WHITE
@@ -44,7 +44,7 @@ def lab(rgb: Rgb) -> np.ndarray:
 
 
 def delta_e(a: Rgb, b: Rgb) -> float:
-    """Euclidean distance in L*a*b* (CIE 1976): about 2 is just seen, black to white is 100."""
+    """Euclidean distance in L*a*b* (CIE 1976): about 2 is just noticeable; black to white is 100."""
     return float(np.linalg.norm(lab(a) - lab(b)))
 
 
@@ -52,12 +52,16 @@ def delta_e(a: Rgb, b: Rgb) -> float:
 @register("colour")
 @dataclass(frozen=True, kw_only=True)
 class Colour(Graded):
-    """linear: max(0, 1 - dE / limit);  exact: 1[dE <= tolerance], dE the distance in CIE L*a*b*.
+    """Colour distance reward (CIE 1976 colour difference dE).
 
-    Paper: vlrl original; dE is CIE 1976. Edge: no colour, several, or words that are no CSS colour: 0. Range [0, 1]. Units: dE.
-    Answer and gold: a CSS name, "#rrggbb", or three numbers from 0 to 255.
+        linear: r = max(0, 1 - dE / limit);  exact: r = 1[dE <= tolerance],  dE the distance in CIE L*a*b*
+
+    Paper: vlrl original. Answer and gold: a CSS name, "#rrggbb", or three numbers from 0 to 255.
+    Edge: no colour, several, or words that are not a CSS colour: 0. Range [0, 1]. Units: `limit` and `tolerance` in dE.
+    `correct_at`: the default 0.8 is dE <= 10 at the default limit.
     """
 
+    correct_at: float = 0.8
     mode: Literal["linear", "exact"] = "linear"
     limit: float = 50.0
     tolerance: float = 10.0
@@ -69,13 +73,13 @@ class Colour(Graded):
     def target(self, gold: Any, scene: Scene) -> Rgb:
         colour = read_colour(gold if isinstance(gold, str) else ", ".join(map(str, gold)) if isinstance(gold, (list, tuple)) else "")
         if colour is None:
-            raise ValueError(f"answer: {gold!r} is no colour; give a CSS name, '#rrggbb' or [r, g, b] from 0 to 255")
+            raise ValueError(f"answer: {gold!r} is not a colour; give a CSS name, '#rrggbb' or [r, g, b] from 0 to 255")
         return colour
 
     def grade(self, target: Rgb, answer: Answer, scene: Scene) -> Grade:
         colour = read_colour(answer.text) or read_colour(said_label(answer.text))
         if colour is None:
             return self.refuse("not a colour")
-        away = delta_e(colour, target)
-        near = away <= self.tolerance
-        return Grade(float(near) if self.mode == "exact" else max(0.0, 1 - away / self.limit), near, f"dE {away:.1f}", str(colour))
+        distance = delta_e(colour, target)
+        score = float(distance <= self.tolerance) if self.mode == "exact" else max(0.0, 1 - distance / self.limit)
+        return Grade(score, score >= self.correct_at, f"dE {distance:.1f}", str(colour))

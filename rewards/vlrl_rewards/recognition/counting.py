@@ -1,4 +1,4 @@
-"""Rewards for counts and other single numbers read off a picture."""
+"""Counting reward, and the measures of closeness of two numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ MRA_THRESHOLDS = tuple(0.5 + 0.05 * step for step in range(10))
 
 
 def mean_relative_accuracy(value: float, gold: float) -> float:
-    """Share of the thresholds t in {0.50, 0.55, ..., 0.95} with |value - gold| / |gold| < 1 - t, in [0, 1]; gold 0 asks for 0 itself.
+    """Mean relative accuracy (MRA), in [0, 1]: share of the thresholds t in {0.50, 0.55, ..., 0.95} with |value - gold| / |gold| < 1 - t.
 
+    For gold 0 only the value 0 scores 1.
     Source: Thinking in Space (VSI-Bench), arXiv:2412.14171, eq. 1.
     """
     if gold == 0:
@@ -27,7 +28,7 @@ def mean_relative_accuracy(value: float, gold: float) -> float:
 
 
 def relative_accuracy(value: float, gold: float) -> float:
-    """max(0, 1 - |value - gold| / |gold|), in [0, 1]; gold 0 asks for 0 itself."""
+    """max(0, 1 - |value - gold| / |gold|), in [0, 1]; for gold 0 only the value 0 scores 1."""
     return float(value == 0) if gold == 0 else max(0.0, 1.0 - abs(value - gold) / abs(gold))
 
 
@@ -37,9 +38,14 @@ def decay(value: float, gold: float, rate: float, eps: float = 1e-6) -> float:
 
 
 def gold_number(gold: Any, whole: bool = False) -> float:
-    """The gold number. Raises ValueError if there is not exactly one (or not a whole one, where a count is needed)."""
-    plain = isinstance(gold, (int, float)) and not isinstance(gold, bool)
-    number = float(gold) if plain else one_number(gold, tagged=True) if isinstance(gold, str) else None
+    """The gold number. Raises ValueError unless there is exactly one finite number; with `whole` it must be an integer."""
+    number = (
+        float(gold)
+        if isinstance(gold, (int, float)) and not isinstance(gold, bool)
+        else one_number(gold, tagged=True)
+        if isinstance(gold, str)
+        else None
+    )
     if number is None or not math.isfinite(number) or (whole and number != int(number)):
         raise ValueError(f"answer: {gold!r} is not a {'count' if whole else 'number'}; give one {'whole ' if whole else ''}number")
     return number
@@ -49,12 +55,14 @@ def gold_number(gold: Any, whole: bool = False) -> float:
 @register("counting")
 @dataclass(frozen=True, kw_only=True)
 class Counting(Graded):
-    """exact: 1[n = n*];  relative: max(0, 1 - |n - n*| / n*);  mra: mean over t of 1[|n - n*| / n* < 1 - t].
+    """Counting accuracy: the predicted number n against the gold number n*.
+
+        exact: 1[n = n*];  relative: max(0, 1 - |n - n*| / n*);  mra: mean over t of 1[|n - n*| / n* < 1 - t]
 
     Paper: mra of Thinking in Space, arXiv:2412.14171, eq. 1; relative as the regression reward of Video-R1, arXiv:2503.21776.
-    Deviates: Video-R1 shifts both numbers of the fraction by 1e-9; here gold 0 asks for 0 itself.
-    Edge: no number, several different numbers, bounds ("at least 7"), shares ("7%") or a fraction of an object score 0. Number words count
-    ("twenty-one"), and "there are no cars" is 0. Range [0, 1].
+    Deviates: Video-R1 adds 1e-9 to numerator and denominator; here, for gold 0, only the answer 0 scores 1.
+    Edge: no number, several different numbers, bounds ("at least 7"), shares ("7%") or a fraction of an object score 0. Number words are read
+    ("twenty-one"), and "there are no cars" is the count 0. Range [0, 1].
     """
 
     mode: Literal["exact", "relative", "mra"] = "exact"

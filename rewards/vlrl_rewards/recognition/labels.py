@@ -1,4 +1,4 @@
-"""Rewards for several labels, and labels in a tree."""
+"""Multi-label classification, and classification in a tree of labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARK = re.compile(r"(?:\(?[0-9]{1,3}[.)]|[-*•])\s{1,4}")
 
 
 def read_labels(text: str) -> list[str]:
-    """The labels of a list ("a, b and c", one a line, JSON), normalised, in order, empty ones left out."""
+    """The normalised labels of a list ("a, b and c", one per line, or JSON), in order, without empty ones."""
     values = [f.value for f in find_values(text)]
     if len(values) == 1 and isinstance(values[0], list) and all(isinstance(v, (str, int, float)) for v in values[0]):
         parts = [str(v) for v in values[0]]
@@ -30,11 +30,13 @@ def read_labels(text: str) -> list[str]:
 @register("multi_label")
 @dataclass(frozen=True, kw_only=True)
 class MultiLabel(Graded):
-    """f1: 2 |P & G| / (|P| + |G|);  jaccard: |P & G| / |P | G|;  exact: 1[P = G];  recall: |P & G| / |G|, 0 if there are more than `most` labels.
+    """Multi-label classification: agreement of the predicted set P with the gold set G.
+
+        f1: 2 |P & G| / (|P| + |G|);  jaccard: |P & G| / |P | G|;  exact: 1[P = G];  recall: |P & G| / |G|, 0 for more than `most` labels
 
     Paper: vlrl original (the usual example-based measures). A label counts once; `aliases` as in `classification`.
-    Edge: no label: 0; gold []: 1 for "none" or "[]", else 0. Naming everything costs precision, except under "recall", which `most` bounds. Range
-    [0, 1].
+    Edge: no label: 0; gold []: 1 for "none" or "[]", else 0. Listing all labels lowers the precision; under "recall" the limit is `most`.
+    Range [0, 1].
     """
 
     metric: Literal["f1", "jaccard", "exact", "recall"] = "f1"
@@ -53,40 +55,45 @@ class MultiLabel(Graded):
     def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
         said = {self.canonical(choice_of(label, scene.choices, target)) for label in read_labels(answer.text)}
         if not target or said <= {"none", "nothing"}:
-            nothing = said <= {"none", "nothing"} and not target
-            return Grade(1.0, True, "none, and said so") if nothing else self.refuse("labels where there are none, or none where there are")
-        both = len(said & target)
+            agreed = said <= {"none", "nothing"} and not target
+            return (
+                Grade(1.0, True, "no labels, and the answer says so")
+                if agreed
+                else self.refuse("labels where there are none, or none where there are")
+            )
+        shared = len(said & target)
         table = {
-            "f1": 2 * both / (len(said) + len(target)),
-            "jaccard": both / len(said | target),
+            "f1": 2 * shared / (len(said) + len(target)),
+            "jaccard": shared / len(said | target),
             "exact": float(said == target),
-            "recall": both / len(target) if len(said) <= self.most else 0.0,
+            "recall": shared / len(target) if len(said) <= self.most else 0.0,
         }
-        return Grade(table[self.metric], said == target, f"{both} of {len(target)} with {len(said)} labels", ", ".join(sorted(said)))
+        return Grade(table[self.metric], said == target, f"{shared} of {len(target)} with {len(said)} labels", ", ".join(sorted(said)))
 
 
 @judged("hierarchy")
 @register("hierarchy")
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy(Graded):
-    """r = 2 depth(common ancestor) / (depth(label) + depth(gold)), which in a tree is the F1 of the two sets of ancestors, root left out.
+    """Hierarchical classification (Wu-Palmer similarity of the label and the gold label in a tree).
+
+        r = 2 depth(common ancestor) / (depth(label) + depth(gold)),  the F1 of the two sets of ancestors without the root
 
     Paper: Wu and Palmer 1994 (similarity); hierarchical F1 of Kiritchenko et al. 2005; as a reward: vlrl original.
-    `parents` maps each label to its parent ("": the root). Edge: a label that is not in the tree: 0; the root: 0. Range [0, 1]; the gold label gives
-    1.
-    A parent of the gold gives part of it ("dog" for "poodle"), a child that is wrong gives less than the right parent would.
+    parents: {label: its parent}, "" for the root. A parent of the gold label scores a part ("dog" for "poodle"); a wrong child scores less than its
+    parent would. Edge: a label that is not in the tree: 0; the root: 0. Range [0, 1]; 1 for the gold label.
     """
 
     parents: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, label: str) -> list[str]:
-        """Labels from `label` up to below the root; raises ValueError on a loop or an unknown parent."""
+        """The labels from `label` up to the child of the root. Raises ValueError on a loop or an unknown parent."""
         tree = {normal_label(child): normal_label(parent) if parent else "" for child, parent in self.parents.items()}
         path: list[str] = []
         while label:
             if label in path or label not in tree:
                 fault = "its own ancestor" if label in path else "not in the tree"
-                raise ValueError(f"parents: {label!r} is {fault}; map every label to its parent, the top to ''")
+                raise ValueError(f"parents: {label!r} is {fault}; map every label to its parent, the topmost to ''")
             path.append(label)
             label = tree[label]
         return path

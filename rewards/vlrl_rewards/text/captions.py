@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
-from vlrl_rewards.phrases import words_of
+from vlrl_rewards.text.mentions import words_of
 
 
 def ngrams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from vlrl_rewards.hedges import refuses, taken_back
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.letters import DENIED, LETTERS, LOOK, label_of, mentions
 from vlrl_rewards.parsing import Answer, clean, committed
+from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, THAN, WRONG, refuses, taken_back
+from vlrl_rewards.text.letters import DENIED, LETTERS, LOOK, label_of, mentions
 from vlrl_rewards.verdict import Verdict, right, wrong
-from vlrl_rewards.vocabulary import ALL_BUT, ASIDE, NOT, THAN, WRONG
 
 _OPENING = re.compile(r"^[^\w%+\\-]+")
 CHANT = 8  # an answer that names its option more often is none
@@ -142,8 +141,8 @@ def _named(text: str, options: Options) -> frozenset[str]:
 
 def _by_value(text: str, options: Options) -> frozenset[str]:
     """Options of the same mathematical value ("1/2" for "0.5")."""
-    from vlrl_rewards.mathanswer import lone_number
-    from vlrl_rewards.mathematics import judge
+    from vlrl_rewards.math.answer import lone_number
+    from vlrl_rewards.math.verifier import judge
 
     if not options.texts or len(text) > 200 or not any(char.isdigit() for option in options.texts for char in option):
         return frozenset()

@@ -1,10 +1,29 @@
-"""Responses that do not answer: refusals, hedges, empty talk."""
+"""Words that deny, hedge, bound or take back an answer, and responses that refuse to answer. Every verifier shares these patterns."""
 
 from __future__ import annotations
 
 import re
 
-from vlrl_rewards.vocabulary import ABOUT, ALL_BUT, AND_MORE, COMPARED, MAYBE, MIGHT, NOT, TAKES_BACK, WRONG
+# Parts of patterns: what follows is not the answer.
+NOT = r"not|never|neither|nor"
+ALL_BUT = r"(?:any\w{0,6}|every\w{0,6}|all)\s+but"
+ASIDE = r"except(?:\s+for)?|exclud\w+|ignor(?:e|ing)|avoid\w*|reject\w*|without"
+THAN = r"(?:other|rather)\s+than|instead\s+of|opposite\s+of"
+WRONG = r"wrong|incorrect|false"  # what stands before these words is not the answer
+
+# Uncertainty: the answer may be this or something else.
+MAYBE = r"maybe|perhaps|possibly"
+MIGHT = r"could|might|may"
+
+# Bounds: the answer lies on one side of the number that follows.
+COMPARED = r"(?:more|less|fewer|greater|higher|lower|bigger|smaller|larger)\s+than"
+ABOUT = r"at\s+(?:least|most)|over|under|above|below|almost|nearly|up\s+to|beyond"
+AND_MORE = r"or\s+so|(?:or|and)\s+(?:more|less|fewer|above|below|greater|over|up)"
+
+# Self-correction: the statement before is withdrawn or replaced.
+SECOND_THOUGHT = r"scratch\s+that|on\s+second\s+thoughts?"
+TAKES_BACK = rf"{SECOND_THOUGHT}|i\s+mean|(?:just\s+)?kidding"
+PAUSES = r"wait|sorry|oops|correction|actually|hold\s+on"
 
 _REFUSAL = re.compile(
     r"\b(?:i|we)(?:\s+am|'m|\s+are|'re)?\s+(?:really\s+|truly\s+|very\s+)?(?:sorry|afraid)\b"
@@ -30,9 +49,7 @@ _TAIL_HEDGE = re.compile(
     rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|make\s+that)\b)",
     re.IGNORECASE,
 )
-
-
-# A number that is not the answer but what the answer is made from, or is bounded by ("greater than 5", "the square of 5", "5 squared", "figure 5").
+# A number that is an operand, a bound or a label, not the answer ("greater than 5", "the square of 5", "5 squared", "figure 5").
 _BOUND = re.compile(
     rf"\b(?:{COMPARED}|{ABOUT}|{ALL_BUT}|room\s+for|hardly|barely|scarcely|far\s+from|close\s+to|differ(?:s|ent)\s+from|except|away\s+from|short\s+of)"
     r"\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
@@ -44,23 +61,39 @@ _BOUND = re.compile(
     r"|\b(?:equation|eq|figure|fig|step|section|row|column|chapter|part|question|problem|item|line|page|exercise|table|lemma|theorem)\.?\s*\d+\W*$",
     re.IGNORECASE,
 )
+_LOOK = 80
+_BEFORE = re.compile(
+    rf"(?:\b(?:{NOT}|no|nowhere|cannot|{ASIDE}|{ALL_BUT}|nothing\s+but|{THAN})|n['’]t)"
+    r"[\s(]+(?:(?:an?|the|be|at|in|on|is|it|its?|box|point|region|area|span|located|equal|to|exactly|from|given|by|bounding|click|tap|press|coordinates?)[\s(:]+){0,5}$",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(
+    rf"[\s)\]}}>\"'`*.,]{{0,5}}(?:(?:(?:which\s)?(?:is|are|was|were|would\sbe)\s(?:\w{{1,12}}ly\s)?(?:{WRONG}|not\b))|(?:is|are|was|were)n['’]t\b|wrong\b|incorrect\b|\?\sno\b)",
+    re.IGNORECASE,
+)
 
 
 def bounded(text: str) -> bool:
-    """Whether the number of a text only bounds or builds the answer."""
+    """Whether the number of a text is a bound, an operand or a label, not the answer."""
     return _BOUND.search(text[-400:]) is not None
 
 
 def refuses(text: str) -> bool:
-    """Whether `text` (thinking already out) declines to answer."""
+    """Whether `text` (thinking removed) declines to answer."""
     return _REFUSAL.search(text.replace("\u2019", "'")[-4000:]) is not None
 
 
 def hedges(answer: str) -> bool:
-    """Whether an answer leaves open what it says, or says what the answer is not."""
+    """Whether an answer is uncertain, offers alternatives, or says what the answer is not."""
     return _HEDGE.search(answer.replace("\u2019", "'")) is not None
 
 
 def taken_back(rest: str) -> bool:
-    """Whether the text right after an answer takes it back or offers another ("or 6", "is wrong")."""
+    """Whether the text right after an answer withdraws it or offers another ("or 6", "is wrong")."""
     return _TAIL_HEDGE.match(rest[:200]) is not None
+
+
+def denied(text: str, start: int, end: int) -> bool:
+    """Whether the words around text[start:end] say that it is not the answer. Looks at 80 characters on each side."""
+    before = text[max(0, start - _LOOK) : start]
+    return (bool(before) and _BEFORE.search(before) is not None) or _AFTER.match(text[end : end + _LOOK]) is not None

@@ -1,4 +1,4 @@
-"""Fields read from a document."""
+"""Rewards for documents: extracted fields, and the region that an answer comes from."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from typing import Any, Literal
 from rapidfuzz.fuzz import ratio
 
 from vlrl.registry import register
-from vlrl_rewards.classification import normal_label
+from vlrl_rewards.boxes.geometry import overlap
+from vlrl_rewards.boxes.reading import Box, gold_boxes, parse_boxes, to_original
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
-from vlrl_rewards.loose import find_values
+from vlrl_rewards.literals import find_values
 from vlrl_rewards.parsing import clean
+from vlrl_rewards.recognition.classification import normal_label
 
-_CELL = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,12})?")
+_NUMBER = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,12})?")
 Leaf = tuple[str, str]
 
 
 def leaves(value: Any, path: str = "", lists: str = "index") -> list[Leaf]:
-    """(path, normalised value) of every leaf of nested mappings and lists; with `lists` "bag" the places in lists are left out of the paths."""
+    """(path, normalised value) of every leaf of nested mappings and lists; with `lists` "bag" the paths leave list indices out."""
     if isinstance(value, Mapping):
         return [leaf for k, v in value.items() for leaf in leaves(v, f"{path}/{normal_label(str(k))}", lists)]
     if isinstance(value, (list, tuple)):
         return [leaf for i, v in enumerate(value) for leaf in leaves(v, f"{path}/{i if lists == 'index' else '*'}", lists)]
     text = clean(str("" if value is None else value)).casefold()
-    return [(path, f"{float(text):g}" if _CELL.fullmatch(text) else text)]
+    return [(path, f"{float(text):g}" if _NUMBER.fullmatch(text) else text)]
 
 
 @judged("extraction")
@@ -36,10 +38,10 @@ def leaves(value: Any, path: str = "", lists: str = "index") -> list[Leaf]:
 class Fields(Graded):
     """r = alpha P + (1 - alpha) R, P = matched / said, R = matched / gold, over the (path, value) leaves of the JSON answer.
 
-    Paper: Efficient Medical VIE via Reinforcement Learning, arXiv:2506.13363, eq. 5. alpha has no default there; ours is 0.5. `f1` takes their
-    harmonic mean.
-    Deviates: values are compared after folding case and white space, numbers as numbers; `fuzzy` below 1 accepts a character ratio of at least that;
-    `lists` "bag" ignores the order of lists. Edge: no JSON object, or several: 0. Range [0, 1]. A leaf is used once.
+    Paper: Efficient Medical VIE via Reinforcement Learning, arXiv:2506.13363, eq. 5. The paper gives no default for alpha; ours is 0.5. `f1`:
+    the harmonic mean of P and R.
+    Deviates: values are compared after folding case and white space, numbers as numbers; `fuzzy` below 1 accepts a character ratio of at least
+    `fuzzy`; `lists` "bag" ignores the order of lists. Edge: no JSON object, or several: 0. Each leaf is matched at most once. Range [0, 1].
     """
 
     refusals = False
@@ -72,15 +74,56 @@ class Fields(Graded):
         return Grade(harmonic if self.f1 else mean, matched == total == meant, f"{matched} of {meant} with {total} fields")
 
     def matched(self, said: Counter[Leaf], gold: Counter[Leaf]) -> int:
-        """How many leaves agree, each used once."""
+        """The number of matching leaves, each matched at most once."""
         exact = said & gold
         count = sum(exact.values())
         if self.fuzzy >= 1:
             return count
-        left, open_gold = said - exact, list((gold - exact).elements())
-        for path, value in left.elements():
+        unmatched, open_gold = said - exact, list((gold - exact).elements())
+        for path, value in unmatched.elements():
             near = next((leaf for leaf in open_gold if leaf[0] == path and ratio(value, leaf[1]) / 100 >= self.fuzzy), None)
             if near is not None:
                 open_gold.remove(near)
                 count += 1
         return count
+
+
+@judged("evidence")
+@register("evidence")
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Graded):
+    """r = (a 1[answer correct] + b IoU(evidence box, gold box)) / (a + b), from one JSON object with both.
+
+    Paper: DocThinker, arXiv:2508.08589, sec. 3.2.2 (final_answer and bbox_2d; all weights 1; its format and rephrasing parts are separate
+    rewards).
+    Deviates: with `needs_answer` the box scores only with a correct answer (off: as published). Edge: no object, several, or no such field: 0. Range
+    [0, 1].
+    Gold: {"answer": text (or list of texts), "bbox": [x1, y1, x2, y2]} in original pixels.
+    """
+
+    refusals = False
+    answer: float = 1.0
+    box: float = 1.0
+    needs_answer: bool = False
+    picture: int = 0
+
+    def target(self, gold: Any, scene: Scene) -> tuple[list[str], Box]:
+        answers = gold.get("answer", gold.get("final_answer")) if isinstance(gold, Mapping) else None
+        texts = [normal_label(str(a)) for a in (answers if isinstance(answers, list) else [answers])] if answers is not None else []
+        boxes = gold_boxes(gold.get("bbox", gold.get("bbox_2d"))) if isinstance(gold, Mapping) else []
+        if not texts or not all(texts) or len(boxes) != 1:
+            raise ValueError(f"answer: needs {{'answer': text, 'bbox': [x1, y1, x2, y2]}}, got {gold!r:.200}")
+        return texts, boxes[0]
+
+    def grade(self, target: tuple[list[str], Box], answer: Answer, scene: Scene) -> Grade:
+        objects = [f.value for f in find_values(answer.text) if isinstance(f.value, dict)]
+        if len(objects) != 1:
+            return self.refuse("no JSON object in the answer" if not objects else "several JSON objects in the answer")
+        lower = {str(k).lower(): v for k, v in objects[0].items()}
+        text = next((lower[k] for k in ("final_answer", "answer") if k in lower), "")
+        right = normal_label(str(text)) in target[0]
+        boxes = parse_boxes(str(next((lower[k] for k in ("bbox_2d", "bbox", "box") if k in lower), ""))) or []
+        picture = scene.meta.get("picture", self.picture)
+        iou = overlap(to_original(boxes[0].xyxy, scene.spaces, picture), target[1].xyxy) if len(boxes) == 1 else 0.0
+        paid = 0.0 if self.needs_answer and not right else iou
+        return Grade((self.answer * right + self.box * paid) / (self.answer + self.box), right and iou >= 0.5, f"answer {right}, IoU {iou:.3f}")

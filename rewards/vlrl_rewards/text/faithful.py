@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from vlrl.registry import build, register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.nested import number
+from vlrl_rewards.combine.nested import number
 
 
 @register("proxy")

@@ -1,23 +1,55 @@
-"""How unlike its siblings a rollout is."""
+"""Group-wise text rewards without a gold answer: majority votes across two views of a question, and diversity within a group."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
-from vlrl_rewards.goldless import MAX_CHARS
-from vlrl_rewards.textmetrics import bleu
+from vlrl_rewards.parsing import last_answer
+from vlrl_rewards.text.metrics import bleu
+from vlrl_rewards.text.verifier import folded
 
+MAX_CHARS = 100_000
 _FORMULAS = (re.compile(r"\\\[([^\]]*?)\\\]"), re.compile(r"\\\(([^)]*?)\\\)"), re.compile(r"\$([^$]*?)\$"))
 
 
+def majority(answers: Sequence[str]) -> str:
+    """The most frequent non-empty answer (the first of several); "" if there is none."""
+    counts = Counter(answer for answer in answers if answer)
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+@register("cross_vote")
+@dataclass(frozen=True, kw_only=True)
+class CrossVote(Reward):
+    """r = 1 if a rollout's answer is the majority answer of the other view of its question, else 0. `info["paraphrased"]` is the view.
+
+    Paper: Zhang et al. 2025 (Co-Reward), arXiv:2508.00410; votes and cross-assignment as in the released code. Deviates: answers are compared after
+    folding case, articles and punctuation, and read in every form that the verifiers read, not in boxes only.
+    Edge: no answer: 0; a view without any answer: 0 for the other view. The gold answer is not read: views that agree on a wrong answer score 1, so
+    monitor the accuracy of held-out rows. Range: 0 or 1.
+    """
+
+    reads_answer: ClassVar[bool] = False
+
+    def __call__(self, rollout: Rollout) -> float:
+        return 0.0
+
+    def score(self, group: Group) -> list[float]:
+        answers = [folded(last_answer(rollout.text)[:2000]) for rollout in group]
+        turned = [bool(rollout.info.get("paraphrased")) for rollout in group]
+        votes = {side: majority([a for a, t in zip(answers, turned, strict=True) if t is side]) for side in (False, True)}
+        return [float(answer != "" and answer == votes[not side]) for answer, side in zip(answers, turned, strict=True)]
+
+
 def formulas(text: str) -> set[str]:
-    r"""What stands between \[ \], \( \) or $ $."""
+    r"""The texts between \[ \], \( \) or $ $."""
     return {found for pattern in _FORMULAS for found in pattern.findall(text[:MAX_CHARS])}
 
 
@@ -26,9 +58,9 @@ def formulas(text: str) -> set[str]:
 class GroupDiversity(Reward):
     """formulas: r_i = |F_i - union of the others' F| / |F_i|, F_i the LaTeX formulas of rollout i;  text: r_i = 1 - mean over j != i of BLEU(i, j).
 
-    Paper: Hu et al. 2025 (DIVER), arXiv:2509.26209 (equational and textual diversity; formulas as in the released code).  Deviates: BLEU is the
-    sentence BLEU of `text_metric`, of the first 4,000 characters, without the release's floor of 0.09. Edge: no formula: 0; alone in its group: 0.
-    No gold answer is read, so pay it to right rollouts only (shape `diver`). Range [0, 1].
+    Paper: Hu et al. 2025 (DIVER), arXiv:2509.26209 (equational and textual diversity; formulas as in the released code). Deviates: BLEU is the
+    sentence BLEU of `text_metric`, of the first 4,000 characters, without the release's floor of 0.09. Edge: no formula: 0; a group of one rollout: 0.
+    The gold answer is not read, so apply it to correct rollouts only (reward shaping `diver`). Range [0, 1].
     """
 
     reads_answer: ClassVar[bool] = False
@@ -43,13 +75,13 @@ class GroupDiversity(Reward):
         return self.of_formulas(group) if self.by == "formulas" else self.of_text(group)
 
     def of_formulas(self, group: Group) -> list[float]:
-        """The share of a rollout's formulas that nobody else wrote."""
+        """The share of a rollout's formulas that no other rollout has."""
         own = [formulas(rollout.text) for rollout in group]
         counts = Counter(formula for found in own for formula in found)
         return [sum(counts[formula] == 1 for formula in found) / len(found) if found else 0.0 for found in own]
 
     def of_text(self, group: Group) -> list[float]:
-        """How unlike the others' words a rollout's are."""
+        """1 - the mean BLEU with the other rollouts."""
         texts = [rollout.text[:4000] for rollout in group]
         said = [any(char.isalnum() for char in text) for text in texts]
         return [

@@ -1,10 +1,16 @@
-"""Which language a text is in: by script, and for the Latin script by its commonest words. Small, offline, deterministic."""
+"""The language and the repetitiveness of a text: identification by script and by common words (offline, deterministic), and two rewards."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections import Counter
+from dataclasses import dataclass
+
+from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.format.tags import has_content
 
 _SCRIPTS = {
     "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "CJK": "zh", "CYRILLIC": "ru", "ARABIC": "ar", "HEBREW": "he", "DEVANAGARI": "hi",
@@ -35,7 +41,7 @@ def scripts(text: str) -> Counter[str]:
 
 
 def language_of(text: str) -> str:
-    """A two-letter code, or "" where it cannot be told (no letters, no common words). Code blocks, LaTeX and tags do not count."""
+    """A two-letter language code; "" where it cannot be determined (no letters, no common words). Code blocks, LaTeX and tags are ignored."""
     text = re.sub(r"```.*?```|\$[^$]{0,500}\$|\\[a-zA-Z]+|</?\w+>", " ", text[:MAX_CHARS], flags=re.DOTALL)
     found = scripts(text)
     total = sum(found.values())
@@ -53,7 +59,7 @@ def language_of(text: str) -> str:
 
 
 def share_of(text: str, language: str) -> float:
-    """The share of letters in the script of `language`; for Latin scripts also 0 if the text is plainly in another language."""
+    """The share of letters in the script of `language`; for Latin scripts 0 if the text is identified as another language."""
     found = scripts(re.sub(r"\\[a-zA-Z]+|</?\w+>|\$[^$]{0,500}\$", " ", text[:MAX_CHARS]))
     total = sum(found.values())
     if not total:
@@ -63,3 +69,41 @@ def share_of(text: str, language: str) -> float:
     if wanted == {"LATIN"} and language_of(text) not in ("", language):
         return 0.0
     return sum(found[script] for script in wanted) / total
+
+
+@register("language")
+@dataclass(frozen=True, kw_only=True)
+class Language(Reward):
+    """r = share of the letters of the whole text (thinking included) in the script of `language`; 0 if the text is identified as another language.
+
+    Paper: DeepSeek-R1 (language consistency reward), arXiv:2501.12948, sec. 2.3.2. Deviations: letters in place of words; LaTeX and tags are ignored.
+    Edge: no letters: 0. Units: [0, 1]. `language`: a two-letter code.
+    """
+
+    language: str = "en"
+
+    def __call__(self, rollout: Rollout) -> float:
+        return share_of(rollout.text, self.language)
+
+
+@register("repetition")
+@dataclass(frozen=True, kw_only=True)
+class Repetition(Reward):
+    """r = -penalty * (1 - unique / total) over the word n-grams of the whole text; characters replace words in scripts without spaces.
+
+    Paper: Demystifying Long CoT, arXiv:2502.03373, app. (n-gram repetition penalty). Edge: fewer than n words: 0; a text without a letter or
+    digit: -penalty.
+    """
+
+    n: int = 4
+    penalty: float = 1.0
+
+    def __call__(self, rollout: Rollout) -> float:
+        words = re.findall(r"[^\W\d_]+|\d+|[^\w\s]", re.sub("([\u3040-\u30ff\u3400-\u9fff])", r" \1 ", rollout.text.casefold()))
+        if not has_content(rollout.text):
+            return -self.penalty
+        total = len(words) - self.n + 1
+        if total <= 0:
+            return 0.0
+        unique = len({tuple(words[i : i + self.n]) for i in range(total)})
+        return -self.penalty * (1 - unique / total)

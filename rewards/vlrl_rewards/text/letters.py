@@ -6,7 +6,7 @@ import re
 import string
 
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.vocabulary import ALL_BUT, ASIDE, NOT, THAN, WRONG
+from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, THAN, WRONG
 
 LOOK = 4000  # an answer is not longer; of a longer text the end is read
 LETTERS = string.ascii_uppercase

@@ -1,14 +1,56 @@
-"""What a text names and does not deny: keywords, objects that are there or made up."""
+"""Words and phrases that a text mentions and does not deny, and rewards for keywords and for named objects."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
-from vlrl_rewards.phrases import asserts, mentions, phrase_pattern, words_of
+from vlrl_rewards.parsing import clean
+from vlrl_rewards.text.denials import NOT
+
+MAX_WORDS = 4000
+_WORD = re.compile(r"[^\W_]{1,60}(?:['’][^\W_]{1,10})?")
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words without punctuation; at most 4,000."""
+    return _WORD.findall(clean(text[:50_000]).casefold())[:MAX_WORDS]
+
+
+def phrase_pattern(phrases: Sequence[str]) -> list[tuple[str, ...]]:
+    """Phrases as tuples of words. Raises ValueError if one is empty."""
+    split = [tuple(words_of(phrase)) for phrase in phrases]
+    if not split or not all(split):
+        raise ValueError(f"answer: {phrases!r} must be words or phrases, none of them empty")
+    return split
+
+
+def places(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
+    """The positions of a phrase in a list of words; a plural ending matches too."""
+    size, head = len(phrase), phrase[:-1]
+    last = {phrase[-1], phrase[-1] + "s", phrase[-1] + "es"}
+    return [i for i in range(len(words) - size + 1) if words[i + size - 1] in last and tuple(words[i : i + size - 1]) == head]
+
+
+def mentions(words: Sequence[str], phrase: tuple[str, ...]) -> int:
+    """How often a phrase occurs in a list of words."""
+    return len(places(words, phrase))
+
+
+def asserts(words: Sequence[str], phrase: tuple[str, ...]) -> bool:
+    """Whether a phrase occurs at least once without a negation ("no", "not a", "without", "neither a", "nor any") before it."""
+    return any(not _negated(words[max(0, i - 3) : i]) for i in places(words, phrase))
+
+
+def _negated(before: Sequence[str]) -> bool:
+    left = list(before)
+    while left and left[-1] in ("a", "an", "the", "any", "single"):
+        left.pop()
+    return bool(left) and left[-1] in ("no", "without", *NOT.split("|"))
 
 
 @judged("keywords")
@@ -17,9 +59,9 @@ from vlrl_rewards.phrases import asserts, mentions, phrase_pattern, words_of
 class Keywords(Graded):
     """r = (keywords mentioned / keywords) x min(1, most / words) x min(1, (1 - density) / (1 - dense)), density = keyword words / words.
 
-    Paper: PeBR-R1, arXiv:2509.13031 (keyword part 0.4, length part 1 or 512 / length, of its perception reward; the CLIP part needs a second model).
-    Deviates: whole words (substrings count there); the density factor is ours: a bare list of keywords earns nothing, a sentence around them all.
-    Edge: empty: 0; naming a keyword twice counts once. Range [0, 1]. Gold: a list of words or phrases.
+    Paper: PeBR-R1, arXiv:2509.13031 (its perception reward has a keyword part 0.4 and a length part 1 or 512 / length; its CLIP part needs a second model).
+    Deviates: whole words (substrings count there); the density factor is ours: a plain list of keywords scores 0.
+    Edge: empty: 0; a keyword that occurs twice counts once. Range [0, 1]. Gold: a list of words or phrases.
     """
 
     refusals = False
@@ -49,11 +91,11 @@ class Keywords(Graded):
 @register("objects_named")
 @dataclass(frozen=True, kw_only=True)
 class ObjectsNamed(Graded):
-    """r = 2 hits / (named + gold), over the objects of `vocabulary` that the text names; made-up objects cost as much as missed ones.
+    """r = 2 hits / (named + gold), over the objects of `vocabulary` that the text names: F1 of named and gold objects.
 
-    Paper: CHAIR, arXiv:1809.02156 (share of named objects that are not there); its F1 form as a reward: vlrl original.
-    Deviates: no synonym table is built in; give `synonyms` {name: [other names]}; "no dog" names none.
-    Edge: nothing named: 0 (so silence never pays), also for an empty gold list unless the text has words. Range [0, 1].
+    Paper: CHAIR, arXiv:1809.02156 (share of named objects that are not in the picture); its F1 form as a reward: vlrl original.
+    Deviates: no synonym table is built in; give `synonyms` {name: [other names]}; a denied object ("no dog") is not named.
+    Edge: nothing named: 0, also for an empty gold list unless the text has words. Range [0, 1].
     Gold: the objects in the picture.
     """
 
@@ -75,8 +117,8 @@ class ObjectsNamed(Graded):
         if not words:
             return self.refuse("no words")
         if not named and not target:
-            return Grade(1.0, True, "names nothing, and there is nothing")
+            return Grade(1.0, True, "no object named, none in the picture")
         score = 2 * len(named & target) / (len(named) + len(target))
         return Grade(
-            score, named == target, f"{len(named & target)} of {len(target)} objects, {len(named - target)} made up", ", ".join(sorted(named))
+            score, named == target, f"{len(named & target)} of {len(target)} objects, {len(named - target)} not there", ", ".join(sorted(named))
         )

@@ -1,32 +1,44 @@
-"""Rewards for what is said on the way: the order of observed states, candidate boxes before thinking."""
+"""Process rewards: the reasoning text is scored, not the answer."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from vlrl.registry import register
-from vlrl_rewards.boxes import Box, gold_boxes, read_boxes
-from vlrl_rewards.geometry import matrix, overlap
+from vlrl.registry import build, register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.combine.nested import number
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
-from vlrl_rewards.loose import fold
-from vlrl_rewards.phrases import words_of
-from vlrl_rewards.plans import alignment
+from vlrl_rewards.literals import fold
+from vlrl_rewards.parsing import last_answer
+from vlrl_rewards.puzzles.plans import alignment
+from vlrl_rewards.text.mentions import words_of
 
+MAX_CHARS = 100_000
 _STEP = re.compile(r"\n|(?<=[.;!?])\s")
 _THINK = re.compile(r"<think(?:ing)?>(.{0,40000}?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_STATED = re.compile(r"([A-Za-z])(\d{1,12}(?:[-+*/]\d{1,12}){1,8})=(-?\d{1,12})(?!\d)")
+_TERM = re.compile(r"[-+*/]\d+")
+PHRASES = (
+    "i need to", "we need to", "first,", "next,", "then,", "finally,", "step by step", "let me", "let's", "let us", "suppose", "assume", "if we",
+    "we know", "we can", "we have", "we get", "this means", "because", "since", "therefore", "thus", "hence", "so that", "as a result",
+    "in other words", "for example", "note that", "wait", "however", "alternatively", "on the other hand", "check", "verify", "try again",
+    "does not work", "doesn't work", "makes sense", "another way", "in total",
+)  # fmt: skip
 
 
 def thoughts(response: str) -> list[str]:
-    """The insides of the closed thinking blocks of a response's first 100,000 characters."""
+    """The contents of the closed thinking blocks in the first 100,000 characters of a response."""
     return _THINK.findall(response[:100_000])
 
 
 def section(response: str, tag: str) -> str:
-    """The inside of the only `<tag>...</tag>` of a response, folded as by `fold`; "" if there is none, or more than one."""
+    """The content of the only `<tag>...</tag>` of a response, folded by `fold`; "" if there is none, or more than one."""
     low = response.lower()
-    if len(low) != len(response):  # lower case of a few letters is longer: then places would not agree
+    if len(low) != len(response):  # the lower case of some letters is longer, then offsets would differ
         response = low
     opening, closing = f"<{tag.lower()}>", f"</{tag.lower()}>"
     if low.count(opening) != 1 or low.count(closing) != 1:
@@ -41,9 +53,9 @@ class ProcessOrder(Graded):
     """r = (mean similarity of the gold states, taken in order, to the reasoning's sentences) x min(1, slack m / n), for n sentences and m states.
 
     Paper: MOSS-ChatV, arXiv:2509.21113 (process reward by subsequence DTW between reasoning and reference states).
-    Deviates: similarity is the F1 of words (theirs is not known to us); the factor is ours: without it a trace that lists every state many times
-    holds every order. Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts; the answer is not looked at,
-    so use it beside an accuracy reward (best gated by it).
+    Deviates: similarity is the F1 of words (the paper's is not known); the factor is ours: without it a trace that repeats every state many times
+    contains every order. Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts. The answer is not read:
+    combine with an accuracy reward (best as its gate).
     """
 
     states: str = "states"
@@ -69,40 +81,76 @@ class ProcessOrder(Graded):
         return Grade(score, score >= 0.5, f"{len(steps)} steps against {len(target)} states")
 
 
-@register("blink")
+@register("stated_steps")
 @dataclass(frozen=True, kw_only=True)
-class Blink(Graded):
-    """r = 1[the candidate boxes are at most `most`, overlap each other by at most 0.5, and one has IoU > 0.5 with the gold box].
+class StatedSteps(Graded):
+    """r = share of the gold steps that the thinking states with the same name, the same terms (of a sum in any order) and the same value.
 
-    Paper: BTL-UI, arXiv:2509.15566 (blink reward: the list survives non-maximum suppression at 0.5 and one box hits).
-    Deviates: the list may hold at most `most` boxes (the release has no limit, so a grid of boxes always hits); a row without gold boxes asks for
-    none.
-    Edge: no `<blink>` section, or two: 0. Range {0, 1}. Units: gold in original pixels.
+    Paper: PreMidRL-Interplay, arXiv:2512.07783 (ProcessAcc: a step counts if its node, its parents and its value are those of the gold graph).
+    A step is text such as "a27+5=32"; of repeated steps the last one counts. Edge: no closed thinking block, or no step: 0. Steps of other names are
+    ignored. Range [0, 1]; correct only at 1. Gold: `row.meta[steps]`, a list of such texts, each of another name. The answer is not read: add an
+    accuracy reward, or gate it by this one (the paper's strict form: the outcome counts only if every step is correct).
     """
 
-    most: int = 5
-    iou_threshold: float = 0.5
-    tag: str = "blink"
-    picture: int = 0
+    steps: str = "steps"
 
-    def target(self, gold: Any, scene: Scene) -> list[Box]:
-        return gold_boxes(gold)
+    def target(self, gold: Any, scene: Scene) -> dict[str, tuple[tuple[str, ...], str]]:
+        texts = scene.meta.get(self.steps) or ()
+        found = [_steps_of(text) if isinstance(text, str) else {} for text in texts]
+        steps = {name: step for one in found for name, step in one.items()}
+        if not steps or not len(texts) == len(steps) == sum(map(len, found)):
+            raise ValueError(f"steps: row.meta[{self.steps!r}] must be a list of texts such as 'a27+5=32', each of another name, got {texts!r}")
+        return steps
 
     def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
-        """Judge the candidate section of a response (not its answer)."""
+        """Judge the thinking of a response (not its answer)."""
         scene = scene or Scene(response=response)
-        target, text = self.target(gold, scene), section(response, self.tag)
-        return self.grade(target, Answer(text, True), scene) if text else self.refuse(f"no <{self.tag}> section, or several")
+        return self.grade(self.target(gold, scene), Answer(response, False), scene)
 
-    def grade(self, target: list[Box], answer: Answer, scene: Scene) -> Grade:
-        boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
-        if boxes is None:
-            return self.refuse("no boxes")
-        if not target or not boxes:
-            return Grade(float(not target and not boxes), not target and not boxes, f"{len(boxes)} boxes for {len(target)}")
-        if len(boxes) > self.most:
-            return self.refuse(f"{len(boxes)} boxes, more than {self.most}")
-        between = matrix([b.xyxy for b in boxes], [b.xyxy for b in boxes])
-        apart = all(between[i, j] <= self.iou_threshold for i in range(len(boxes)) for j in range(i))
-        hit = any(overlap(b.xyxy, g.xyxy) > self.iou_threshold for b in boxes for g in target)
-        return Grade(float(apart and hit), apart and hit, "hit" if hit else "no hit")
+    def grade(self, target: dict[str, tuple[tuple[str, ...], str]], answer: Answer, scene: Scene) -> Grade:
+        said = {name: step for block in thoughts(answer.text) for name, step in _steps_of(block).items()}
+        hits = sum(said.get(name) == step for name, step in target.items())
+        return Grade(hits / len(target), hits == len(target), f"{hits} of {len(target)} steps")
+
+
+def _steps_of(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
+    """name -> (sorted terms, value) of every step; the last one of a name counts."""
+    return {name: (tuple(sorted(_TERM.findall(f"+{uses}"))), value) for name, uses, value in _STATED.findall(re.sub(r"[^\S\n]+", "", text))}
+
+
+@register("reasoning_phrases")
+@dataclass(frozen=True, kw_only=True)
+class ReasoningPhrases(Reward):
+    """r = max(0, min(1, k / enough) - q); k: the phrases of the list in the text, q: the share of its word `n`-grams that repeat earlier ones.
+
+    With the reward `of`: r = r_of where r_of > 0, else the value above. No answer: 0.
+    Paper: Lv et al. 2025 (reasoning pattern reward), arXiv:2505.22653; released code: 40 phrases of which 20 are enough, 20-grams.
+    Deviates: the list of phrases is ours, of the same length; the release divides the distinct repeated n-grams by all n-grams, so that a loop
+    is hardly penalised. Edge: a phrase counts once; the answer must exist, its content is not read.
+    Range [0, 1], or that of the reward `of`.
+    """
+
+    reads_answer: ClassVar[bool] = False
+    of: Mapping[str, Any] = field(default_factory=dict)
+    phrases: tuple[str, ...] = PHRASES
+    enough: int = 20
+    n: int = 20
+
+    def __post_init__(self) -> None:
+        if self.enough < 1 or self.n < 1 or not self.phrases:
+            raise ValueError(f"enough, n, phrases: must be above 0, got {self.enough}, {self.n} and {len(self.phrases)} phrases")
+        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "reasoning_phrases.of") if self.of else None)
+
+    def __call__(self, rollout: Rollout) -> float:
+        inner: Reward | None = self._inner  # type: ignore[attr-defined]
+        outcome = number(inner, rollout) if inner is not None else 0.0
+        if outcome > 0:
+            return outcome
+        if not any(char.isalnum() for char in last_answer(rollout.text)):
+            return 0.0
+        text = rollout.text[:MAX_CHARS].casefold()
+        found = sum(phrase in text for phrase in self.phrases)
+        words = text.split()
+        grams = [tuple(words[i : i + self.n]) for i in range(len(words) - self.n + 1)]
+        repeated = 1 - len(set(grams)) / len(grams) if grams else 0.0
+        return max(0.0, min(1.0, found / self.enough) - repeated)

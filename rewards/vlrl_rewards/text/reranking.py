@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.basic import TagFormat
+from vlrl_rewards.format.structure import ndcg, ranked
+from vlrl_rewards.format.tags import TagFormat
 from vlrl_rewards.parsing import answer_tags, clean, visible
-from vlrl_rewards.structure import ndcg, ranked
 
 _CELL = re.compile(r"<\|(.{1,200}?)\|><\|(.{1,200}?)\|>")
 

@@ -10,7 +10,7 @@ from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import answer_tags, visible
-from vlrl_rewards.textmetrics import fold, words_of
+from vlrl_rewards.text.metrics import fold, words_of
 
 _THINK = re.compile(r"<think>(.{0,40000}?)</think>", re.DOTALL | re.IGNORECASE)
 _NO_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from vlrl_rewards import textmetrics as metric
-from vlrl_rewards.dates import same_moment
-from vlrl_rewards.hedges import hedges, refuses, taken_back
+from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed
+from vlrl_rewards.math.dates import same_moment
+from vlrl_rewards.math.written_numbers import number_words
+from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed, last_answer
+from vlrl_rewards.text import metrics as metric
+from vlrl_rewards.text.denials import WRONG, hedges, refuses, taken_back
 from vlrl_rewards.verdict import Verdict, right, wrong
-from vlrl_rewards.vocabulary import WRONG
-from vlrl_rewards.words import number_words
 
 _SAYS = re.compile(r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*", re.IGNORECASE | re.DOTALL)
 _MADE = re.compile(
@@ -108,9 +111,9 @@ def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
 
 def _as_number(case: Case, golds: list[str], details: dict[str, Any]) -> Verdict:
     """A gold that is a number is compared as one."""
-    from vlrl_rewards.mathanswer import find_answer
-    from vlrl_rewards.mathematics import judge
-    from vlrl_rewards.mathread import read
+    from vlrl_rewards.math.answer import find_answer
+    from vlrl_rewards.math.read import read
+    from vlrl_rewards.math.verifier import judge
 
     for gold in golds:
         reading = read(gold)
@@ -218,3 +221,22 @@ def wer(case: Case, *, threshold: float = 0.5) -> Verdict:
 def cer(case: Case, *, threshold: float = 0.5) -> Verdict:
     """max(0, 1 - character error rate)."""
     return graded(case, lambda said, gold: 1 - metric.char_error_rate(said, gold), threshold, "1 - CER")
+
+
+@register("exact")
+@dataclass(frozen=True, kw_only=True)
+class Exact(Reward):
+    """r = 1 if the last committed answer equals the gold answer after Unicode folding (NFKC), case folding and trimming, else 0.
+
+    Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: the answer is the last commitment outside the thinking.
+    Edge: no committed answer, an empty one, or several without a choice score 0. An empty gold answer raises ValueError.
+    """
+
+    case: bool = False
+
+    def __call__(self, rollout: Rollout) -> float:
+        gold = clean(str(rollout.answer if rollout.answer is not None else ""))
+        if not gold:
+            raise ValueError(f"row {rollout.row.id!r}: the gold answer is empty, so no answer can be right")
+        said = clean(last_answer(rollout.text))
+        return float(said == gold if self.case else said.casefold() == gold.casefold())

@@ -1,16 +1,20 @@
-"""kind="yes_no": yes or no (true or false), and only one of the two."""
+"""kind="yes_no": yes or no (true or false), and only one of the two; and a reward for a list of them."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from vlrl_rewards.choice import context_of
-from vlrl_rewards.hedges import refuses, taken_back
+from vlrl.registry import register
+from vlrl_rewards.graded import Answer as GradedAnswer
+from vlrl_rewards.graded import Grade, Graded, Scene, judged
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.letters import LOOK
 from vlrl_rewards.parsing import Answer, clean, committed
+from vlrl_rewards.text.choice import context_of
+from vlrl_rewards.text.denials import SECOND_THOUGHT, WRONG, refuses, taken_back
+from vlrl_rewards.text.letters import LOOK
 from vlrl_rewards.verdict import Verdict, right, wrong
-from vlrl_rewards.vocabulary import SECOND_THOUGHT, WRONG
 
 _YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
 _NO = "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
@@ -39,7 +43,7 @@ _BOTH = re.compile(
 
 
 def yes_or_no(text: str) -> bool | None:
-    """True for yes, False for no, None for neither or both. What follows "wait, actually" counts where it says either."""
+    """True for yes, False for no, None for neither or both. Text behind "wait, actually" replaces the text before it if it says either."""
     text = clean(re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text[:LOOK]))
     turns = list(_TURN.finditer(text))
     later = _stated(text[turns[-1].end() :]) if turns else None
@@ -65,7 +69,7 @@ def _stated(text: str) -> bool | None:
 
 @verifier("yes_no", "boolean")
 def yes_no(case: Case) -> Verdict:
-    """Yes or no (true or false): the committed answer, else the response's first word; saying both, or neither, is wrong."""
+    """Yes or no (true or false): of the committed answer, else of the whole response. Both, or neither, is wrong."""
     gold = case.gold if isinstance(case.gold, bool) else yes_or_no(str(case.gold))
     if gold is None:
         raise ValueError(f"gold: {case.gold!r} is neither yes nor no")
@@ -77,7 +81,7 @@ def yes_no(case: Case) -> Verdict:
         answer = Answer(text.strip(), 0, len(text), "text")
     if not answer.text.strip():
         return wrong("empty")
-    details = {"extracted": answer.text.strip()[:200], "span": answer.span, "route": f"{answer.route}>yes_no"}
+    details: dict[str, Any] = {"extracted": answer.text.strip()[:200], "span": answer.span, "route": f"{answer.route}>yes_no"}
     said = yes_or_no(answer.text)
     if refuses(context_of(text, answer)) or taken_back(text[answer.end :]):
         return wrong("a refusal, or taken back", **details)
@@ -87,7 +91,7 @@ def yes_no(case: Case) -> Verdict:
 
 
 def _turns(text: str, said: bool) -> bool:
-    """Whether a later sentence opens with the opposite."""
+    """Whether a later sentence starts with the opposite."""
     later = [
         _FIRST.match(part)
         for part in re.split(r"[.!?\n]\s{0,9}(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s", text, flags=re.IGNORECASE)[
@@ -95,3 +99,38 @@ def _turns(text: str, said: bool) -> bool:
         ]
     ]
     return any(match is not None and bool(match["yes"]) != said for match in later)
+
+
+@judged("true_false")
+@register("true_false")
+@dataclass(frozen=True, kw_only=True)
+class TrueFalse(Graded):
+    """exact: 1[all correct];  share: share of correct ones, for a list of true / false answers such as "T F F".
+
+    Paper: MiCo, arXiv:2506.22434 (same or different for each pair of pictures; exact match). Edge: a different number of them, or any other word: 0.
+    Range [0, 1]. Words: T / true / yes / same, F / false / no / different.
+    """
+
+    mode: Literal["exact", "share"] = "exact"
+
+    def read(self, text: str) -> list[bool] | None:
+        """The list of booleans; None if the text has any other word."""
+        words = re.findall(r"[A-Za-z]{1,12}", text[:2000].casefold())
+        if len(words) == 1 and len(words[0]) > 1 and set(words[0]) <= {"t", "f"}:
+            words = list(words[0])
+        meaning = {**dict.fromkeys(("t", "true", "yes", "same"), True), **dict.fromkeys(("f", "false", "no", "different"), False)}
+        return [meaning[w] for w in words] if words and all(w in meaning for w in words) else None
+
+    def target(self, gold: Any, scene: Scene) -> list[bool]:
+        verdicts = self.read(" ".join(map(str, gold)) if isinstance(gold, (list, tuple)) else str(gold))
+        if not verdicts:
+            raise ValueError(f"answer: {gold!r} is not a list of true and false such as 'T F F'")
+        return verdicts
+
+    def grade(self, target: list[bool], answer: GradedAnswer, scene: Scene) -> Grade:
+        said = self.read(answer.text)
+        if said is None or len(said) != len(target):
+            return self.refuse(f"not a list of {len(target)} true or false")
+        hits = sum(a == b for a, b in zip(said, target, strict=True))
+        exact = hits == len(target)
+        return Grade(float(exact) if self.mode == "exact" else hits / len(target), exact, f"{hits} of {len(target)}")

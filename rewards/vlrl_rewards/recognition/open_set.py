@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.registry import register
-from vlrl_rewards.classification import choice_of, gold_labels, normal_label, said_label
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.recognition.classification import choice_of, gold_labels, normal_label, said_label
 
 
 @judged("open_set")

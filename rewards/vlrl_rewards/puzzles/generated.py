@@ -1,4 +1,4 @@
-"""Generated puzzles that have more than one right answer: satisfiability, chains of problems."""
+"""Rewards for generated puzzles: Boolean satisfiability, chains of problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BITS = re.compile(r"[\s01,;\[\]()]{1,2000}")
 
 
 def read_integers(text: str) -> list[int] | None:
-    """The integers of "1, 2 3", "[1,2,3]" or "1 -> 2 -> 3"; None if there is anything else in the text."""
+    """The integers of "1, 2 3", "[1,2,3]" or "1 -> 2 -> 3"; None if the text has anything else."""
     plain = text.replace("->", " ").strip()
     return [int(number) for number in _INTEGER.findall(plain)] if _LIST.fullmatch(plain) else None
 
@@ -25,9 +25,9 @@ def read_integers(text: str) -> list[int] | None:
 class Sat(Graded):
     """r = 1[every clause has a true literal]; `absent` for an answer that is not one bit per variable.
 
-    Paper: SATURN, arXiv:2505.16368 (released code: 1 right, 0 wrong, -1 without a boxed answer).
+    Paper: SATURN, arXiv:2505.16368 (released code: 1 correct, 0 wrong, -1 without a boxed answer).
     Deviates: `absent` is 0 by default. Gold: clauses as lists of signed variable numbers from 1, [[1, -2], [2, 3]]; bit i of the answer is
-    variable i ("0110", "0 1 1 0"). Edge: another number of bits: `absent`. Range {absent, 0, 1}.
+    variable i ("0110", "0 1 1 0"). Edge: a different number of bits: `absent`. Range {absent, 0, 1}.
     """
 
     absent: float = 0.0
@@ -53,10 +53,10 @@ class Sat(Graded):
 @register("chain")
 @dataclass(frozen=True, kw_only=True)
 class Chain(Graded):
-    """all: 1[every answer right];  last: 1[the last one right];  share: share of right ones.
+    """all: 1[every answer correct];  last: 1[the last one correct];  share: share of correct answers.
 
-    Paper: R-Horizon, arXiv:2510.08189 (all right, and the last one). Gold: [3, 5, -2]. Edge: another number of answers: 0 (for "last", only an empty
-    list is). Range [0, 1].
+    Paper: R-Horizon, arXiv:2510.08189 (all correct, and the last one). Gold: [3, 5, -2]. Edge: a different number of answers: 0 (mode "last": only an
+    empty list). Range [0, 1].
     """
 
     mode: Literal["all", "last", "share"] = "all"
@@ -71,6 +71,6 @@ class Chain(Graded):
         said = read_integers(answer.text)
         if not said or (self.mode != "last" and len(said) != len(target)):
             return self.refuse(f"not {len(target)} numbers")
-        right = sum(a == b for a, b in zip(said, target))
-        table = {"all": float(said == target), "last": float(said[-1] == target[-1]), "share": right / len(target)}
-        return Grade(table[self.mode], said == target, f"{right} of {len(target)} right", " ".join(map(str, said)))
+        hits = sum(a == b for a, b in zip(said, target))
+        table = {"all": float(said == target), "last": float(said[-1] == target[-1]), "share": hits / len(target)}
+        return Grade(table[self.mode], said == target, f"{hits} of {len(target)} right", " ".join(map(str, said)))

@@ -1,0 +1,1 @@
+"""Audits of rewards: attacks that must not pass, inputs that cost time or memory, and control rewards."""

@@ -1,0 +1,1 @@
+"""Code: unit tests in a sandbox, and edits compared with a reference."""

@@ -1,0 +1,1 @@
+"""Rewards that hold other rewards: sums, gates, ranks, rubrics, self-verification."""

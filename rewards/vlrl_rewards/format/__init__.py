@@ -1,0 +1,1 @@
+"""The form of a response: tags, JSON and other structure, instructions, lengths, blanks."""

@@ -1,0 +1,1 @@
+"""Mathematics: reading answers, exact comparison, units, dates, closeness of numbers."""

@@ -1,0 +1,1 @@
+"""Text: choices, yes or no, equal words, metrics, mentions, documents, reasoning, translation, groups of texts."""
