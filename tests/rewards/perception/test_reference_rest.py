@@ -22,10 +22,10 @@ from vlrl_rewards.puzzles.plans import Plan, alignment, bag_f1
 from vlrl_rewards.recognition.counting import Counting
 from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
 from vlrl_rewards.recognition.ocr import Ocr
+from vlrl_rewards.recognition.open_set import OpenSet
 from vlrl_rewards.text.captions import Caption
 from vlrl_rewards.text.documents import Fields
 from vlrl_rewards.text.mentions import words_of
-from vlrl_rewards.recognition.open_set import OpenSet
 from vlrl_rewards.text.yes_no import TrueFalse
 from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 

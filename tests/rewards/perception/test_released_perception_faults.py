@@ -12,6 +12,7 @@ from vlrl_rewards.boxes.iou import Iou
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.gui.actions import GuiAction
+from vlrl_rewards.gui.blink import Blink
 from vlrl_rewards.math.closeness import Closeness
 from vlrl_rewards.puzzles.jigsaw import Jigsaw, JigsawQuestion
 from vlrl_rewards.puzzles.plans import Plan
@@ -19,7 +20,6 @@ from vlrl_rewards.recognition.classification import Classification
 from vlrl_rewards.recognition.counting import Counting
 from vlrl_rewards.recognition.ocr import Ocr
 from vlrl_rewards.text.mentions import Keywords
-from vlrl_rewards.text.process import Blink
 from vlrl_rewards.verification import verify
 
 from vlrl.types import CoordinateSpace

@@ -3,8 +3,8 @@
 import math
 
 import pytest
+from vlrl_rewards.format.lengths import arch
 from vlrl_rewards.text.group import formulas, majority
-from vlrl_rewards.text.process import arch
 from vlrl_rewards.text.reranking import average_overlap
 
 from vlrl.registry import ConfigError, build
