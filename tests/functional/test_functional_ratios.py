@@ -1,0 +1,87 @@
+"""Importance ratios and weights: numbers by hand, padding, refusals."""
+
+from math import exp, log
+
+import pytest
+import torch
+
+import vlrl.functional as F
+
+NAN = float("nan")
+
+
+def row(*values):
+    return torch.tensor([values], dtype=torch.float64)
+
+
+TRAINER, ENGINE, MASK = row(log(4), log(0.5), log(1.5), NAN), row(0.0, 0.0, 0.0, NAN), torch.tensor([[1, 1, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [2.0, 0.5, 1.5, 1.0]),
+        ({"cap": None}, [4.0, 0.5, 1.5, 1.0]),
+        ({"mode": "mask"}, [0.0, 0.5, 1.5, 1.0]),
+        ({"mode": "mask", "floor": 0.6}, [0.0, 0.0, 1.5, 1.0]),
+        ({"level": "sequence", "cap": None}, [3.0]),
+        ({"level": "sequence"}, [2.0]),
+        ({"level": "sequence", "mode": "mask"}, [0.0]),
+        ({"level": "geometric"}, [3 ** (1 / 3)]),
+    ],
+)
+def test_weights_by_hand(settings, expected):
+    out = F.importance_weights(TRAINER, ENGINE, MASK, **settings)
+    assert out[0].tolist() == pytest.approx(expected) and not out.requires_grad
+
+
+def test_icepop():
+    assert F.icepop_weights(TRAINER, ENGINE, MASK, low=1.0, high=2.0)[0].tolist() == pytest.approx([0.0, 0.0, 1.5, 1.0])
+
+
+def test_huge_ratios_stay_finite():
+    out = F.importance_weights(row(500.0, -500.0), row(0.0, 0.0), cap=None)
+    assert out[0].tolist() == pytest.approx([exp(20), exp(-20)])
+
+
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
+def test_equal_policies_have_weight_one(level):
+    logp = torch.randn(3, 4)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]])
+    assert (F.importance_weights(logp, logp, mask, level=level) == 1).all()
+
+
+def test_sequence_log_ratio_is_a_mean_over_kept_tokens():
+    out = F.sequence_log_ratio(TRAINER.requires_grad_(), ENGINE, MASK)
+    assert out.tolist() == [[pytest.approx(log(3) / 3)]]
+    TRAINER.requires_grad_(False)
+    assert F.sequence_log_ratio(row(1.0), row(0.0), torch.tensor([[0]])).item() == 0
+
+
+def test_log_ratio_has_gradient_in_the_policy_alone():
+    logp, old = row(-1.0, -2.0).requires_grad_(), row(-1.5, -1.0).requires_grad_()
+    F.log_ratio(logp, old, torch.tensor([[True, False]])).sum().backward()
+    assert logp.grad.tolist() == [[1.0, 0.0]] and old.grad is None
+
+
+def test_effective_sample_size():
+    assert F.effective_sample_size(torch.zeros(5)).item() == 1.0
+    assert F.effective_sample_size(torch.tensor([0.0, -1e9, -1e9, -1e9])).item() == 0.25
+    weights = torch.rand(7, dtype=torch.float64)
+    assert F.effective_sample_size(weights.log() + 300).item() == pytest.approx((weights.sum() ** 2 / 7 / weights.square().sum()).item())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: F.importance_weights(TRAINER, ENGINE, level="batch"), r"level='batch' is not known; choose one of 'token', 'sequence', 'geometric'"),
+        (lambda: F.importance_weights(TRAINER, ENGINE, mode="clip"), r"mode='clip' is not known; choose one of 'truncate', 'mask'"),
+        (lambda: F.importance_weights(TRAINER, ENGINE, floor=3.0), r"floor=3\.0 must be in \[0, cap\], and cap is 2\.0"),
+        (lambda: F.importance_weights(TRAINER, ENGINE[:, :2]), r"sampled_logp_BT has shape \(1, 2\), old_logp_BT \(1, 4\)"),
+        (lambda: F.effective_sample_size(torch.zeros(0)), r"log_weight_N is empty"),
+        (lambda: F.effective_sample_size(TRAINER), r"log_weight_N has shape \(1, 4\); it must be \(N,\)"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
