@@ -25,7 +25,7 @@ _PLUGIN_SLOTS = (
     "loss_aggregation", "trainable",
 )  # fmt: skip
 _PLUGIN_MAPS = ("select", "rewards", "reward_shaping", "group_filters", "aux_tensors", "token_weights", "loss_terms", "callbacks", "metrics")
-_OTHER = ["about", "seed", "threads", "output", "plugins", "data", "eval", "phases"]
+_OTHER = ["about", "outcome", "seed", "threads", "output", "plugins", "data", "eval", "phases"]
 
 
 class _Loader(yaml.SafeLoader):

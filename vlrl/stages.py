@@ -1,67 +1,159 @@
-"""The plug points: one abstract class per stage of a step. A plug-in is a frozen dataclass: its fields are its config, `__call__` is the method.
+"""The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from one of them.
 
-`needs` names the extra tensors a plug-in reads, `check` refuses impossible runs at start-up, `setup` is called once when the run is built,
-`state_dict` / `load_state_dict` carry what was learned over a restart. Learned state lives in fields made with `field(init=False)`.
+A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by `init_state`, which the run saves and restores.
+It acts at declared moments only:
 
-A plug-in imports no part of the trainer. What it needs of it, the run that it is handed does (`vlrl/toolbox.py`): `run.batch(groups)` and
-`run.micro_batches(groups)` for forwards of its own, `run.score(groups)` for rewards before the loop asks for them, `run.gather(values)` and
-`run.sum_tensor(tensor)` for what all ranks must agree on, `run.accuracy()` for the held-out rows.
+    check(run)      before anything slow is loaded: refuse impossible combinations
+    setup(run)      once per phase, when the policy is loaded
+    its call        in its stage of the step
+    end_step(run)   after each step, on all ranks
+    metrics()       numbers for the log; pure
+
+`needs` names the extra tensors a plug-in reads. `provides` and `requires` name capabilities and annotations (`vlrl/capabilities.py`). A plug-in imports
+no part of the trainer: what it needs of the run is in `RunContext` (`vlrl/context.py`).
+
+Shapes: B rollouts, T completion tokens, N scored tokens, V vocabulary, K numbers per token, H hidden size.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vlrl.types import Completion, FilterDecision, Group, LossInputs, Message, PerToken, Prompt, Request, Rollout, Row, Sampling, TokenBatch
+from vlrl.capabilities import Annotation, Capability
+from vlrl.context import PolicyModel, RunContext
+from vlrl.types import (
+    Completion,
+    FilterDecision,
+    Group,
+    LossInputs,
+    Message,
+    PerToken,
+    Prompt,
+    Request,
+    Rollout,
+    Row,
+    Sampling,
+    TokenBatch,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vlrl.policy import Policy
-    from vlrl.trainer.run import Run
+TOKEN_ADVANTAGES: Annotation[list] = Annotation(
+    "token_advantages", list, hint="an advantage that writes them, such as advantage: {name: gae}", doc="one advantage per token"
+)
+
+
+@dataclass
+class State:
+    """What a plug-in learns, or holds while it runs: a mutable dataclass, made by `Stage.init_state`.
+
+    Every field is saved in checkpoints (plain values or tensors) except those declared with `transient()`. A field that is not plain is converted in
+    `state_dict` and `load_state_dict`.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """The saved fields by name; dicts and lists are copied one level deep."""
+        saved = [f.name for f in dataclasses.fields(self) if not f.metadata.get("transient")]
+        return {name: _copied(getattr(self, name)) for name in saved}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Undo `state_dict`. Raises KeyError for a name that is no field."""
+        known = {f.name for f in dataclasses.fields(self)}
+        for name, value in values.items():
+            if name not in known:
+                raise KeyError(f"{type(self).__name__} has no field {name!r}; it has {sorted(known)}")
+            setattr(self, name, _copied(value))
+
+
+def _copied(value: Any) -> Any:
+    return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value
+
+
+def transient(default: Any = None, *, factory: Any = None) -> Any:
+    """A field of a `State` that is not saved: a handle, or a count of the current step."""
+    if factory is not None:
+        return dataclasses.field(default_factory=factory, metadata={"transient": True}, repr=False)
+    return dataclasses.field(default=default, metadata={"transient": True}, repr=False)
 
 
 class Stage(ABC):  # noqa: B024
-    """What every plug point shares."""
+    """What every plug-in has."""
 
     name: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
     home: ClassVar[str] = ""
     needs: Sequence[str] = ()  # a class attribute, or a property where it depends on the config
+    provides: Sequence[Capability] = ()  # likewise
+    requires: Sequence[Capability] = ()  # likewise
 
-    def check(self, run: Run) -> None:
+    def init_state(self) -> State | None:
+        """The state before the first step; None for a plug-in without state."""
+        return None
+
+    @cached_property
+    def state(self) -> Any:
+        """The plug-in's `State`, made on first use."""
+        return self.init_state()
+
+    @cached_property
+    def _attached(self) -> list[RunContext]:
+        return []
+
+    @property
+    def run(self) -> RunContext:
+        """The run that `setup` was called with. Raises RuntimeError before."""
+        if not self._attached:
+            raise RuntimeError(f"{self.kind} {self.name!r} was called before setup(run)")
+        return self._attached[0]
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether `setup` was called."""
+        return bool(self._attached)
+
+    def check(self, run: RunContext) -> None:
         """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in `run`."""
 
-    def setup(self, run: Run) -> None:
-        """Called once, when everything is built."""
+    def setup(self, run: RunContext) -> None:
+        """Called when the phase begins and everything is built. A plug-in that overrides it calls `super().setup(run)`."""
+        self._attached[:] = [run]
 
-    def observe(self, groups: Sequence[Group]) -> None:
-        """Learn from what a finished step sampled, on all ranks (groups of other ranks come without media): each rank learns the same.
+    def end_step(self, run: RunContext) -> None:
+        """Called after each step on all ranks, in the order of the slots; collectives are allowed.
 
-        Asked of all that decides what is sampled: sampler, scaffold, budget, decode and strategy. Only the strategy, which made them, sees
-        demonstrations and replayed rollouts; the others see what the policy answered.
+        `run.sampled_groups` are the groups of all ranks that the step sampled, `run.answered_groups` those with the policy's own rollouts alone,
+        `run.trained_groups` those it trained on (groups of other ranks come without media).
         """
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was learned, as plain values (JSON) or tensors."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Undo `state_dict`."""
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
-        """Numbers for the log, read once per step on every rank: the mean over ranks of a number; of a (sum, count) all sums over all counts.
+        """Numbers for the log, read once per step after `end_step`; changes nothing.
 
-        A count of 0 marks what adds up.
+        The log has the mean over ranks of a number; of a (sum, count) all sums over all counts. A count of 0 marks what adds up.
         """
         return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain values (JSON) or tensors, for a checkpoint."""
+        return self.state.state_dict() if self.state is not None else {}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Undo `state_dict`."""
+        if self.state is not None:
+            self.state.load_state_dict(values)
+
+
+# --- data ---------------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Stage):
-    """Where rows come from. `weight` is its share when several are mixed (0: as many rows as it has)."""
+    """Where rows come from. `weight` is its share when several sources are mixed (0: as many rows as it has)."""
 
     kind: ClassVar[str] = "source"
     home: ClassVar[str] = "vlrl_data"
@@ -82,7 +174,7 @@ class Select(Stage):
 
 
 class PromptSampler(Stage):
-    """Which rows come next. Must be a function of its state alone: a restart continues with the same rows."""
+    """Draws the next rows. The draw is a function of the state alone: a restart continues with the same rows."""
 
     kind: ClassVar[str] = "prompt_sampler"
     home: ClassVar[str] = "vlrl.methods"
@@ -92,7 +184,7 @@ class PromptSampler(Stage):
 
 
 class PromptTemplate(Stage):
-    """Row to prompt: template, system prompt, hints."""
+    """Row to prompt: chat messages, system prompt, answer format, hints."""
 
     kind: ClassVar[str] = "prompt_template"
     home: ClassVar[str] = "vlrl.methods"
@@ -101,8 +193,11 @@ class PromptTemplate(Stage):
     def __call__(self, row: Row) -> Prompt: ...
 
 
+# --- rollouts -----------------------------------------------------------------------------------------------------------------------------
+
+
 class SamplingPolicy(Stage):
-    """How a prompt's `attempt`-th completion is sampled."""
+    """The sampling parameters of a prompt's `attempt`-th completion."""
 
     kind: ClassVar[str] = "sampling_policy"
     home: ClassVar[str] = "vlrl.methods"
@@ -112,7 +207,7 @@ class SamplingPolicy(Stage):
 
 
 class RolloutBudget(Stage):
-    """How many rollouts each prompt gets; the counts sum to `total`."""
+    """The number of rollouts of each prompt; the counts sum to `total`."""
 
     kind: ClassVar[str] = "rollout_budget"
     home: ClassVar[str] = "vlrl.methods"
@@ -132,19 +227,19 @@ class Engine(Stage):
         """Completions as they finish, in any order; every request yields exactly its `n`."""
 
     @abstractmethod
-    def sync(self, policy: Policy) -> None:
-        """Take over the policy's weights."""
+    def sync(self, policy: PolicyModel) -> None:
+        """Load the policy's weights."""
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         """Log-probs (nats) of `ids` after `prompt` at temperature 1."""
         raise NotImplementedError(f"engine {self.name!r} cannot score; use engine 'hf'")
 
     def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
-        """`score` of many; engines that can, batch it."""
+        """`score` of many pairs; engines that can batch them override it."""
         return [self.score(prompt, ids) for prompt, ids in pairs]
 
     def close(self) -> None:
-        """Free what the engine holds."""
+        """Free the engine's resources."""
 
 
 class RolloutStrategy(Stage):
@@ -155,7 +250,7 @@ class RolloutStrategy(Stage):
     samples: ClassVar[bool] = True  # False: makes its rollouts without an engine
 
     @abstractmethod
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]: ...
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]: ...
 
 
 class Environment(Stage):
@@ -168,29 +263,34 @@ class Environment(Stage):
     def reply(self, rollout: Rollout) -> Sequence[Message] | None: ...
 
 
+# --- rewards and advantages -----------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reward(Stage):
-    """Scores a rollout. Raise on a broken gold answer or verifier, never on a bad response: that is a score.
+    """Scores a rollout. Raises for a broken gold answer or verifier, never for a bad response: that gets a score.
 
-    `weight` is its factor in the sum (0: only logged). `tasks` limits it to rows of these tasks; empty means all.
+    `weight` is its factor in the total (0: only logged). `tasks` limits it to rows of these tasks; empty means all. `correct_at` is the score from
+    which on an answer is correct, where this reward is the outcome of a row (`Rollout.correct`).
     """
 
     kind: ClassVar[str] = "reward"
     home: ClassVar[str] = "vlrl_rewards"
-    reads_answer: ClassVar[bool] = True  # False: looks at form or length only, so a row without an answer is fine
+    reads_answer: ClassVar[bool] = True  # False: scores form or length only; such a reward needs no gold answer and is never the outcome
     weight: float = 1.0
     tasks: tuple[str, ...] = ()
+    correct_at: float = 1.0
 
     @abstractmethod
     def __call__(self, rollout: Rollout) -> float | Awaitable[float]: ...
 
-    def score(self, group: Group) -> list[float] | Awaitable[list[float]] | list[Awaitable[float]]:
-        """All rollouts of a group; override where siblings matter."""
-        return [self(rollout) for rollout in group]  # type: ignore[return-value]
+    def score(self, group: Group) -> Sequence[float | Awaitable[float]] | Awaitable[Sequence[float]]:
+        """The scores of a group's rollouts; a reward that compares siblings overrides it."""
+        return [self(rollout) for rollout in group]
 
 
 class RewardShaping(Stage):
-    """New total rewards of a group (a chain: each reads what the one before it wrote to `rollout.reward`)."""
+    """New total rewards of a group. Shapings form a chain: each reads the `rollout.reward` that the one before it wrote."""
 
     kind: ClassVar[str] = "reward_shaping"
     home: ClassVar[str] = "vlrl.methods"
@@ -211,7 +311,7 @@ class GroupFilter(Stage):
 
 
 class ReplayBuffer(Stage):
-    """Adds stored or expert rollouts to the fresh groups, and may remember these."""
+    """Adds stored or expert rollouts to the fresh groups, and may store these."""
 
     kind: ClassVar[str] = "replay_buffer"
     home: ClassVar[str] = "vlrl.methods"
@@ -221,21 +321,21 @@ class ReplayBuffer(Stage):
 
 
 class AdvantageEstimator(Stage):
-    """One number per rollout. Sees the groups of all ranks (those of others without media, and without signals of many numbers per token)."""
+    """One advantage per rollout. Sees the groups of all ranks; those of other ranks come without media and without signals of many numbers per token."""
 
     kind: ClassVar[str] = "advantage_estimator"
     home: ClassVar[str] = "vlrl.methods"
-    writes_tokens: ClassVar[bool] = False  # True: leaves one number per token in `rollout.info["token_advantages"]`, for credit `per_token`
+    writes_tokens: ClassVar[bool] = False  # True: writes TOKEN_ADVANTAGES on every rollout, for token_credit `per_token`
 
     def prepare(self, groups: Sequence[Group]) -> None:
-        """Take from this rank's own groups, before the others see them, what stays behind: into `rollout.info`."""
+        """Called with this rank's own groups before they are sent to the other ranks: write what does not travel into annotations."""
 
     @abstractmethod
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]: ...
 
 
 class TokenCredit(Stage):
-    """A rollout's advantage spread over its tokens: one list per rollout, as long as its ids."""
+    """Spreads a rollout's advantage over its tokens: one list per rollout, as long as its ids."""
 
     kind: ClassVar[str] = "token_credit"
     home: ClassVar[str] = "vlrl.methods"
@@ -244,34 +344,37 @@ class TokenCredit(Stage):
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]: ...
 
 
+# --- loss ---------------------------------------------------------------------------------------------------------------------------------
+
+
 class AuxTensor(Stage):
     """An extra tensor, computed only if some plug-in `needs` its name.
 
-    A field that reads the policy's own distribution overrides `from_logits` and sets `in_forward`: it is evaluated chunk by chunk inside the training
-    forward. Any other field overrides `__call__`, which runs without gradient before it.
+    A tensor that is a function of the policy's own logits sets `in_forward` and overrides `from_logits`: it is evaluated chunk by chunk inside the
+    training forward. Any other one overrides `__call__`, which runs without gradient before it.
     """
 
     kind: ClassVar[str] = "aux_tensor"
     home: ClassVar[str] = "vlrl.methods"
     in_forward: ClassVar[bool] = False
-    reads_hidden: ClassVar[bool] = False  # with in_forward: `from_hidden` instead of `from_logits`
-    at_start: ClassVar[bool] = False  # of the policy that the step starts from: computed before its first update
+    reads_hidden: ClassVar[bool] = False  # with in_forward: overrides `from_hidden` instead of `from_logits`
+    at_start: ClassVar[bool] = False  # True: computed with the weights that the step starts from, before its first update
 
-    def __call__(self, policy: Policy, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
         """(B, T), or (B, T, K)."""
-        raise NotImplementedError(f"field {self.name!r} is computed in the forward")
+        raise NotImplementedError(f"aux tensor {self.name!r} is computed in the training forward")
 
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
         """(N,) or (N, K) from temperature-scaled float32 logits of N completion positions."""
-        raise NotImplementedError(f"field {self.name!r} is computed in a pass of its own")
+        raise NotImplementedError(f"aux tensor {self.name!r} is computed in a pass of its own")
 
     def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
-        """Like `from_logits`, for a field that sets `reads_hidden`: from the last hidden states that predict the N tokens."""
-        raise NotImplementedError(f"field {self.name!r} reads no hidden states")
+        """`from_logits` for a tensor that sets `reads_hidden`: from the last hidden states that predict the N tokens."""
+        raise NotImplementedError(f"aux tensor {self.name!r} reads no hidden states")
 
 
 class PolicyLoss(Stage):
-    """The policy-gradient loss, unreduced."""
+    """The policy-gradient loss per token, not yet aggregated."""
 
     kind: ClassVar[str] = "policy_loss"
     home: ClassVar[str] = "vlrl.methods"
@@ -282,7 +385,7 @@ class PolicyLoss(Stage):
 
 
 class TokenWeight(Stage):
-    """A factor on the surrogate, (B, T) or (B, 1), without gradient."""
+    """A factor on the policy loss, (B, T) or (B, 1), without gradient."""
 
     kind: ClassVar[str] = "token_weight"
     home: ClassVar[str] = "vlrl.methods"
@@ -293,7 +396,7 @@ class TokenWeight(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class LossTerm(Stage):
-    """A further loss, added with a coefficient."""
+    """A further loss, added with the coefficient `coef`."""
 
     kind: ClassVar[str] = "loss_term"
     home: ClassVar[str] = "vlrl.methods"
@@ -305,7 +408,7 @@ class LossTerm(Stage):
 
 @dataclass(frozen=True)
 class Denominators:
-    """Totals of one optimizer step over all micro-batches and ranks, so that any split gives the same gradient."""
+    """Counts over one optimizer step, all its micro-batches and all ranks. Every split into micro-batches gives the same gradient."""
 
     tokens: float
     sequences: float
@@ -313,14 +416,17 @@ class Denominators:
 
 
 class LossAggregation(Stage):
-    """Tokens to a scalar: sum(weights * loss). The weights come from lengths and the totals of the whole step, never of a micro-batch."""
+    """Tokens to a scalar: sum(weights * loss). The weights depend on lengths and on the counts of the whole step, never on the micro-batch."""
 
     kind: ClassVar[str] = "loss_aggregation"
     home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
-    def weights(self, x: LossInputs, totals: Denominators) -> Tensor:
+    def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
         """(B, T), or (B, 1)."""
+
+
+# --- run ----------------------------------------------------------------------------------------------------------------------------------
 
 
 class Trainable(Stage):
@@ -330,21 +436,21 @@ class Trainable(Stage):
     home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
-    def __call__(self, policy: Policy) -> list[dict[str, Any]]: ...
+    def __call__(self, policy: PolicyModel) -> list[dict[str, Any]]: ...
 
 
 class Callback(Stage):
-    """After a step: reference resets, EMA, evaluation, phase changes."""
+    """Acts after a step on the groups of all ranks: reference resets, averages, evaluation, critics. Returns numbers for the log."""
 
     kind: ClassVar[str] = "callback"
     home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]: ...
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]: ...
 
 
 class Metric(Stage):
-    """Numbers for the log and the report."""
+    """Numbers for the log and the report, from the groups of all ranks."""
 
     kind: ClassVar[str] = "metric"
     home: ClassVar[str] = "vlrl.methods"
@@ -353,39 +459,11 @@ class Metric(Stage):
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]: ...
 
 
-__all__ = [
-    "STAGES",
-    "AdvantageEstimator",
-    "AuxTensor",
-    "Callback",
-    "Denominators",
-    "Engine",
-    "Environment",
-    "GroupFilter",
-    "LossAggregation",
-    "LossTerm",
-    "Metric",
-    "PolicyLoss",
-    "PromptSampler",
-    "PromptTemplate",
-    "ReplayBuffer",
-    "Reward",
-    "RewardShaping",
-    "RolloutBudget",
-    "RolloutStrategy",
-    "SamplingPolicy",
-    "Select",
-    "Source",
-    "Stage",
-    "TokenCredit",
-    "TokenWeight",
-    "Trainable",
-]
-
 STAGES: dict[str, type[Stage]] = {
     stage.kind: stage
     for stage in (
-        Source, Select, PromptSampler, PromptTemplate, SamplingPolicy, RolloutBudget, Engine, RolloutStrategy, Environment, Reward, RewardShaping, GroupFilter, ReplayBuffer, AdvantageEstimator, TokenCredit,
-        AuxTensor, PolicyLoss, TokenWeight, LossTerm, LossAggregation, Trainable, Callback, Metric,
+        *(Source, Select, PromptSampler, PromptTemplate, SamplingPolicy, RolloutBudget, Engine, RolloutStrategy, Environment),
+        *(Reward, RewardShaping, GroupFilter, ReplayBuffer, AdvantageEstimator, TokenCredit),
+        *(AuxTensor, PolicyLoss, TokenWeight, LossTerm, LossAggregation, Trainable, Callback, Metric),
     )
-}  # fmt: skip
+}

@@ -281,6 +281,8 @@ class Rollout:
     temperature: float | list[float] = 1.0
     rewards: dict[str, float] = field(default_factory=dict)
     reward: float = 0.0
+    outcome: float | None = None
+    correct: bool = False
     advantage: float = 0.0
     advantages: list[float] = field(default_factory=list)
     signals: dict[str, Any] = field(default_factory=dict)

@@ -39,16 +39,16 @@ def test_levels_rise_when_mastered():
     for value in (0.7, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0):
         rows = sampler(4)
         drawn.append("".join(sorted(levels_of(rows))))
-        sampler.observe(scored(rows, value))
+        end_step(sampler, scored(rows, value))
     assert drawn == ["a", "a", "b", "b", "b", "b", "c", "c", "c"]
 
 
 def test_levels_by_hand():
     """Window 4, threshold 0.75: 0.5 0.5 | 1 1 -> mean 0.75: up. Two groups are not a full window."""
     sampler = sampler_for("levels", window=4)
-    sampler.observe(scored(sampler(2), 0.5))
+    end_step(sampler, scored(sampler(2), 0.5))
     assert sampler.metrics() == {"data/level": 0.0, "data/level_score": 0.5}
-    sampler.observe(scored(sampler(2), 1.0))
+    end_step(sampler, scored(sampler(2), 1.0))
     assert sampler.metrics() == {"data/level": 1.0, "data/level_score": 0.0}
     assert levels_of(sampler(3)) == {"b"}
 
@@ -59,15 +59,15 @@ def test_levels_after_so_many_prompts():
     for _ in range(5):
         rows = sampler(3)
         drawn.append(levels_of(rows))
-        sampler.observe(scored(rows, 0.0))
+        end_step(sampler, scored(rows, 0.0))
     assert drawn == [{"a"}, {"a"}, {"b"}, {"b"}, {"c"}]
 
 
 def test_levels_review_and_other_groups():
     sampler = sampler_for("levels", window=1, review=0.5)
-    sampler.observe(scored([Row("a0", "?")], 1.0))  # never served: says nothing
+    end_step(sampler, scored([Row("a0", "?")], 1.0))  # never served: says nothing
     assert sampler.metrics()["data/level"] == 0
-    sampler.observe(scored(sampler(1), 1.0))
+    end_step(sampler, scored(sampler(1), 1.0))
     counts = Counter(row.id[0] for row in sampler(200))
     assert 70 < counts["a"] < 130 and counts["a"] + counts["b"] == 200
 
@@ -76,13 +76,13 @@ def test_levels_review_and_other_groups():
 def test_restart_goes_on_alike(name):
     first, second = sampler_for(name, slot="acc"), sampler_for(name, slot="acc")
     for _ in range(5):
-        first.observe(scored(first(8), lambda row: float(row.id[0] == "a"), "acc"))
+        end_step(first, scored(first(8), lambda row: float(row.id[0] == "a"), "acc"))
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     for _ in range(3):
         rows = first(8)
         assert [row.id for row in rows] == [row.id for row in second(8)]
         for sampler in (first, second):
-            sampler.observe(scored(rows, 0.3, "acc"))
+            end_step(sampler, scored(rows, 0.3, "acc"))
     assert first.metrics() == second.metrics()
     assert [row.id for row in sampler_for(name, seed=1)(20)] != [row.id for row in sampler_for(name)(20)]
 
@@ -92,18 +92,18 @@ def test_domain_weights_by_hand():
     sampler = sampler_for("domains")
     assert sampler.weights() == pytest.approx(dict.fromkeys("abc", 1 / 3))
     sampler._state["served"].update(a0="a", b0="b")
-    sampler.observe(scored([Row("a0", "?")], 1.0) + scored([Row("b0", "?")], 0.5))
+    end_step(sampler, scored([Row("a0", "?")], 1.0) + scored([Row("b0", "?")], 0.5))
     total = 1 + math.e + math.e**2
     assert sampler.weights() == pytest.approx({"a": 1 / total, "b": math.e / total, "c": math.e**2 / total})
     sampler._state["served"].update(b1="b")
-    sampler.observe(scored([Row("b1", "?")], 1.0))
+    end_step(sampler, scored([Row("b1", "?")], 1.0))
     assert sampler._state["means"]["b"] == 0.75
 
 
 def test_domains_that_lag_are_drawn_more():
     sampler = sampler_for("domains", tau=0.3, floor=0.05)
     for _ in range(10):
-        sampler.observe(scored(sampler(12), lambda row: {"a": 1.0, "b": 0.6, "c": 0.0}[row.id[0]]))
+        end_step(sampler, scored(sampler(12), lambda row: {"a": 1.0, "b": 0.6, "c": 0.0}[row.id[0]]))
     counts = Counter(row.id[0] for row in sampler(600))
     assert counts["c"] > counts["b"] > counts["a"] > 10
     assert sum(sampler.metrics().values()) == pytest.approx(1.0)

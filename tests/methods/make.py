@@ -62,3 +62,8 @@ def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:
     mask = x.mask_BT if loss_BT.ndim == 2 else 1.0
     (grad,) = torch.autograd.grad((loss_BT * mask).sum(), x.logp_BT)
     return grad
+
+
+def end_step(plugin, groups) -> None:
+    """What the trainer does after a step that sampled these groups."""
+    plugin.end_step(run(sampled_groups=groups, answered_groups=groups, trained_groups=groups))

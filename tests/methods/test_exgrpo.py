@@ -35,7 +35,7 @@ def seen(name, *rewards, texts=None):
 def opened(**fields):
     """A sampler whose pool is open and which has served all rows."""
     made = sampler(**fields)
-    made.observe([seen("elsewhere", 1, 1)])
+    end_step(made, [seen("elsewhere", 1, 1)])
     made(12)
     return made
 
@@ -47,21 +47,21 @@ def test_buckets_by_hand():
 def test_the_pool_opens_with_accuracy_and_keeps_what_is_neither_solved_nor_hopeless():
     made = sampler()
     made(12)
-    made.observe([seen("r0", 1, 0, 0, 0)])  # 0.25: not yet, and nothing is kept
+    end_step(made, [seen("r0", 1, 0, 0, 0)])  # 0.25: not yet, and nothing is kept
     assert made.state_dict()["open"] is False and made.state_dict()["pool"] == {}
     made = opened(upper=3)
-    made.observe([seen("r0", 1, 0, 1, 0), seen("r1", 0, 0, 0, 0), seen("r2", 1, 1, 1, 1), seen("stranger", 1, 0, 0, 0)])
+    end_step(made, [seen("r0", 1, 0, 1, 0), seen("r1", 0, 0, 0, 0), seen("r2", 1, 1, 1, 1), seen("stranger", 1, 0, 0, 0)])
     pool = made.state_dict()["pool"]
     assert list(pool) == ["r0"] and pool["r0"]["right"] == 2 and [item["text"] for item in pool["r0"]["rollouts"]] == ["r0 0", "r0 2"]
-    made.observe([seen("r0", 1, 0, 1, 0, texts=["r0 0", "x", "new", "y"])])  # no text twice
+    end_step(made, [seen("r0", 1, 0, 1, 0, texts=["r0 0", "x", "new", "y"])])  # no text twice
     assert [item["text"] for item in made.state_dict()["pool"]["r0"]["rollouts"]] == ["r0 0", "r0 2", "new"]
-    made.observe([seen("r0", 1, 1, 1, 1)])
+    end_step(made, [seen("r0", 1, 1, 1, 1)])
     assert made.state_dict()["pool"] == {} and set(made.state_dict()["retired"]) == {"r0", "r2"}
 
 
 def test_half_of_the_rows_are_old_ones_and_say_so():
     made = opened()
-    made.observe([seen(f"r{i}", 1, 0, 1, 0) for i in range(6)])
+    end_step(made, [seen(f"r{i}", 1, 0, 1, 0) for i in range(6)])
     rows = made(8)
     old = [row for row in rows if made.kept(row)]
     assert len(rows) == 8 and len({row.id for row in old}) >= 4 and {row.id for row in rows[4:]} <= {f"r{i}" for i in range(6)}
@@ -70,7 +70,7 @@ def test_half_of_the_rows_are_old_ones_and_say_so():
 
 def test_draws_follow_the_buckets():
     made = opened()
-    made.observe([seen("r0", 1, 0, 0, 0), seen("r1", 1, 1, 0, 0)])
+    end_step(made, [seen("r0", 1, 0, 0, 0), seen("r1", 1, 1, 0, 0)])
     counts = Counter(made.draw(1)[0] for _ in range(2000))
     share = 1 / (1 + math.exp(-0.5))  # 0.62
     assert abs(counts["r1"] / 2000 - share) < 4 * (share * (1 - share) / 2000) ** 0.5  # four standard deviations
@@ -79,7 +79,7 @@ def test_draws_follow_the_buckets():
 
 def test_state_survives_a_restart():
     made = opened()
-    made.observe([seen(f"r{i}", 1, 0, 1, 0) for i in range(4)])
+    end_step(made, [seen(f"r{i}", 1, 0, 1, 0) for i in range(4)])
     again = sampler()
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert [row.id for row in made(6)] == [row.id for row in again(6)] and again.state_dict() == made.state_dict()

@@ -116,7 +116,7 @@ def test_guidance_follows_accuracy():
     strategy = prepared(G2rpoA(length=10, most=30), letters(lambda request, index: "!", [SOLVED.row]))
     lengths = []
     for rewards in ((1, 1, 0, 0), (1, 0, 0, 0), (1, 1, 1, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 0, 0, 1)):
-        strategy.observe([group(*rewards[:2]), group(*rewards[2:])])
+        end_step(strategy, [group(*rewards[:2]), group(*rewards[2:])])
         lengths.append(strategy.metrics()["guided/length"])
     # (0.5 + 0.25) / 2 over 0.75 halves it; (0.25 + 0.5) / 2 over 0.25 makes it 1.5 times as long
     assert lengths == [10, 10, 5, 5, 5, 7]
@@ -148,7 +148,7 @@ def test_rounds_settle_where_half_are_right():
     assert a.rewards == [float(n >= 5) for n in given] and all(r.text == "abcdefgh"[: r.info["given"]] + "?!"[r.info["given"] >= 5] for r in a)
     assert [r.info["given"] for r in b] == [0] * 7 and "hint_rate" not in b.info and b.rollouts[0].loss_mask is None
     assert 4 / 8 < a.info["hint_rate"] < 5 / 8
-    strategy.observe([a, b])
+    end_step(strategy, [a, b])
     assert parts.history == {"a": {"seele": a.info["hint_rate"]}} and json.loads(json.dumps(parts.history)) == parts.history
     parts.asked.clear()
     strategy([SOLVED], [6], parts)

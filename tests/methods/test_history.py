@@ -87,8 +87,8 @@ def test_visits_are_recorded():
     made = run(rows={"main": ROWS}, source_weights={}, seed=0)
     sampler = ShuffleWithHistory(slot="acc")
     sampler.setup(made)
-    sampler.observe([group(5.0, 5.0, name="r1", raw={"acc": [1.0, 0.0]}), group(name="r2")])
-    sampler.observe([group(5.0, name="r1", raw={"acc": [1.0]})])
+    end_step(sampler, [group(5.0, 5.0, name="r1", raw={"acc": [1.0, 0.0]}), group(name="r2")])
+    end_step(sampler, [group(5.0, name="r1", raw={"acc": [1.0]})])
     assert made.history == {"r1": {KEY: [0.5, 1.0]}}
 
 

@@ -66,10 +66,10 @@ def test_the_hardest_half_remains():
     made = focus(keep=0.5, least=2)
     first = made(8)
     assert sorted(row.id for row in first) == [row.id for row in ROWS]
-    made.observe([group(i / 10, i / 10, name=f"r{i}") for i in reversed(range(8))])
+    end_step(made, [group(i / 10, i / 10, name=f"r{i}") for i in reversed(range(8))])
     second = made(4)
     assert sorted(row.id for row in second) == ["r0", "r1", "r2", "r3"] and made.metrics() == {"data/rows": 4.0, "data/round": 1.0}
-    made.observe([group(0.9, name="r0"), group(0.1, name="r3"), group(0.2, name="r1")])  # r2 was never scored
+    end_step(made, [group(0.9, name="r0"), group(0.1, name="r3"), group(0.2, name="r1")])  # r2 was never scored
     assert {row.id for row in made(3)} == {"r1", "r3"}
     again = focus(keep=0.5, least=2)
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
@@ -79,7 +79,7 @@ def test_the_hardest_half_remains():
 def test_a_call_beyond_a_round_takes_the_same_rows_again():
     made = focus(keep=0.5, least=9)
     assert len({row.id for row in made(12)}) == 8
-    made.observe([group(1.0, name="r1")])
+    end_step(made, [group(1.0, name="r1")])
     made(1)
     assert made.metrics()["data/rows"] == 8.0  # `least` holds
     with pytest.raises(ConfigError, match="keep"):

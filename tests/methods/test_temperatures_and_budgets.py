@@ -58,9 +58,9 @@ def test_residual_prompts_get_hotter():
     decode.setup(parts)
     for expected in (1.0, 1.2, 1.4, 1.5):
         assert decode(prompt("a"), 0).temperature == pytest.approx(expected) and decode(prompt("b"), 0).temperature == 1.0
-        decode.observe([group(1, 1, name="a"), group(1, 0, name="b"), group(1, name="c", source=["expert"])])
+        end_step(decode, [group(1, 1, name="a"), group(1, 0, name="b"), group(1, name="c", source=["expert"])])
     assert parts.history == {"a": {"erpo": 4}, "b": {"erpo": 0}} and json.loads(json.dumps(parts.history)) == parts.history
-    decode.observe([group(1, 0, name="a")])
+    end_step(decode, [group(1, 0, name="a")])
     assert decode(prompt("a"), 0).temperature == 1.0
     assert decode.metrics()["decode/residual"] == (4.0, 9.0)
     with pytest.raises(ValueError, match="hottest"):
@@ -93,9 +93,9 @@ def budget(**fields):
 def test_preference_moves_with_failure():
     made = budget()
     assert made.alpha == 9  # before anything is known: kappa - 2
-    made.observe([group(1, 0, 0, 0, name="a"), group(0, 0, name="b")])  # F = 1 - 0.125
+    end_step(made, [group(1, 0, 0, 0, name="a"), group(0, 0, name="b")])  # F = 1 - 0.125
     assert made.alpha == pytest.approx(1 + 9 * 0.875)
-    made.observe([group(1, 1, 1, 0, name="a")])  # window 1: F = 0.25, bent to sigmoid(-2.5) = 0.0759
+    end_step(made, [group(1, 1, 1, 0, name="a")])  # window 1: F = 0.25, bent to sigmoid(-2.5) = 0.0759
     assert made.alpha == pytest.approx(1 + 9 / (1 + math.exp(2.5)))
     again = budget()
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
@@ -106,7 +106,7 @@ def test_rollouts_go_where_they_teach():
     made = budget()
     prompts = [prompt(n) for n in "abcd"]
     assert made(prompts, 18) == [5, 5, 4, 4] and made(prompts, 2) == [1, 1, 0, 0] and made([], 8) == []
-    made.observe([group(0, 0, 0, 0, name="a"), group(1, 0, name="b"), group(1, 1, name="c")])
+    end_step(made, [group(0, 0, 0, 0, name="a"), group(1, 0, name="b"), group(1, 1, name="c")])
     counts = made(prompts, 32)
     # 28 are left; b and d (unknown: 0.5) are half of the prompts: 0.8 of 28 = 22 for them, 6 for a; none for c, which is solved
     assert counts == [7, 12, 1, 12] and sum(counts) == 32
@@ -161,7 +161,7 @@ def test_an_earlier_success_stands_in(learn):
     parts = letters(lambda request, index: "?")
     strategy = prepared(Ar3po(stages=2, keep=2, learn=learn), parts)
     wins = [group(1, 0, 1, 1, name="a", texts=["one!", "x", "two!", "three!"]), group(1, name="a", texts=["not mine!"], source=["expert"])]
-    strategy.observe(wins)
+    end_step(strategy, wins)
     assert [item["text"] for item in parts.history["a"]["ar3po"]] == ["two!", "three!"] and json.loads(json.dumps(parts.history)) == parts.history
     a, b = strategy([prompt("a"), prompt("b")], [4, 4], parts)
     stored = a.rollouts[-1]

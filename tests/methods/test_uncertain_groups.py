@@ -55,7 +55,7 @@ def test_the_bank_by_hand():
     first = [row.id for row in made(4)]
     a, b, c, d = first
     half, quarter, none = (1, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 0)
-    made.observe([group(*half, name=a), group(*quarter, name=b), group(*none, name=c), group(*half, name="stranger")])
+    end_step(made, [group(*half, name=a), group(*quarter, name=b), group(*none, name=c), group(*half, name="stranger")])
     assert {key: entry["p"] for key, entry in made._state["bank"].items()} == {a: 1.0, b: 0.75}
     fresh = [row.id for row in made(4)]
     assert not set(fresh) & set(first)  # a step begins with new rows
@@ -63,7 +63,7 @@ def test_the_bank_by_hand():
     again = bank(least=0.5, momentum=0.5)
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert again.state_dict() == made.state_dict()
-    made.observe([group(*none, name=a), group(*none, name=b), group(*half, name=fresh[0])])
+    end_step(made, [group(*none, name=a), group(*none, name=b), group(*half, name=fresh[0])])
     # a: 0.5 * 1 + 0.5 * 0 = 0.5 stays; b: 0.375 leaves
     assert {key: entry["p"] for key, entry in made._state["bank"].items()} == {a: 0.5, fresh[0]: 1.0}
     assert d not in made._state["bank"] and made.metrics()["data/bank"] == 2.0
@@ -72,7 +72,7 @@ def test_the_bank_by_hand():
 def test_the_bank_has_room_for_so_many():
     made = bank(room=1)
     rows = [row.id for row in made(3)]
-    made.observe([group(1, 0, 0, 0, name=rows[0]), group(1, 1, 0, 0, name=rows[1]), group(1, 0, 0, 0, name=rows[2])])
+    end_step(made, [group(1, 0, 0, 0, name=rows[0]), group(1, 1, 0, 0, name=rows[1]), group(1, 0, 0, 0, name=rows[2])])
     assert list(made._state["bank"]) == [rows[1]]
     with pytest.raises(ConfigError, match="momentum"):
         Vcrl(momentum=1.0)

@@ -12,7 +12,7 @@ from vlrl.stages import Environment, Reward
 from vlrl.types import Message, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def sandbox() -> Any:
@@ -41,7 +41,7 @@ class Python(Environment):
         if self.seconds <= 0 or self.memory_mb < 16 or self.most < 1:
             raise ValueError(f"seconds={self.seconds}, memory_mb={self.memory_mb} (16 or more) and most={self.most} must be positive")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         box = sandbox()
         if self.mode not in box.MODES:
             raise ConfigError(f"env.mode: {self.mode!r} is none of {', '.join(box.MODES)}")

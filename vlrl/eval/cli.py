@@ -1,4 +1,4 @@
-"""`vlrl eval`: draw and score (`run`, or no word at all), score again (`score`), compare (`report`), look (`suites`, `contamination`)."""
+"""`vlrl eval`: run suites on a model (also as `vlrl eval run`), score responses again, compare two runs, check for contamination, ask a judge."""
 
 from __future__ import annotations
 
@@ -7,109 +7,136 @@ import logging
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 
 from vlrl.registry import ConfigError
 
+if TYPE_CHECKING:
+    from vlrl.eval.runner import EvalOptions
+
 app = typer.Typer(name="eval", help=__doc__, invoke_without_command=True, no_args_is_help=True, pretty_exceptions_enable=False)
 
-Suites = Annotated[list[str], typer.Option("--suite", "-s", help="A suite, or several: -s mathvista,vsi_bench or -s twice.")]
+Suites = Annotated[list[str], typer.Option("--suite", "-s", help="A suite's name or YAML path; several: -s mathvista,vsi_bench or -s twice.")]
 Model = Annotated[str, typer.Option("--model", "-m", help="A run's folder, a model folder, a config such as tiny_qwen2_5_vl, or a hub id.")]
 Engine = Annotated[str, typer.Option("--engine", "-e", help="hf, vllm, vllm_server, openai (any compatible endpoint), ...")]
 EngineOptions = Annotated[list[str], typer.Option("--engine-option", "-E", help="A field of the engine, as name=value.")]
-Data = Annotated[str, typer.Option("--data", help="hub, fixture (rows of ours), or a folder laid out as on the hub. auto: hub, else fixture.")]
-MediaFolder = Annotated[str, typer.Option("--media", help="The folder that paths of pictures and videos are under.")]
+Data = Annotated[
+    str, typer.Option("--data", help="hub, fixture (packaged synthetic rows), or a folder laid out as on the hub. auto: hub, else fixture.")
+]
+MediaFolder = Annotated[str, typer.Option("--media", help="The folder that paths of pictures and videos are relative to.")]
 Limit = Annotated[int, typer.Option(help="Only the first rows of each suite (0: all).")]
 Samples = Annotated[int, typer.Option("--samples", "-k", help="Responses per row.")]
-Temperature = Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")]
+Temperature = Annotated[float, typer.Option("--temperature", "-t", help="Sampling temperature; 0 is greedy.")]
 TopP = Annotated[float, typer.Option(help="Nucleus sampling.")]
-MaxTokens = Annotated[int, typer.Option(help="Cap on a response (0: the suite's).")]
-Seed = Annotated[int, typer.Option(help="Of the random streams.")]
-Protocol = Annotated[str, typer.Option(help="direct, or thinking: asked to think, with the suite's long cap, scored after </think>.")]
-Floors = Annotated[bool, typer.Option("--floors", help="Also without the picture, with a wrong one, and with the options moved.")]
+MaxTokens = Annotated[int, typer.Option(help="Most tokens of a response (0: the suite's limit).")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+Protocol = Annotated[str, typer.Option(help="direct, or thinking: asks for thinking, uses the suite's long limit, scores the text after </think>.")]
+Floors = Annotated[bool, typer.Option("--floors", help="Also run without the picture, with a wrong picture, and with the options moved.")]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16 instead of the model's own.")]
 Output = Annotated[str, typer.Option("--output", "-o", help="The run's folder.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the folder holds instead of going on.")]
-Dry = Annotated[bool, typer.Option("--dry-run", help="Say what it would take (tokens, time, disk, price) and stop.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete an existing run in the folder instead of resuming it.")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="Estimate tokens, time, disk and price, and stop.")]
 Prices = Annotated[str, typer.Option(help="Prices per million prompt and response tokens, as 0.5,1.5.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON on standard output and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
 Card = Annotated[str, typer.Option("--card", help="Replay a run from its card.json.")]
 
 
-def _start(
-    ctx: typer.Context, suite: Suites = [], model: Model = "", engine: Engine = "hf", engine_option: EngineOptions = [],  # noqa: B006
-    data: Data = "auto", media: MediaFolder = "", limit: Limit = 0, samples: Samples = 1, temperature: Temperature = 0.0, top_p: TopP = 1.0,
-    max_tokens: MaxTokens = 0, seed: Seed = 0, protocol: Protocol = "direct", floors: Floors = False, dtype: Dtype = "", output: Output = "",
-    overwrite: Overwrite = False, dry_run: Dry = False, prices: Prices = "0,0", as_json: Json = False, card: Card = "",
-) -> None:  # fmt: skip
-    """Draw responses and score them: `vlrl eval --suite mathvista --model runs/x`."""
+def _run(
+    ctx: typer.Context,
+    suite: Suites = [],  # noqa: B006
+    model: Model = "",
+    engine: Engine = "hf",
+    engine_option: EngineOptions = [],  # noqa: B006
+    data: Data = "auto",
+    media: MediaFolder = "",
+    limit: Limit = 0,
+    samples: Samples = 1,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    max_tokens: MaxTokens = 0,
+    seed: Seed = 0,
+    protocol: Protocol = "direct",
+    floors: Floors = False,
+    dtype: Dtype = "",
+    output: Output = "",
+    overwrite: Overwrite = False,
+    dry_run: Dry = False,
+    prices: Prices = "0,0",
+    as_json: Json = False,
+    card: Card = "",
+) -> None:
+    """Generate responses and score them: `vlrl eval --suite mathvista --model runs/x`."""
     if ctx.invoked_subcommand is not None:
         return
-    from vlrl.eval.runner import Options, run
+    from vlrl.eval.runner import EvalOptions
 
-    _logging(as_json)
+    _set_up_logging(as_json)
     if card:
-        options = _of_card(Path(card))
+        options = _options_of_card(Path(card))
+    elif not model:
+        raise ConfigError("--model: not given; a run's folder, a model folder, a config such as tiny_qwen2_5_vl, or a hub id")
     else:
-        if not model:
-            raise ConfigError("--model: not given; a run's folder, a model folder, a config such as tiny_qwen2_5_vl, or a hub id")
-        options = Options(
-            suites=_split(suite), model=model, engine=engine, engine_options=_pairs(engine_option), data=data, media=media, limit=limit,
-            samples=samples, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed, protocol=protocol, floors=floors, dtype=dtype,
-        )  # fmt: skip
-    folder = Path(output or f"runs/eval-{Path(options.model).name}-{'-'.join(options.suites)}"[:120])
-    with redirect_stdout(sys.stderr):  # what libraries print is no part of the result
-        result = run(options, folder, overwrite, dry_run, lambda text: typer.echo(text, err=True), _prices(prices))
+        sampling: dict[str, Any] = {"samples": samples, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
+        source: dict[str, Any] = {"data": data, "media": media, "limit": limit, "protocol": protocol, "floors": floors, "dtype": dtype}
+        options = EvalOptions(_split(suite), model, engine, _engine_options(engine_option), **source, **sampling)
+    _run_and_print(options, output, overwrite, dry_run, _prices(prices), as_json)
+
+
+app.callback()(_run)
+app.command("run")(_run)
+
+
+def _run_and_print(options: EvalOptions, output: str, overwrite: bool, dry_run: bool, prices: tuple[float, float], as_json: bool) -> None:
+    from vlrl.eval.generate import describe_cost
+    from vlrl.eval.runner import run_eval
+
+    suites = "-".join(Path(name).stem if name.endswith((".yaml", ".yml")) else name for name in options.suites)
+    folder = Path(output or f"runs/eval-{Path(options.model).name}-{suites}"[:120])
+    with redirect_stdout(sys.stderr):  # libraries print to standard output, which is for the result
+        result = run_eval(options, folder, overwrite, dry_run, lambda text: typer.echo(text, err=True), prices)
     if as_json:
         typer.echo(json.dumps({**result, "folder": str(folder)} if not dry_run else result, indent=2, ensure_ascii=False, default=str))
     elif dry_run:
-        from vlrl.eval.plan import describe
-
-        typer.echo(describe(result))
+        typer.echo(describe_cost(result))
     elif result:
-        typer.echo(table(result["results"]))
+        typer.echo(score_table(result["results"]))
         typer.echo(f"summary: {folder / 'summary.json'}\ncompare: vlrl eval report {folder} OTHER")
-
-
-app.callback()(_start)
-app.command("run")(_start)
 
 
 @app.command()
 def score(
     run: Annotated[str, typer.Argument(help="The folder of a run, or a JSONL of {id, response}.")],
-    profile: Annotated[list[str], typer.Option("--profile", "-p", help="official, lmms_eval, vlmevalkit, vlrl; several: by comma or twice.")] = [],  # noqa: B006
+    profile: Annotated[  # noqa: B006
+        list[str], typer.Option("--profile", "-p", help="official, lmms_eval, vlmevalkit, vlrl; several: by comma, or -p twice.")
+    ] = [],
     suite: Suites = [],  # noqa: B006
     data: Data = "auto",
     media: MediaFolder = "",
     protocol: Protocol = "",
     as_json: Json = False,
 ) -> None:
-    """Score responses that exist, by any profile. Nothing is generated."""
-    from vlrl.eval.rescore import rescore
+    """Score existing responses by any profile. Nothing is generated."""
+    from vlrl.eval.runner import rescore
 
-    _logging(as_json)
+    _set_up_logging(as_json)
     results = rescore(Path(run), _split(profile), _split(suite), data, media, protocol)
-    if as_json:
-        typer.echo(json.dumps({"results": results}, indent=2, ensure_ascii=False, default=str))
-    else:
-        typer.echo(table(results))
+    typer.echo(json.dumps({"results": results}, indent=2, ensure_ascii=False, default=str) if as_json else score_table(results))
 
 
 @app.command()
 def report(
-    runs: Annotated[list[str], typer.Argument(help="Folders of one or two runs (A B: what B changed).")],
-    output: Annotated[str, typer.Option("--output", "-o", help="The page; default report.html in the last run's folder.")] = "",
-    profile: Annotated[str, typer.Option("--profile", "-p", help="Whose verdicts the flipped items are by.")] = "official",
+    runs: Annotated[list[str], typer.Argument(help="The folders of one or two runs (A B: the changes from A to B).")],
+    output: Annotated[str, typer.Option("--output", "-o", help="The HTML file; default report.html in the last run's folder.")] = "",
+    profile: Annotated[str, typer.Option("--profile", "-p", help="The profile that decides which items are correct.")] = "official",
     as_json: Json = False,
 ) -> None:
-    """Write a page: scores with intervals and floors, flipped items with pictures, boxes and both extractions."""
+    """Write an HTML report: scores with intervals and floors, flipped items with pictures, boxes and both extracted answers."""
     from vlrl.eval.page import write_page
 
-    _logging(as_json)
+    _set_up_logging(as_json)
     target = Path(output) if output else Path(runs[-1]) / "report.html"
     facts = write_page([Path(run) for run in runs], target, profile)
     typer.echo(json.dumps(facts, indent=2, default=str) if as_json else f"page: {target}")
@@ -118,14 +145,14 @@ def report(
 @app.command()
 def suites(as_json: Json = False) -> None:
     """List the suites."""
-    from vlrl.eval.suite import load, names
+    from vlrl.eval.suite import load_suite, suite_names
 
-    found = {name: load(name) for name in names()}
+    found = {name: load_suite(name) for name in suite_names()}
     if as_json:
         typer.echo(json.dumps({name: {"hub": s.data.hub, "split": s.data.split, "profiles": list(s.built)} for name, s in found.items()}, indent=2))
     else:
-        for name, suite_ in found.items():
-            typer.echo(f"{name:18} {suite_.data.hub} [{suite_.data.split}]  {', '.join(suite_.built)}")
+        for name, entry in found.items():
+            typer.echo(f"{name:18} {entry.data.hub} [{entry.data.split}]  {', '.join(entry.built)}")
 
 
 @app.command()
@@ -134,20 +161,21 @@ def contamination(
     training: Annotated[list[str], typer.Option("--training", help="Training data: a JSONL or parquet file, or a folder of them.")],
     data: Data = "auto",
     media: MediaFolder = "",
-    model: Annotated[str, typer.Option("--model", "-m", help="Also: how much of each question this model completes from its first 60%.")] = "",
+    model: Annotated[str, typer.Option("--model", "-m", help="Also test how much of each question this model completes from its first 60%.")] = "",
     engine: Engine = "hf",
     engine_option: EngineOptions = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Look for a suite's questions (13-grams) and pictures (hashes) in training data of your own."""
+    """Look for a suite's questions (13-grams) and pictures (hashes) in training data."""
     from vlrl.eval.contamination import check_suites, probe_suites
 
-    _logging(as_json)
+    _set_up_logging(as_json)
     found = check_suites(_split(suite), [Path(path) for path in training], data, media)
     if model:
-        probes = probe_suites(_split(suite), model, {"name": engine, **_pairs(engine_option)}, data, media)
+        probes = probe_suites(_split(suite), model, {"name": engine, **_engine_options(engine_option)}, data, media)
         found = {name: {**part, "completion": probes[name]} for name, part in found.items()}
-    typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(_contaminated(name, part) for name, part in found.items()))
+    lines = [_contamination_line(name, part) for name, part in found.items()]
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 @app.command()
@@ -157,54 +185,53 @@ def judge(
     engine: Engine = "openai",
     engine_option: EngineOptions = [],  # noqa: B006
     suite: Suites = [],  # noqa: B006
-    profile: Annotated[str, typer.Option("--profile", "-p", help="The rule that the judge is set beside.")] = "official",
+    profile: Annotated[str, typer.Option("--profile", "-p", help="The profile whose rule the judge is compared with.")] = "official",
     prices: Prices = "0,0",
     dry_run: Dry = False,
     as_json: Json = False,
 ) -> None:
-    """Ask a language model for its verdicts, beside the rule's and never in their place. Replies are cached in the run's folder."""
-    from vlrl.eval.rescore import judged
+    """Ask a language model whether the responses are correct; reported beside the rule's scores. Replies are cached in the run's folder."""
+    from vlrl.eval.judge import judge_run
 
-    _logging(as_json)
-    options = {"model": judge_model.partition("@")[0], **_pairs(engine_option)} if engine == "openai" else _pairs(engine_option)
-    found = judged(Path(run), judge_model, engine, options, _split(suite), profile, _prices(prices), dry_run)
+    _set_up_logging(as_json)
+    options = {**({"model": judge_model.partition("@")[0]} if engine == "openai" else {}), **_engine_options(engine_option)}
+    found = judge_run(Path(run), judge_model, {"name": engine, **options}, _split(suite), profile, _prices(prices), dry_run)
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=str))
 
 
-def _contaminated(name: str, part: dict[str, Any]) -> str:
-    known = part.get("completion")
-    completed = f"; {known['exact']:.1%} of the questions are completed word for word (ROUGE-L {known['rouge_l']:.3f})" if known else ""
+def _contamination_line(name: str, part: dict[str, Any]) -> str:
+    completion = part.get("completion")
+    completed = f"; {completion['exact']:.1%} of the questions are completed word for word (ROUGE-L {completion['rouge_l']:.3f})" if completion else ""
     found = f"{part['text_share']:.1%} of {part['rows']} questions and {part['image_share']:.1%} of the pictures are in the training data"
     return f"{name}: {found}{completed}"
 
 
-def table(results: list[dict[str, Any]]) -> str:
-    """One line per suite and profile: score, interval, floors, warnings."""
+def score_table(results: list[dict[str, Any]]) -> str:
+    """One line per suite and profile: score, interval, floors; warnings below it."""
     lines = []
     for part in results:
-        below = part["floors"]
-        random = "" if below["random"] is None else f", random {below['random']:.1%}"
+        floors = part["floors"]
+        random = "" if floors["random"] is None else f", random {floors['random']:.1%}"
         lines.append(
             f"{part['suite']:16} {part['profile']:12} {part['overall']:7.2%}  [{part['interval']['low']:.2%}, {part['interval']['high']:.2%}]  "
-            f"blank {below['blank']:.1%}, constant {below['constant']:.1%}{random}, master key {below['master_key']:.1%}"
+            f"blank {floors['blank']:.1%}, constant {floors['constant']:.1%}{random}, master key {floors['master_key']:.1%}"
         )
         lines += [f"{'':30}! {warning}" for warning in part["warnings"]]
     return "\n".join(lines)
 
 
-def _of_card(path: Path) -> Any:
+def _options_of_card(path: Path) -> EvalOptions:
     from vlrl.eval.card import read_card
-    from vlrl.eval.runner import Options
+    from vlrl.eval.runner import EvalOptions
 
-    stored = dict(read_card(path)["options"])
-    return Options(**{**stored, "suites": tuple(stored["suites"])})
+    return EvalOptions.from_card(read_card(path))
 
 
 def _split(words: list[str]) -> tuple[str, ...]:
     return tuple(part for word in words for part in word.split(",") if part)
 
 
-def _pairs(words: list[str]) -> dict[str, Any]:
+def _engine_options(words: list[str]) -> dict[str, Any]:
     for word in words:
         if "=" not in word:
             raise ConfigError(f"--engine-option {word!r}: expected name=value")
@@ -219,5 +246,5 @@ def _prices(text: str) -> tuple[float, float]:
         raise ConfigError(f"--prices {text!r}: expected two numbers, as 0.5,1.5") from None
 
 
-def _logging(quiet: bool) -> None:
+def _set_up_logging(quiet: bool) -> None:
     logging.basicConfig(level=logging.ERROR if quiet else logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)

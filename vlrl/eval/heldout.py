@@ -1,91 +1,125 @@
-"""Held-out accuracy during training: one greedy completion per row, scored by the run's own rewards."""
+"""Held-out accuracy during training: one greedy completion per held-out row, scored by the run's own rewards."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def greedy(run: Run, prompt: Prompt) -> Sampling:
-    """The run's own caps and stops, without randomness."""
+@dataclass(frozen=True)
+class HeldoutResult:
+    """The outcome of a held-out evaluation, over all processes.
+
+    Attributes:
+        accuracy: The share of correct answers per task, among the rows that could be scored. A task without such rows is left out.
+        errors: The number of rows per task that a reward raised on; tasks without errors are left out.
+    """
+
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+    def metrics(self) -> dict[str, float]:
+        """`heldout/<task>`, and after an error `heldout/errors` (in all) and `heldout/errors/<task>`."""
+        metrics = {f"heldout/{task}": value for task, value in self.accuracy.items()}
+        if self.errors:
+            metrics["heldout/errors"] = float(sum(self.errors.values()))
+            metrics |= {f"heldout/errors/{task}": float(count) for task, count in self.errors.items()}
+        return metrics
+
+
+def greedy(run: RunContext, prompt: Prompt) -> Sampling:
+    """Greedy decoding with the run's own length limit and stop strings."""
     return replace(run.sampling(prompt, 0), temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, top_logprobs=0)
 
 
 def primary_slot(rollout: Rollout, rewards: Mapping[str, Any]) -> str | None:
-    """The first slot with a weight that scored this rollout; None if none did (its verifier failed)."""
+    """The first reward slot with a weight above 0 that scored this rollout; None if there is none."""
     weighted = [slot for slot, reward in rewards.items() if getattr(reward, "weight", 1.0) > 0]
     return next((slot for slot in weighted if slot in rollout.rewards), None)
 
 
-def generate(run: Run, rows: Sequence[tuple[str, int, Row]]) -> list[Group]:
-    """One group of one greedy rollout per (task, index, row), in the order of `rows`."""
-    requests = []
-    for place, (_, _, row) in enumerate(rows):
-        prompt = run.prompt_template(row)
-        requests.append(Request(prompt=prompt, sampling=greedy(run, prompt), n=1, seed=run.seed, tag=place))
-    done = {completion.request.tag: completion for completion in run.engine.generate(requests)}
+def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
+    """One group of one greedy rollout per row, in order. Raises RuntimeError if the engine leaves a row out."""
+    prompts = [run.prompt_template(row) for row in rows]
+    requests = [Request(prompt, greedy(run, prompt), n=1, seed=run.seed, tag=place) for place, prompt in enumerate(prompts)]
+    completions = {completion.request.tag: completion for completion in run.engine.generate(requests)}
     groups = []
-    for place, request in enumerate(requests):
-        if place not in done:
-            raise RuntimeError(f"engine {run.engine.name!r} returned no completion for held-out row {request.prompt.row.id!r}")
-        rollout = run.make_rollout(done[place])
-        groups.append(Group(prompt=request.prompt, rollouts=[rollout], id=f"heldout-{place}"))
+    for place, prompt in enumerate(prompts):
+        if place not in completions:
+            raise RuntimeError(f"engine {run.engine.name!r} returned no completion for held-out row {prompt.row.id!r}")
+        groups.append(Group(prompt, [run.make_rollout(completions[place])], id=f"heldout-{place}"))
     return groups
 
 
-def accuracy(run: Run) -> dict[str, float]:
-    """`evaluate` on all held-out rows of a run; nothing where it has none. All ranks call it."""
+def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool | None, str]]:
+    """(whether the answer is correct, "") per group of one rollout; (None, reason) where it could not be scored.
+
+    Leaves the run's statistics alone: what happens here counts neither as a training rollout nor as a training error.
+    """
+    from vlrl.trainer.scoring import _score_all
+
+    rollouts = [group.rollouts[0] for group in groups]
+    failures: list[tuple[Rollout, str, BaseException]] = []
+    asyncio.run(_score_all(groups, run.rewards, failures))
+    reasons = {id(rollout): f"reward {slot!r} raised {type(error).__name__}: {error}" for rollout, slot, error in reversed(failures)}
+    checked: list[tuple[bool | None, str]] = []
+    for rollout in rollouts:
+        slot = primary_slot(rollout, run.rewards)
+        if id(rollout) in reasons:
+            checked.append((None, reasons[id(rollout)]))
+        elif slot is None:
+            checked.append((None, f"no reward with a weight above 0 scores task {rollout.row.task!r}"))
+        else:
+            checked.append((rollout.rewards[slot] >= getattr(run.rewards[slot], "correct_at", 0.5), ""))
+    return checked
+
+
+def evaluate_run(run: RunContext) -> HeldoutResult:
+    """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process calls it."""
     from vlrl.trainer.data import heldout_by_task
 
     rows = heldout_by_task(run)
+    if not rows:
+        return HeldoutResult()
     with run.policy.gather_params():
-        return evaluate(run, rows) if rows else {}
+        return evaluate(run, rows)
 
 
-def evaluate(run: Run, rows_by_task: Mapping[str, Sequence[Row]]) -> dict[str, float]:
-    """{task: mean of its primary reward} over held-out rows, greedily, one completion per row.
+def accuracy(run: RunContext) -> dict[str, float]:
+    """The held-out accuracy per task (see `evaluate`). Every process calls it."""
+    return dict(evaluate_run(run).accuracy)
 
-    The primary reward of a row is the first weighted slot that applies to it. A rollout whose verifier failed counts as 0.
-    With several processes each takes every n-th row and all of them return the same numbers. A task without rows is left out.
+
+def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> HeldoutResult:
+    """Held-out accuracy per task: the share of rows whose greedy completion is correct.
+
+    A row that a reward raises on is left out of the accuracy, counted as an error, and named in one warning; it never stops the run.
+    Each process evaluates every n-th row; all of them return the same result.
     """
-    from vlrl.trainer.loop import score
-
-    items = [(task, i, row) for task, rows in rows_by_task.items() for i, row in enumerate(rows)]
-    rank, world = _rank(run)
-    mine = items[rank::world]
-    groups = generate(run, mine)
-    rollouts = [group.rollouts[0] for group in groups]  # kept aside: scoring may drop a rollout whose verifier failed
-    score(groups, run)
-    values = []
-    for (task, i, _), rollout in zip(mine, rollouts, strict=True):
-        slot = primary_slot(rollout, run.rewards)
-        values.append((task, i, float(rollout.rewards[slot]) if slot is not None else 0.0))
-    return _means(_gathered(values, world), list(rows_by_task))
-
-
-def _rank(run: Run) -> tuple[int, int]:
-    accelerator = getattr(run, "accelerator", None)
-    return (0, 1) if accelerator is None else (accelerator.process_index, accelerator.num_processes)
-
-
-def _gathered(values: list[tuple[str, int, float]], world: int) -> list[tuple[str, int, float]]:
-    if world == 1:
-        return values
-    from accelerate.utils import gather_object
-
-    return sorted(gather_object(values))
-
-
-def _means(values: Sequence[tuple[str, int, float]], tasks: Sequence[str]) -> dict[str, float]:
-    out = {}
-    for task in tasks:
-        scores = [value for name, _, value in values if name == task]
-        if scores:
-            out[task] = sum(scores) / len(scores)
-    return out
+    rows = [(task, row) for task, task_rows in rows_by_task.items() for row in task_rows][run.rank :: run.ranks]
+    groups = generate(run, [row for _, row in rows])
+    checked = check_answers(groups, run)
+    outcomes = run.gather([(task, row.id, correct, reason) for (task, row), (correct, reason) in zip(rows, checked, strict=True)])
+    shares: dict[str, float] = {}
+    errors: dict[str, int] = {}
+    for task in rows_by_task:
+        correct = [float(value) for name, _, value, _ in outcomes if name == task and value is not None]
+        failures = sum(name == task and value is None for name, _, value, _ in outcomes)
+        if correct:
+            shares[task] = sum(correct) / len(correct)
+        if failures:
+            errors[task] = failures
+    failed = [(name, reason) for _, name, value, reason in outcomes if value is None]
+    if failed and run.rank == 0:
+        run.warn(
+            f"held-out: {len(failed)} of {len(outcomes)} rows could not be scored and are left out of the accuracy; "
+            f"the first: row {failed[0][0]!r}: {failed[0][1]}"
+        )
+    return HeldoutResult(shares, errors)

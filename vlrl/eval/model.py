@@ -1,4 +1,4 @@
-"""The model and the engine of an evaluation, from what a user calls them."""
+"""Opens the model and the engine of an evaluation from the names that a user gives."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = logging.getLogger("vlrl")
 
 
 @dataclass
-class Served:
-    """What an engine's `setup` may read of a run, without a training run."""
+class ServedModel:
+    """A model with its engine. Has the attributes of a run that an engine's `setup` may read, so that no training run is needed."""
 
     policy: Any
     engine: Any
@@ -34,21 +34,22 @@ class Served:
     description: dict[str, Any] = field(default_factory=dict)
 
     def warn(self, message: str) -> None:
+        """Logs a warning."""
         log.warning(message)
 
     def close(self) -> None:
-        """Free what the engine holds."""
+        """Frees the engine's resources."""
         self.engine.close()
 
 
 def policy_spec(model: str) -> dict[str, Any]:
-    """The `policy` mapping of a model given as a config (name or file), a folder of a run or of a checkpoint, a model folder, or a hub id.
+    """The `policy` mapping of a model: a config (name or file), the folder of a run or of a checkpoint, a model folder, or a hub id.
 
-    Raises ConfigError where none of these fits.
+    Raises ConfigError where it is none of these.
     """
     path = Path(model).expanduser()
     if (path / "config.yaml").is_file() and not (path / "config.json").is_file():
-        return _of_run(path)
+        return _spec_of_run(path)
     if (path / "config.json").is_file():
         return {"name": _family(json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type", ""), model), "model": str(path)}
     for name in (model, f"models/{model}", f"models/{model.replace('-', '_').replace('.', '_').lower()}"):
@@ -61,11 +62,11 @@ def policy_spec(model: str) -> dict[str, Any]:
     if path.exists() or "/" not in model:
         known = {file.stem for folder in config.folders() for file in (folder / "models").glob("*.yaml")}
         raise ConfigError(f"--model {model}: no config, no model folder and no hub id of that name.{suggest(model, known)}")
-    return _of_hub(model)
+    return _spec_of_hub(model)
 
 
-def _of_run(folder: Path) -> dict[str, Any]:
-    """A training run: its policy with the weights of its newest checkpoint."""
+def _spec_of_run(folder: Path) -> dict[str, Any]:
+    """The policy of a training run, with the weights of its newest checkpoint."""
     tree = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     checkpoints = sorted(folder.glob("checkpoints/step-*/**/config.json"), key=lambda file: file.parts)
     if not checkpoints:
@@ -75,7 +76,7 @@ def _of_run(folder: Path) -> dict[str, Any]:
     return {**tree["policy"], "tiny": None, "model": str(newest)}
 
 
-def _of_hub(model: str) -> dict[str, Any]:
+def _spec_of_hub(model: str) -> dict[str, Any]:
     from transformers import AutoConfig
 
     try:
@@ -86,7 +87,7 @@ def _of_hub(model: str) -> dict[str, Any]:
 
 
 def _family(model_type: str, model: str) -> str:
-    """The family that runs a model type. Raises ConfigError where there is none."""
+    """The model family of a model type. Raises ConfigError where there is none."""
     from vlrl.policy import Family
 
     known = names(Family)
@@ -98,12 +99,12 @@ def _family(model_type: str, model: str) -> str:
 
 
 def engine_spec(engine: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`name` with fields given as key=value words."""
+    """The config mapping of an engine and its fields."""
     return {"name": engine, **options}
 
 
-def open_model(model: str, engine: Mapping[str, Any], seed: int = 0, dtype: str = "", device: str = "") -> Served:
-    """Load the policy (unless the engine needs none) and set up the engine. Raises ConfigError."""
+def open_model(model: str, engine: Mapping[str, Any], seed: int = 0, dtype: str = "", device: str = "") -> ServedModel:
+    """Loads the policy (unless the engine needs none) and sets up the engine. Raises ConfigError."""
     built = build(Engine, dict(engine), "engine")
     description = {"model": model, "engine": dict(engine), "seed": seed}
     policy = None
@@ -113,10 +114,10 @@ def open_model(model: str, engine: Mapping[str, Any], seed: int = 0, dtype: str 
         from vlrl.policy import Family, Policy
 
         spec = policy_spec(model) | ({"dtype": dtype} if dtype else {})
-        own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
-        policy = Policy(build(Family, spec, "policy"), device=device or own, seed=seed)
+        default = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+        policy = Policy(build(Family, spec, "policy"), device=device or default, seed=seed)
         description["policy"] = spec
-    served = Served(policy, built, seed, description=description)
+    served = ServedModel(policy, built, seed, description=description)
     built.check(served)
     built.setup(served)
     return served

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from vlrl.eval.card import differences, read_card
-from vlrl.eval.grade import GradedSuite, grade
+from vlrl.eval.grade import GradedSuite, grade, mean_score
 from vlrl.eval.prompts import media_of
 from vlrl.eval.records import SuiteData
 from vlrl.eval.runner import reopen
@@ -125,17 +125,17 @@ def _items(graded: Sequence[GradedSuite]) -> list[tuple[dict[str, Any], int]]:
     """(item, number of its record) of every record that all runs have: the first response, score, extracted answer and boxes of each run."""
     data = graded[0].data
     places = [{name: i for i, name in enumerate(g.data.ids)} for g in graded]
+    correct = [g.correct for g in graded]
     items = []
     for number, (name, record) in enumerate(zip(data.ids, data.records, strict=True)):
         if any(name not in place for place in places):
             continue
-        correct = [g.correct[place[name]] for g, place in zip(graded, places, strict=True)]
         item = {
             "suite": data.suite.name,
             "id": name,
             "question": data.suite.text(record),
             "gold": str(data.suite.gold(record)),
-            "status": _status(correct[0], correct[-1]),
+            "status": _status(correct[0][places[0][name]], correct[-1][places[-1][name]]),
             "answers": [_answer(g, place[name]) for g, place in zip(graded, places, strict=True)],
         }
         items.append((item, number))
@@ -160,7 +160,7 @@ def _answer(graded: GradedSuite, number: int) -> dict[str, Any]:
         "response": response.text,
         "finish": response.finish,
         "error": response.error,
-        "score": graded.scores[number],
+        "score": mean_score(graded.scored[number]),
         "rule": scored.rule,
         "extracted": None if scored.extracted is None else str(scored.extracted),
         "boxes": boxes,

@@ -23,7 +23,7 @@ from vlrl.trainer.optimizer_state import write as write_moments
 from vlrl.trainer.run_state import restore, state_of
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 FOLDER = "checkpoints"
 
@@ -36,7 +36,7 @@ def saved(output: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name[5:]))
 
 
-def save(run: Run) -> Path:
+def save(run: RunContext) -> Path:
     """Write a checkpoint of the state after `run.step`. All ranks call it; returns its folder."""
     final = run.output / FOLDER / f"step-{run.step:06d}"
     scratch = final.with_name(f".{final.name}.part")
@@ -66,7 +66,7 @@ def save(run: Run) -> Path:
     return final
 
 
-def load(run: Run, folder: Path) -> None:
+def load(run: RunContext, folder: Path) -> None:
     """Restore everything but the weights (the policy is opened from the folder). Call after `run.enter` of the saved phase."""
     trainer = folder / "trainer"
     write_moments(run, torch.load(trainer / "optimizer.pt", map_location="cpu", weights_only=True, mmap=True))

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vlrl.registry import ConfigError
+from vlrl.trainer.phase import applies
 from vlrl.types import MediaError, Prompt, Row, RowError
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def read_rows(run: Run, split: str) -> dict[str, Sequence[Row]]:
+def read_rows(run: RunContext, split: str) -> dict[str, Sequence[Row]]:
     """Rows of each source ("train" or "heldout") of the current phase; training rows go through the `select` chain.
 
     Raises ConfigError for an empty source.
@@ -34,7 +35,7 @@ def read_rows(run: Run, split: str) -> dict[str, Sequence[Row]]:
     return out
 
 
-def heldout_by_task(run: Run) -> dict[str, list[Row]]:
+def heldout_by_task(run: RunContext) -> dict[str, list[Row]]:
     """Held-out rows of the current phase, by task."""
     by_task: dict[str, list[Row]] = {}
     for rows in read_rows(run, "heldout").values():
@@ -43,7 +44,7 @@ def heldout_by_task(run: Run) -> dict[str, list[Row]]:
     return by_task
 
 
-def check_rows(run: Run, limit: int = 2000) -> None:
+def check_rows(run: RunContext, limit: int = 2000) -> None:
     """Look at the first rows of every source of every phase: question, media, answer, something that scores them. Raises ConfigError."""
     before = run.phase_index
     for index in range(len(run.phases)):
@@ -55,7 +56,7 @@ def check_rows(run: Run, limit: int = 2000) -> None:
     run.use(before)
 
 
-def check_lengths(run: Run, limit: int = 64) -> None:
+def check_lengths(run: RunContext, limit: int = 64) -> None:
     """Refuse rows whose prompt is longer than `max_prompt_tokens`: nothing is ever cut. Raises ConfigError with the row's id and length."""
     for split in ("train", "heldout"):
         for slot, rows in read_rows(run, split).items():
@@ -63,7 +64,7 @@ def check_lengths(run: Run, limit: int = 64) -> None:
                 check_length(run, run.prompt_template(rows[i]), f"data.{split}.{slot}")
 
 
-def usable_prompts(run: Run, rows: Sequence[Row]) -> list[Prompt]:
+def usable_prompts(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
     """Prompts of rows drawn in mid-run. A row with broken media, or with too long a prompt, is left out, counted and named in the events."""
     prompts = []
     for row in rows:
@@ -78,7 +79,7 @@ def usable_prompts(run: Run, rows: Sequence[Row]) -> list[Prompt]:
     return prompts
 
 
-def check_length(run: Run, prompt: Prompt, where: str = "data.train") -> None:
+def check_length(run: RunContext, prompt: Prompt, where: str = "data.train") -> None:
     """The same for one prompt."""
     length = len(run.policy.encode(prompt))
     if length > run.settings.max_prompt_tokens:
@@ -88,14 +89,7 @@ def check_length(run: Run, prompt: Prompt, where: str = "data.train") -> None:
         )
 
 
-def applies(slot: str, tasks: tuple[str, ...], row: Row) -> bool:
-    """Whether a reward slot scores a row: the row names it, or names none and its task is the slot's."""
-    if row.rewards:
-        return slot in row.rewards
-    return not tasks or row.task in tasks
-
-
-def check_row(row: Row, where: str, run: Run, split: str = "train") -> None:
+def check_row(row: Row, where: str, run: RunContext, split: str = "train") -> None:
     """Raise ConfigError, with the row's id, for a row that cannot be trained on."""
     place = f"{where}: row {row.id!r}"
     if not row.question and not row.messages:

@@ -24,12 +24,12 @@ from vlrl.trainer.stats import end_step, over_ranks
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 __all__ = ["assign", "collect", "learn", "score", "train_step"]
 
 
-def collect(run: Run) -> list[Group]:
+def collect(run: RunContext) -> list[Group]:
     """This rank's share of a step's groups: sampled, scored, shaped, gated; refilled until all ranks together have `prompts_per_step`."""
     settings, accelerator = run.settings, run.accelerator
     rank, world = accelerator.process_index, accelerator.num_processes
@@ -48,7 +48,7 @@ def collect(run: Run) -> list[Group]:
     return kept
 
 
-def sample(run: Run, rows: Sequence) -> list[Group]:
+def sample(run: RunContext, rows: Sequence) -> list[Group]:
     """Rows to scored groups."""
     prompts = usable_prompts(run, rows)
     counts = run.rollout_budget(prompts, len(prompts) * run.settings.group_size)
@@ -61,7 +61,7 @@ def sample(run: Run, rows: Sequence) -> list[Group]:
     return groups
 
 
-def admit(run: Run, groups: Sequence[Group], reasons: Counter[str]) -> list[Group]:
+def admit(run: RunContext, groups: Sequence[Group], reasons: Counter[str]) -> list[Group]:
     """Shape the rewards and let the gates decide. Every dropped group is counted under its reason."""
     early = [*run.reward_shaping.values(), *run.group_filters.values()]
     survivors = [group for group in groups if len(group)]
@@ -83,7 +83,7 @@ def admit(run: Run, groups: Sequence[Group], reasons: Counter[str]) -> list[Grou
     return kept
 
 
-def assign(groups: Sequence[Group], run: Run) -> None:
+def assign(groups: Sequence[Group], run: RunContext) -> None:
     """Advantages (from the groups of all ranks) and their spread over tokens, written into the rollouts."""
     needs = sorted({name for part in (run.advantage, run.token_credit, *run.callbacks.values()) for name in part.needs})
     if needs and groups:
@@ -99,7 +99,7 @@ def assign(groups: Sequence[Group], run: Run) -> None:
             rollout.advantage, rollout.advantages = float(advantage), list(per_token)
 
 
-def minis(groups: Sequence[Group], run: Run, iteration: int) -> list[MiniBatch]:
+def minis(groups: Sequence[Group], run: RunContext, iteration: int) -> list[MiniBatch]:
     """The step's groups as optimizer steps of micro-batches. All ranks make as many of both, with fillers that weigh nothing."""
     settings = run.settings
     order = list(range(len(groups)))
@@ -120,7 +120,7 @@ def minis(groups: Sequence[Group], run: Run, iteration: int) -> list[MiniBatch]:
     return out
 
 
-def learn(groups: Sequence[Group], run: Run) -> Sums:
+def learn(groups: Sequence[Group], run: RunContext) -> Sums:
     """All optimizer steps of a collected batch. Returns metric sums of this rank."""
     sums: Sums = {}
     run.stats.updates = 0
@@ -146,7 +146,7 @@ def learn(groups: Sequence[Group], run: Run) -> Sums:
     return sums
 
 
-def train_step(run: Run) -> dict[str, float]:
+def train_step(run: RunContext) -> dict[str, float]:
     """One step of the synchronous loop. Returns the numbers for the log, equal on all ranks."""
     run.step += 1
     run.stats.begin()

@@ -19,7 +19,7 @@ from vlrl.trainer.loss import Sums
 from vlrl.types import Group, LossInputs, Rollout, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class NoGradTensor(AuxTensor):
             return self.field.from_logits(logits_NV.detach(), ids_N)
 
 
-def cost(run: Run, group: Group) -> int:
+def cost(run: RunContext, group: Group) -> int:
     """Tokens that a group puts into a micro-batch, in the policy's layout."""
     prompt = len(run.policy.encode(group.rollouts[0].prompt.for_training))
     if run.policy.packed:
@@ -46,7 +46,7 @@ def cost(run: Run, group: Group) -> int:
     return len(group) * (prompt + max(map(len, group)))
 
 
-def loss_inputs(run: Run, groups: Sequence[Group]) -> LossInputs:
+def loss_inputs(run: RunContext, groups: Sequence[Group]) -> LossInputs:
     """Log-probs with gradient, and every field that the objective (or the log) reads."""
     policy, objective = run.policy, run.objective
     batch = make_batch(groups, policy.pad_id, policy.device)
@@ -76,7 +76,7 @@ def loss_inputs(run: Run, groups: Sequence[Group]) -> LossInputs:
     )
 
 
-def _pass(run: Run, batch: TokenBatch, name: str, field: AuxTensor) -> Tensor:
+def _pass(run: RunContext, batch: TokenBatch, name: str, field: AuxTensor) -> Tensor:
     """A field of a pass of its own: taken from the rollouts where it was computed before the advantages, else computed and kept there."""
     rollouts = batch.rollouts
     if not all(name in rollout.signals for rollout in rollouts):
@@ -96,7 +96,7 @@ def _stacked(rollouts: Sequence[Rollout], name: str, batch: TokenBatch) -> Tenso
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(batch.ids_BT.device)
 
 
-def add_signals(run: Run, groups: Sequence[Group], names: Sequence[str]) -> None:
+def add_signals(run: RunContext, groups: Sequence[Group], names: Sequence[str]) -> None:
     """One pass without gradient that writes the named fields (and "old_logp") into the rollouts that lack them."""
     wanted = [name for name in names if name not in ("old_logp", "sampled_logp")]
     todo = [group for group in groups if len(group) and not all({*wanted, "old_logp"} <= set(r.signals) for r in group)]
@@ -126,7 +126,7 @@ def engine_metrics(x: LossInputs) -> Sums:
     return sums
 
 
-def dummy_batch(run: Run) -> LossInputs:
+def dummy_batch(run: RunContext) -> LossInputs:
     """A micro-batch that weighs nothing, for a rank that has fewer than the others: every rank must run the same collectives."""
     if not hasattr(run, "filler"):
         rows = next(iter(run.rows.values()))

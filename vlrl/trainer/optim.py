@@ -17,10 +17,10 @@ from vlrl.trainer.distributed import state_sharded
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def make_accelerator(run: Run) -> Accelerator:
+def make_accelerator(run: RunContext) -> Accelerator:
     """Accelerate's view of the devices. Communication is gloo where there is no GPU."""
     from accelerate import Accelerator, InitProcessGroupKwargs
 
@@ -83,7 +83,7 @@ def learning_rate_factor(settings: Optimizer, step: int, steps: int) -> float:
     return table[settings.schedule]
 
 
-def make_optimizer(run: Run) -> None:
+def make_optimizer(run: RunContext) -> None:
     """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to accelerate."""
     settings = run.settings.optimizer
     policy = run.policy
@@ -113,7 +113,7 @@ def make_optimizer(run: Run) -> None:
         run.optimizer = run.accelerator.prepare_optimizer(optimizer)
 
 
-def _check_precision(run: Run, trained: list[torch.Tensor]) -> None:
+def _check_precision(run: RunContext, trained: list[torch.Tensor]) -> None:
     """Warn where small updates are rounded away. Raises ConfigError where DeepSpeed would cast the weights by itself."""
     plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
     for name in ("bf16", "fp16"):
@@ -125,7 +125,7 @@ def _check_precision(run: Run, trained: list[torch.Tensor]) -> None:
         run.warn(f"policy.masters is off: weights are trained in {run.family.dtype}, which rounds updates below 1/512 of a weight away")
 
 
-def set_learning_rate(run: Run) -> None:
+def set_learning_rate(run: RunContext) -> None:
     """The schedule's rate for the next optimizer step; before its backward pass, in which DeepSpeed steps."""
     settings = run.settings
     per_step = settings.num_minibatches * settings.ppo_epochs
@@ -136,19 +136,19 @@ def set_learning_rate(run: Run) -> None:
     run.learning_rate = settings.optimizer.lr * factor
 
 
-def accumulating(run: Run, last: bool) -> AbstractContextManager:
+def accumulating(run: RunContext, last: bool) -> AbstractContextManager:
     """Around the forward and backward of a micro-batch: gradients cross ranks only with the last one."""
     return nullcontext() if last else run.accelerator.no_sync(run.policy.wrapped)
 
 
-def backward(run: Run, loss: torch.Tensor, last: bool) -> None:
+def backward(run: RunContext, loss: torch.Tensor, last: bool) -> None:
     """Accumulate; gradients cross ranks only with the last micro-batch. Totals are global, so the mean that DDP takes becomes a sum here."""
     accelerator = run.accelerator
     accelerator.gradient_state._set_sync_gradients(last)
     accelerator.backward(loss * accelerator.num_processes)
 
 
-def optimizer_step(run: Run) -> dict[str, float]:
+def optimizer_step(run: RunContext) -> dict[str, float]:
     """Clip, step, zero. Returns the gradient norm before clipping and the learning rate.
 
     Raises FloatingPointError for a gradient that is not finite.

@@ -15,12 +15,12 @@ from vlrl.policy.sharding import is_main, is_zero3
 from vlrl.registry import ConfigError
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 State = dict[str, dict[str, Any]]  # name of the weight -> {"exp_avg": tensor of its shape, ..., "step": tensor of one number}
 
 
-def read(run: Run) -> State:
+def read(run: RunContext) -> State:
     """The state of every trained weight, on the CPU of the main process (elsewhere nothing). Empty before the first update."""
     zero = _zero_optimizer(run)
     named = {name: p for name, p in run.policy.net.named_parameters() if p.requires_grad}
@@ -34,7 +34,7 @@ def read(run: Run) -> State:
     return out
 
 
-def write(run: Run, state: Mapping[str, Mapping[str, Any]]) -> None:
+def write(run: RunContext, state: Mapping[str, Mapping[str, Any]]) -> None:
     """Undo `read`, on all ranks. Raises ConfigError if the state is of other weights than those that are trained."""
     named = {name: p for name, p in run.policy.net.named_parameters() if p.requires_grad}
     _check(named, state)
@@ -59,7 +59,7 @@ def _check(named: Mapping[str, nn.Parameter], state: Mapping[str, Mapping[str, A
             raise ConfigError(f"resume: {name!r} has the shape {shape}, in the checkpoint {tuple(values['exp_avg'].shape)}; {advice}")
 
 
-def _zero_optimizer(run: Run) -> Any:
+def _zero_optimizer(run: RunContext) -> Any:
     """DeepSpeed's optimizer, where it spreads states."""
     wrapped: Any = run.policy.wrapped
     return wrapped.optimizer if hasattr(wrapped, "zero_optimization_partition_weights") else None

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from vlrl.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 KEY = "__collected_ahead__"
 PLAIN = ("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature", "rewards", "reward", "signals", "info")
 
 
-def keep(run: Run, batches: Sequence[Any]) -> None:
+def keep(run: RunContext, batches: Sequence[Any]) -> None:
     """Write batches into `run.history`. Raises ValueError or TypeError for rollouts that are more than plain values and their group's prompt."""
     run.history.pop(KEY, None)
     run.history[KEY] = {"phase": run.phase, "batches": [_batch(batch) for batch in batches]}
@@ -40,7 +40,7 @@ def _group(group: Group) -> dict[str, Any]:
     return {"row": group.row.id, "prompt": group.prompt.key, "id": group.id, "info": group.info, "rollouts": rollouts}
 
 
-def restore(run: Run, make: Any) -> list[Any]:
+def restore(run: RunContext, make: Any) -> list[Any]:
     """The batches kept for the steps that follow, made by `make(step, groups, ...)`; what cannot be rebuilt is sampled anew, with a warning."""
     kept = run.history.pop(KEY, None)
     if not kept or kept["phase"] != run.phase or not kept["batches"]:

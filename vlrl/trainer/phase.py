@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl import stages as S
+from vlrl.capabilities import Capability
 from vlrl.config import Config
-from vlrl.registry import ConfigError, build, get
+from vlrl.registry import ConfigError, build, get, suggest
 from vlrl.settings import Settings, settings_of
 from vlrl.trainer.loss import Objective
+from vlrl.types import Row
 
 _ONE: dict[str, type[S.Stage]] = {
     "prompt_sampler": S.PromptSampler, "prompt_template": S.PromptTemplate, "sampling": S.SamplingPolicy, "rollout_budget": S.RolloutBudget, "rollout": S.RolloutStrategy, "advantage": S.AdvantageEstimator,
@@ -36,6 +38,7 @@ class Phase:
     heldout: dict[str, S.Source]
     objective: Objective
     aux_tensors: dict[str, S.AuxTensor] = field(default_factory=dict)
+    outcome: Mapping[str, str] = field(default_factory=dict)  # task -> reward slot; "" for all other tasks
 
     def plugins(self) -> Iterator[tuple[str, S.Stage]]:
         """(dotted slot, plug-in) of all of them, in a stable order."""
@@ -45,6 +48,21 @@ class Phase:
         for group, members in (*self.maps.items(), ("aux_tensors", self.aux_tensors), ("data.train", self.train), ("data.heldout", self.heldout)):
             for slot, plugin in members.items():
                 yield f"{group}.{slot}", plugin
+
+    def outcome_slots(self, row: Row) -> list[str]:
+        """Reward slots that can decide whether an answer to `row` is correct, best first: the configured `outcome`; then, in the order of the config,
+        those with a weight that read the answer, those with a weight, and the others. Only slots that apply to the row."""
+        rewards: Mapping[str, S.Reward] = self.maps["rewards"]
+        named = self.outcome.get(row.task, self.outcome.get("", ""))
+        slots = [slot for slot, reward in rewards.items() if applies(slot, reward.tasks, row)]
+        return sorted(slots, key=lambda slot: (slot != named, rewards[slot].weight <= 0, not rewards[slot].reads_answer))
+
+    def outcome_slot(self, row: Row) -> str:
+        """The first of `outcome_slots`. Raises ConfigError where no reward scores the row."""
+        slots = self.outcome_slots(row)
+        if not slots:
+            raise ConfigError(f"rewards: none scores row {row.id!r} (task {row.task!r}), so no answer to it can be correct; add its task to a reward")
+        return slots[0]
 
     @property
     def signal_needs(self) -> list[str]:
@@ -82,8 +100,9 @@ def build_phase(config: Config, name: str) -> Phase:
         raise ConfigError("data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train tasks/lab_digits ...`")
     if not maps["rewards"] and one["rollout"].samples:
         raise ConfigError("rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)")
+    outcome = _outcome(tree.get("outcome"), maps["rewards"])
     objective = Objective(one["policy_loss"], one["loss_aggregation"], maps["token_weights"], maps["loss_terms"])
-    phase = Phase(name, tree, settings, one, maps, train, _build_map(S.Source, data.get("heldout"), "data.heldout"), objective)
+    phase = Phase(name, tree, settings, one, maps, train, _build_map(S.Source, data.get("heldout"), "data.heldout"), objective, outcome=outcome)
     watched = ["entropy"] if settings.watch.entropy else []
     overrides = tree.get("aux_tensors") or {}
     for need in sorted({*objective.needs, *phase.signal_needs, *watched} - {"old_logp", "sampled_logp"}):
@@ -99,3 +118,35 @@ def _build_map(stage: type[S.Stage], tree: Any, where: str) -> dict[str, Any]:
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{where}: expected named plug-ins, like `{where}: {{my_name: {{name: ...}}}}`, got {tree!r}")
     return {slot: build(stage, spec, f"{where}.{slot}") for slot, spec in tree.items()}
+
+
+def _outcome(tree: Any, rewards: Mapping[str, S.Reward]) -> dict[str, str]:
+    """`outcome: slot`, or `outcome: {task: slot}`, as task -> slot. Raises ConfigError for an unknown slot."""
+    named = {"": tree} if isinstance(tree, str) else dict(tree or {})
+    for task, slot in named.items():
+        if slot not in rewards:
+            where = f"outcome.{task}" if task else "outcome"
+            raise ConfigError(f"{where}: no reward slot {slot!r}.{suggest(slot, rewards)}")
+    return named
+
+
+def applies(slot: str, tasks: tuple[str, ...], row: Row) -> bool:
+    """Whether a reward slot scores a row: the row names it, or names none and its task is the slot's."""
+    if row.rewards:
+        return slot in row.rewards
+    return not tasks or row.task in tasks
+
+
+def provided(phase: Phase) -> set[Capability]:
+    """All capabilities that the phase's plug-ins provide."""
+    return {capability for _, plugin in phase.plugins() for capability in plugin.provides}
+
+
+def check_requirements(phase: Phase) -> None:
+    """Raise ConfigError for a plug-in whose required capability no plug-in of the phase provides."""
+    known = provided(phase)
+    for slot, plugin in phase.plugins():
+        for capability in plugin.requires:
+            if capability not in known:
+                fix = f"; set {capability.hint}" if capability.hint else ""
+                raise ConfigError(f"{slot}: {plugin.name!r} requires {capability.name!r}, which no plug-in of this config provides{fix}")

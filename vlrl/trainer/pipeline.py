@@ -21,7 +21,7 @@ from vlrl.trainer.stats import StepStats, end_step, over_ranks
 from vlrl.types import Group, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 _PIPELINES: WeakKeyDictionary[Any, Pipeline] = WeakKeyDictionary()
 
@@ -54,7 +54,7 @@ class _LockedSampler:
 class Pipeline:
     """Keeps up to `ahead` batches in stock. `overlaps`: they are collected while the trainer works. `waited`: the seconds it stood still."""
 
-    def __init__(self, run: Run, ahead: int):
+    def __init__(self, run: RunContext, ahead: int):
         self.phase, self.ahead = run.phase, ahead
         self.stock: deque[Batch] = deque(_pending.restore(run, Batch))
         self.ordered = self.stock[-1].step if self.stock else run.step
@@ -65,13 +65,13 @@ class Pipeline:
         self.waited = 0.0
 
     @classmethod
-    def of(cls, run: Run, ahead: int) -> Pipeline:
+    def of(cls, run: RunContext, ahead: int) -> Pipeline:
         """The run's pipeline in its present phase. Asked for before a step begins."""
         if run not in _PIPELINES or _PIPELINES[run].phase != run.phase:
             _PIPELINES[run] = cls(run, ahead)
         return _PIPELINES[run]
 
-    def take(self, run: Run) -> Batch:
+    def take(self, run: RunContext) -> Batch:
         """The batch of step `run.step`."""
         if not self.stock:
             self.order(run, run.step)
@@ -88,7 +88,7 @@ class Pipeline:
         finally:
             self.waited += time.perf_counter() - begun
 
-    def order(self, run: Run, up_to: int) -> None:
+    def order(self, run: RunContext, up_to: int) -> None:
         """Have the batches up to this step collected (never beyond the phase)."""
         last = min(up_to, run.step + run.settings.steps - run.phase_step - 1)
         for step in range(self.ordered + 1, last + 1):
@@ -108,7 +108,7 @@ class Pipeline:
             if not all_of_them:
                 return
 
-    def _shadow(self, run: Run, step: int) -> Run:
+    def _shadow(self, run: RunContext, step: int) -> RunContext:
         """The run as a collecting thread sees it: counters of its own, and the number of the step it collects for."""
         shadow = copy.copy(run)
         shadow.step, shadow.stats = step, StepStats()
@@ -117,13 +117,13 @@ class Pipeline:
         return shadow
 
 
-def overlaps(run: Run) -> bool:
+def overlaps(run: RunContext) -> bool:
     """Whether batches can be collected while the trainer works: one process, an engine with its own weights, no forward passes while collecting."""
     early = [*run.reward_shaping.values(), *run.group_filters.values()]
     return bool(getattr(run.engine, "own_weights", False)) and run.accelerator.num_processes == 1 and not any(part.needs for part in early)
 
 
-def gather_batch(shadow: Run) -> Batch:
+def gather_batch(shadow: RunContext) -> Batch:
     """Collect for the shadow's step."""
     begun, stats = time.perf_counter(), shadow.stats
     scored, errors = stats.scored, stats.score_errors
@@ -134,7 +134,7 @@ def gather_batch(shadow: Run) -> Batch:
     )
 
 
-def train_on(run: Run, batch: Batch, before_sync: Any = lambda: None, lock: Any = None) -> dict[str, float]:
+def train_on(run: RunContext, batch: Batch, before_sync: Any = lambda: None, lock: Any = None) -> dict[str, float]:
     """One update from a batch that was collected earlier. `before_sync` runs between the update and the engine's new weights."""
     run.stats.begin()
     run.stats.sampled = batch.sampled
@@ -164,7 +164,7 @@ def train_on(run: Run, batch: Batch, before_sync: Any = lambda: None, lock: Any 
         return end_step(run, learned)
 
 
-def staleness(run: Run, groups: Sequence[Group]) -> dict[str, float]:
+def staleness(run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
     """How many updates old the sampled tokens are: mean and most."""
     ages = []
     for rollout in (r for group in groups for r in group if r.source == "policy"):
@@ -173,13 +173,13 @@ def staleness(run: Run, groups: Sequence[Group]) -> dict[str, float]:
     return {"staleness/mean": sum(ages) / len(ages), "staleness/max": float(max(ages))} if ages else {}
 
 
-def report(run: Run, batch: Batch, pipeline: Pipeline) -> None:
+def report(run: RunContext, batch: Batch, pipeline: Pipeline) -> None:
     """Into this step's timings: how long its batch took to collect, and how long the trainer waited during the step (s)."""
     run.stats.seconds |= {"collect": batch.seconds, "waited": pipeline.waited}
     pipeline.waited = 0.0
 
 
-def remember(run: Run, pipeline: Pipeline) -> None:
+def remember(run: RunContext, pipeline: Pipeline) -> None:
     """Put the stock into the run's state, so that a restart trains on the very same batches."""
     try:
         _pending.keep(run, list(pipeline.stock))
@@ -187,7 +187,7 @@ def remember(run: Run, pipeline: Pipeline) -> None:
         run.warn(f"step {run.step}: the batches collected ahead cannot be kept over a restart ({error}); they would be sampled anew")
 
 
-def due(run: Run) -> bool:
+def due(run: RunContext) -> bool:
     """Whether a checkpoint follows this step."""
     every = run.settings.watch.checkpoint_every
     return bool(every) and (run.phase_step + 1) % every == 0

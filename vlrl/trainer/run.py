@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from vlrl import stages as S
+from vlrl.capabilities import Capability
 from vlrl.config import Config
 from vlrl.registry import ConfigError, build, load_plugin_file
 from vlrl.settings import Settings
 from vlrl.trainer.data import read_rows
 from vlrl.trainer.loss import Objective
-from vlrl.trainer.phase import Phase, build_phase
+from vlrl.trainer.phase import Phase, build_phase, check_requirements, provided
 from vlrl.trainer.stats import StepStats
 from vlrl.trainer.toolbox import Toolbox
 from vlrl.types import Completion, Group, Rollout, Row
@@ -80,14 +81,26 @@ class Run(Toolbox):
         self.learning_rate = 0.0  # of the current optimizer step
         self.recorder: Any = None
         self.stats = StepStats()
-        self.groups: list[Group] = []  # of the step just taken
+        self.groups: list[Group] = []  # this rank's, of the step just taken
+        self.sampled_groups: Sequence[Group] = ()  # all ranks'
+        self.answered_groups: Sequence[Group] = ()  # the same with the policy's own rollouts alone
+        self.trained_groups: Sequence[Group] = ()  # all ranks'
         self.cached_rows: dict[str, dict[str, Sequence[Row]]] = {}
         for index in range(len(self.phases)):
             self.use(index)
+            check_requirements(self.current)
             for _, plugin in self.current.plugins():
                 plugin.check(self)
         self.engine.check(self)
         self.use(0)
+
+    def has(self, capability: Capability) -> bool:
+        """Whether a plug-in of the current phase provides a capability."""
+        return capability in provided(self.current)
+
+    def outcome_slot(self, row: Row) -> str:
+        """The reward slot that decides whether an answer to `row` is correct. Raises ConfigError where no reward scores the row."""
+        return self.current.outcome_slot(row)
 
     # --- phases -----------------------------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from vlrl.trainer.distributed import gather
 from vlrl.trainer.pending import KEY as AHEAD
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def state_of(run: Run) -> dict[str, Any]:
+def state_of(run: RunContext) -> dict[str, Any]:
     """Counters, the row history of all ranks, and what every plug-in of the current phase learned (on the main process). All ranks call it."""
     parts = [part[0] for part in gather(run.accelerator, [(run.history, run.stats.state_dict())])]
     rows = {key: value for history, _ in parts for key, value in history.items() if key != AHEAD}
@@ -33,7 +33,7 @@ def state_of(run: Run) -> dict[str, Any]:
     }
 
 
-def restore(run: Run, state: Mapping[str, Any]) -> None:
+def restore(run: RunContext, state: Mapping[str, Any]) -> None:
     """Undo `state_of` after `run.enter`, on any number of ranks. Raises ConfigError if the state is of a plug-in that the config no longer has."""
     run.step, run.phase_step = state["step"], state["phase_step"]
     rank, ranks = run.accelerator.process_index, run.accelerator.num_processes

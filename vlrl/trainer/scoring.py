@@ -8,22 +8,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vlrl.stages import Reward
-from vlrl.trainer.data import applies
+from vlrl.trainer.phase import applies
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
+    from vlrl.trainer.phase import Phase
 
 
 class RewardError(RuntimeError):
     """Too many rollouts could not be scored: the verifier is broken, not the policy."""
 
 
-def score(groups: Sequence[Group], run: Run) -> None:
+def score(groups: Sequence[Group], run: RunContext) -> None:
     """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward raised on leave their group.
 
     What a rollout has of a reward that looks at it alone stays (a strategy may have asked before); rewards that see siblings score anew.
@@ -39,6 +40,7 @@ def score(groups: Sequence[Group], run: Run) -> None:
         group.rollouts = [rollout for rollout in group if id(rollout) not in failed]
         for rollout in group:
             rollout.reward = sum(run.rewards[slot].weight * value for slot, value in rollout.rewards.items())
+            set_outcome(rollout, run.current, run.rewards)
     if failures:
         rollout, slot, error = failures[0]
         message = f"reward {slot!r} raised on row {rollout.row.id!r}: {type(error).__name__}: {error}"
@@ -47,6 +49,16 @@ def score(groups: Sequence[Group], run: Run) -> None:
             raise RewardError(
                 f"{run.stats.score_errors} of {run.stats.scored} rollouts could not be scored (error_limit {run.settings.error_limit:g}). {message}"
             ) from error
+
+
+def set_outcome(rollout: Rollout, phase: Phase, rewards: Mapping[str, Reward]) -> None:
+    """`rollout.outcome` is the raw score of the row's outcome slot, `rollout.correct` whether it reaches that reward's `correct_at`.
+
+    Where the outcome slot has not scored the rollout, the next of `Phase.outcome_slots` that has decides; without any, outcome is None.
+    """
+    slot = next((slot for slot in phase.outcome_slots(rollout.row) if slot in rollout.rewards), None)
+    rollout.outcome = None if slot is None else rollout.rewards[slot]
+    rollout.correct = slot is not None and rollout.rewards[slot] >= rewards[slot].correct_at - 1e-9
 
 
 async def _score_all(groups: Sequence[Group], rewards: dict[str, Reward], failures: list) -> None:

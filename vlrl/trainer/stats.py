@@ -15,7 +15,7 @@ from vlrl.types import Group, Row
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 class StepStats:
@@ -63,7 +63,7 @@ class StepStats:
         self.scored, self.score_errors = state["scored"], state["score_errors"]
 
 
-def end_step(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
+def end_step(run: RunContext, learned: Mapping[str, float]) -> dict[str, float]:
     """The step's numbers from all ranks; lets what samples, the probes and the callbacks see its groups."""
     everyone, _ = all_groups(run.accelerator, run.groups)
     sampled, _ = all_groups(run.accelerator, run.stats.sampled)
@@ -73,11 +73,11 @@ def end_step(run: Run, learned: Mapping[str, float]) -> dict[str, float]:
             metrics[name] = metrics.get(name, 0.0) + value
     metrics.update(describe(sampled, everyone))
     metrics["reward/errors"] = float(sum(part[0] for part in gather(run.accelerator, [run.stats.score_errors])))
-    for part in (run.prompt_sampler, run.prompt_template, run.rollout_budget, run.sampling):
-        part.observe(answered(sampled))
-    run.rollout.observe(sampled)
-    for slot, probe in run.metrics.items():
-        metrics.update({f"{slot}/{name}" if slot != name else name: float(value) for name, value in probe(everyone).items()})
+    run.sampled_groups, run.answered_groups, run.trained_groups = sampled, answered(sampled), everyone
+    for _, plugin in run.current.plugins():
+        plugin.end_step(run)
+    for slot, metric in run.metrics.items():
+        metrics.update({f"{slot}/{name}" if slot != name else name: float(value) for name, value in metric(everyone).items()})
     own: dict[str, float | tuple[float, float]] = {}
     for _, plugin in run.current.plugins():
         own.update(plugin.metrics())

@@ -40,8 +40,8 @@ def test_iou(rollout, text, iou, giou):
 
 def test_iou_options(rollout):
     half = "<answer>[10, 10, 30, 20]</answer>"
-    assert score(rollout, {"name": "iou", "threshold": 0.5}, BOX, half) == 1
-    assert score(rollout, {"name": "iou", "threshold": 0.51}, BOX, half) == 0
+    assert score(rollout, {"name": "iou", "binary": True, "correct_at": 0.5}, BOX, half) == 1
+    assert score(rollout, {"name": "iou", "binary": True, "correct_at": 0.51}, BOX, half) == 0
     assert score(rollout, {"name": "iou", "power": 2}, BOX, half) == 0.25
     assert score(rollout, {"name": "iou", "layout": "xywh"}, BOX, "<answer>[10, 10, 20, 20]</answer>") == 1
     spaces = (CoordinateSpace((100, 100), (50, 50), "seen"),)
@@ -51,7 +51,7 @@ def test_iou_options(rollout):
 
 @pytest.mark.parametrize(
     "spec",
-    [{"name": "iou", "threshold": 1.5}, {"name": "iou", "power": 0}, {"name": "iou", "overlap": "giou", "power": 2}, {"name": "iou", "overlap": "x"}],
+    [{"name": "iou", "binary": True, "correct_at": 1.5}, {"name": "iou", "power": 0}, {"name": "iou", "overlap": "giou", "power": 2}, {"name": "iou", "overlap": "x"}],
 )
 def test_iou_refuses_bad_options(spec):
     with pytest.raises(ConfigError):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.math.closeness import Angle, Closeness, Counts
 from vlrl_rewards.puzzles.jigsaw import JigsawQuestion, relation
+from vlrl_rewards.recognition.classification import OpenSet
 from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
-from vlrl_rewards.recognition.open_set import OpenSet
 
 
 def tag(text):

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.gui.actions import GuiAction, token_f1
+from vlrl_rewards.gui.actions import GuiAction
 from vlrl_rewards.gui.grounding import GuiGrounding, harmonic
 from vlrl_rewards.points.points import PointReward, Points
+from vlrl_rewards.puzzles.plans import word_f1
 
 from vlrl.types import CoordinateSpace
 
@@ -149,7 +150,7 @@ def test_gui_distance_and_broken_gold():
     for broken in ({"action": "click"}, {"action": "type"}, {}, "click", 7):
         with pytest.raises(ValueError, match="answer"):
             GuiAction().judge(broken, "")
-    assert token_f1("red shoes", "red hats") == 0.5 and token_f1("", "a") == 0
+    assert word_f1("red shoes", "red hats") == 0.5 and word_f1("", "a") == 0
 
 
 @settings(max_examples=100, deadline=None)

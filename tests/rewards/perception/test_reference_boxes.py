@@ -11,8 +11,7 @@ from coco_kit import coco_ap, scenes
 from vlrl_rewards.boxes.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
 from vlrl_rewards.boxes.group import BoxAgreement, IouHard
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.gui.blink import Blink
-from vlrl_rewards.gui.grounding import GuiGrounding
+from vlrl_rewards.gui.grounding import Blink, GuiGrounding
 from vlrl_rewards.points.points import PointReward, Points
 
 torch, ops = pytest.importorskip("torch"), pytest.importorskip("torchvision.ops")

@@ -13,16 +13,15 @@ import pytest
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.graphs.triples import Triples
-from vlrl_rewards.gui.actions import token_f1
 from vlrl_rewards.math.closeness import Angle, Closeness, Counts
 from vlrl_rewards.puzzles.jigsaw import Jigsaw
 from vlrl_rewards.puzzles.maze import Maze
 from vlrl_rewards.puzzles.ordering import METRICS
-from vlrl_rewards.puzzles.plans import Plan, alignment, bag_f1
+from vlrl_rewards.puzzles.plans import Plan, alignment, word_f1
+from vlrl_rewards.recognition.classification import OpenSet
 from vlrl_rewards.recognition.counting import Counting
 from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
 from vlrl_rewards.recognition.ocr import Ocr
-from vlrl_rewards.recognition.open_set import OpenSet
 from vlrl_rewards.text.captions import Caption
 from vlrl_rewards.text.documents import Fields
 from vlrl_rewards.text.mentions import words_of
@@ -191,7 +190,7 @@ def test_triples_fields_and_words_by_pairing():
         assert Fields(alpha=0.3).judge(form, tag(other)).score == pytest.approx(0.3 * both / len(other) + 0.7 * both / len(form))
         a, b = (rng.choices("xyz", k=rng.randint(1, 5)) for _ in range(2))
         f1 = 2 * removed(a, b) / (len(a) + len(b))
-        assert token_f1(" ".join(a), " ".join(b)) == pytest.approx(f1) == bag_f1(" ".join(a), " ".join(b))
+        assert word_f1(" ".join(a), " ".join(b)) == pytest.approx(f1)
 
 
 def dense_cider(said, reference):
@@ -247,7 +246,7 @@ def test_plans_and_processes_by_trying_everything():
         assert Plan().judge(gold, tag(said)).score == pytest.approx(max(0, share - extra))
         steps, states = ([" ".join(rng.choices("abc", k=3)) for _ in range(rng.randint(1, 4))] for _ in range(2))
         best = max(
-            sum(bag_f1(steps[i], state) for i, state in zip(places, states, strict=True))
+            sum(word_f1(steps[i], state) for i, state in zip(places, states, strict=True))
             for places in itertools.combinations_with_replacement(range(len(steps)), len(states))
         )
         assert alignment(steps, states) == pytest.approx(best / len(states))

@@ -12,7 +12,7 @@ from vlrl_rewards.boxes.iou import Iou
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.gui.actions import GuiAction
-from vlrl_rewards.gui.blink import Blink
+from vlrl_rewards.gui.grounding import Blink
 from vlrl_rewards.math.closeness import Closeness
 from vlrl_rewards.puzzles.jigsaw import Jigsaw, JigsawQuestion
 from vlrl_rewards.puzzles.plans import Plan

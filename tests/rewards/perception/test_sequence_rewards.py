@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.boxes.group import BoxAgreement, IouHard
 from vlrl_rewards.graded import Scene
-from vlrl_rewards.gui.blink import Blink
+from vlrl_rewards.gui.grounding import Blink
 from vlrl_rewards.puzzles.maze import Maze
 from vlrl_rewards.puzzles.plans import Plan, alignment
 from vlrl_rewards.text.captions import Caption, cider

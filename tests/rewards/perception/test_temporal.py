@@ -35,7 +35,7 @@ JUNK = ["", "<answer></answer>", "<answer>never</answer>", "<think>2 - 6</think>
 )
 def test_temporal_iou(text, expected):
     assert TemporalIou().judge([2, 6], text).score == pytest.approx(expected)
-    assert TemporalIou(threshold=0.5).judge("2-6", text).score == float(expected >= 0.5)
+    assert TemporalIou(binary=True, correct_at=0.5).judge("2-6", text).score == float(expected >= 0.5)
 
 
 @pytest.mark.parametrize("text", JUNK)

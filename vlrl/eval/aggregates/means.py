@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.eval.scorer import Aggregate, Fields, Mark
+from vlrl.eval.scorer import Aggregate, Record, ScoredResponse
 from vlrl.registry import register
 
 
-def values_of(row: Fields, path: str) -> list[str]:
+def values_of(record: Record, path: str) -> list[str]:
     """The value at a dotted path, as text; a list gives one entry per label. A missing field gives none."""
-    value: Any = row
+    value: Any = record
     for part in path.split("."):
         if not isinstance(value, Mapping) or part not in value:
             return []
@@ -27,12 +27,12 @@ def mean(scores: Sequence[float]) -> float:
     return sum(scores) / len(scores) if scores else 0.0
 
 
-def by_group(rows: Sequence[Fields], marks: Sequence[Mark], path: str) -> dict[str, list[float]]:
+def by_group(records: Sequence[Record], scored: Sequence[ScoredResponse], path: str) -> dict[str, list[float]]:
     """Scores by the value at `path`, in order of first appearance; a row with several labels counts under each."""
     groups: dict[str, list[float]] = {}
-    for row, mark in zip(rows, marks, strict=True):
-        for value in values_of(row, path):
-            groups.setdefault(value, []).append(mark.score)
+    for record, entry in zip(records, scored, strict=True):
+        for value in values_of(record, path):
+            groups.setdefault(value, []).append(entry.score)
     return groups
 
 
@@ -46,15 +46,15 @@ class Mean(Aggregate):
 
     by: tuple[str, ...] = ()
 
-    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
-        out = {"overall": mean([mark.score for mark in marks])}
+    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+        out = {"overall": mean([entry.score for entry in scored])}
         for path in self.by:
-            for value, scores in by_group(rows, marks, path).items():
+            for value, scores in by_group(records, scored, path).items():
                 out[f"{path.rpartition('.')[2]}/{value}"] = mean(scores)
         return out
 
-    def paths(self, rows: Sequence[Fields]) -> list[tuple[str, ...]]:
-        return [()] * len(rows)
+    def paths(self, records: Sequence[Record]) -> list[tuple[str, ...]]:
+        return [()] * len(records)
 
 
 @register("nested_mean")
@@ -69,17 +69,17 @@ class NestedMean(Aggregate):
     levels: tuple[str, ...] = ()
     merge: Mapping[str, str] = field(default_factory=dict)
 
-    def paths(self, rows: Sequence[Fields]) -> list[tuple[str, ...]]:
+    def paths(self, records: Sequence[Record]) -> list[tuple[str, ...]]:
         """The groups of each row, outermost first."""
         out = []
-        for row in rows:
-            values = [next(iter(values_of(row, level)), "none") for level in self.levels]
+        for record in records:
+            values = [next(iter(values_of(record, level)), "none") for level in self.levels]
             out.append((self.merge.get(values[0], values[0]), *values[1:]) if values else ())
         return out
 
-    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
-        paths = self.paths(rows)
-        scores = [mark.score for mark in marks]
+    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+        paths = self.paths(records)
+        scores = [entry.score for entry in scored]
         out = {"overall": self._fold(paths, scores, 0)}
         first: dict[str, list[int]] = {}
         for i, path in enumerate(paths):

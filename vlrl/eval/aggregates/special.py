@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.eval.aggregates.means import by_group, mean, values_of
-from vlrl.eval.scorer import Aggregate, Fields, Mark
+from vlrl.eval.scorer import Aggregate, Record, ScoredResponse
 from vlrl.registry import register
 
 COCO_STATS = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large", "AR1", "AR10", "AR100", "AR_small", "AR_medium", "AR_large")
 
 
-def coco_sets(marks: Sequence[Mark]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def coco_sets(scored: Sequence[ScoredResponse]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(annotations, detections) in COCO's form, one image per mark; categories are the labels seen in gold boxes, in alphabetical order.
 
     A detection of a label that no gold box of any picture has belongs to no category and is left out, as in COCO.
     """
-    labels = sorted({box["label"] for mark in marks for box in mark.details.get("gold_boxes", ())})
+    labels = sorted({box["label"] for entry in scored for box in entry.details.get("gold_boxes", ())})
     number = {label: i + 1 for i, label in enumerate(labels)}
     images, annotations, found = [], [], []
-    for image, mark in enumerate(marks, 1):
-        width, height = mark.details.get("size", (0, 0))
+    for image, entry in enumerate(scored, 1):
+        width, height = entry.details.get("size", (0, 0))
         images.append({"id": image, "width": width, "height": height})
-        for box in mark.details.get("gold_boxes", ()):
+        for box in entry.details.get("gold_boxes", ()):
             x1, y1, x2, y2 = box["box"]
             place = {"id": len(annotations) + 1, "image_id": image, "category_id": number[box["label"]]}
             annotations.append({**place, "bbox": [x1, y1, x2 - x1, y2 - y1], "area": box["area"], "iscrowd": box["crowd"]})
-        for box in mark.details.get("boxes", ()):
+        for box in entry.details.get("boxes", ()):
             if box["label"] in number:
                 x1, y1, x2, y2 = box["box"]
                 found.append({"image_id": image, "category_id": number[box["label"]], "bbox": [x1, y1, x2 - x1, y2 - y1], "score": box["score"]})
@@ -38,13 +38,13 @@ def coco_sets(marks: Sequence[Mark]) -> tuple[dict[str, Any], list[dict[str, Any
     return {"info": {}, "images": images, "annotations": annotations, "categories": categories}, found
 
 
-def coco_stats(marks: Sequence[Mark], most: int = 100) -> dict[str, float]:
+def coco_stats(scored: Sequence[ScoredResponse], most: int = 100) -> dict[str, float]:
     """pycocotools' twelve figures. -1 where a figure has no gold box. No detection at all gives 0 for those that have."""
     import numpy as np
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    annotations, found = coco_sets(marks)
+    annotations, found = coco_sets(scored)
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
         gold = COCO()
         gold.dataset = annotations
@@ -80,19 +80,19 @@ class CocoMap(Aggregate):
     most: int = 100
     by_frequency: bool = False
 
-    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
-        stats = coco_stats(marks, self.most)
+    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+        stats = coco_stats(scored, self.most)
         out = {"overall": stats["AP"], **stats}
         if self.by_frequency:
-            table = {str(k).lower(): v for row in rows for k, v in (row.get("frequency") or {}).items()}
+            table = {str(k).lower(): v for record in records for k, v in (record.get("frequency") or {}).items()}
             for letter in ("r", "c", "f"):
-                out[f"AP_{letter}"] = coco_stats([self._only(mark, {k for k, v in table.items() if v == letter}) for mark in marks], self.most)["AP"]
+                out[f"AP_{letter}"] = coco_stats([self._only(entry, {k for k, v in table.items() if v == letter}) for entry in scored], self.most)["AP"]
         return out
 
     @staticmethod
-    def _only(mark: Mark, labels: set[str]) -> Mark:
-        kept = {name: [box for box in mark.details.get(name, ()) if box["label"] in labels] for name in ("boxes", "gold_boxes")}
-        return Mark(mark.score, mark.extracted, mark.rule, {**mark.details, **kept})
+    def _only(entry: ScoredResponse, labels: set[str]) -> ScoredResponse:
+        kept = {name: [box for box in entry.details.get(name, ()) if box["label"] in labels] for name in ("boxes", "gold_boxes")}
+        return ScoredResponse(entry.score, entry.extracted, entry.rule, {**entry.details, **kept})
 
 
 @register("whole_groups")
@@ -106,14 +106,14 @@ class WholeGroups(Aggregate):
     groups: tuple[str, ...] = ()
     headline: str = ""
 
-    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
-        out = {"overall": mean([mark.score for mark in marks])}
+    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+        out = {"overall": mean([entry.score for entry in scored])}
         for entry in self.groups:
             name, _, fields = entry.partition("=")
             members: dict[tuple, list[float]] = {}
-            for row, mark in zip(rows, marks, strict=True):
-                key = tuple(next(iter(values_of(row, path)), "") for path in fields.split("+"))
-                members.setdefault(key, []).append(mark.score)
+            for record, entry in zip(records, scored, strict=True):
+                key = tuple(next(iter(values_of(record, path)), "") for path in fields.split("+"))
+                members.setdefault(key, []).append(entry.score)
             out[name] = mean([float(all(score >= 1 for score in scores)) for scores in members.values()])
         if self.headline:
             out["overall"] = out[self.headline]
@@ -134,10 +134,10 @@ class WeMath(Aggregate):
     key: str = "key"
     strict: bool = True
 
-    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
+    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
         problems: dict[str, dict[str, float]] = {}
-        for row, mark in zip(rows, marks, strict=True):
-            problems.setdefault(str(row[self.id]), {})[str(row[self.key])] = mark.score
+        for record, entry in zip(records, scored, strict=True):
+            problems.setdefault(str(record[self.id]), {})[str(record[self.key])] = entry.score
         counts = dict.fromkeys(("IK", "IG", "CM", "RM"), 0)
         for answers in problems.values():
             whole = [score for key, score in answers.items() if key.endswith("multi")]
@@ -147,7 +147,7 @@ class WeMath(Aggregate):
         total = sum(counts.values())
         share = {name: count / total if total else 0.0 for name, count in counts.items()}
         overall = 1 - 0.5 * share["IG"] - share["RM"] - share["IK"] if total else 0.0
-        steps_means = {f"step/{name}": mean(scores) for name, scores in by_group(rows, marks, self.key).items()}
+        steps_means = {f"step/{name}": mean(scores) for name, scores in by_group(records, scored, self.key).items()}
         return {"overall": overall, **share, **steps_means}
 
     def _kind(self, whole: bool, steps: list[bool]) -> str:
@@ -168,10 +168,10 @@ class KnowledgeGain(Aggregate):
     by: str = "track"
     before: str = "before"
 
-    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
-        out = {"overall": mean([mark.score for mark in marks])}
-        out |= {f"{self.by}/{name}": mean(scores) for name, scores in by_group(rows, marks, self.by).items()}
-        pairs = [(float(row[self.before]), mark.score) for row, mark in zip(rows, marks, strict=True) if row.get(self.before) is not None]
+    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+        out = {"overall": mean([entry.score for entry in scored])}
+        out |= {f"{self.by}/{name}": mean(scores) for name, scores in by_group(records, scored, self.by).items()}
+        pairs = [(float(record[self.before]), entry.score) for record, entry in zip(records, scored, strict=True) if record.get(self.before) is not None]
         if pairs and mean([b for b, _ in pairs]) < 1:
             before = mean([b for b, _ in pairs])
             out["knowledge_gain"] = (mean([a for _, a in pairs]) - before) / (1 - before)
@@ -188,7 +188,7 @@ class Instructions(Aggregate):
 
     count: str = "instruction_id_list"
 
-    def __call__(self, rows: Sequence[Fields], marks: Sequence[Mark]) -> dict[str, float]:
-        numbers = [max(1, len(row.get(self.count) or ())) for row in rows]
-        kept = sum(mark.score * number for mark, number in zip(marks, numbers, strict=True))
-        return {"overall": mean([float(mark.score >= 1) for mark in marks]), "instruction": kept / max(1, sum(numbers))}
+    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+        numbers = [max(1, len(record.get(self.count) or ())) for record in records]
+        kept = sum(entry.score * number for entry, number in zip(scored, numbers, strict=True))
+        return {"overall": mean([float(entry.score >= 1) for entry in scored]), "instruction": kept / max(1, sum(numbers))}

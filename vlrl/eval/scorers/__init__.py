@@ -1,1 +1,1 @@
-"""The scorers of the suites, one file per benchmark or family of answers."""
+"""Scorers: one file per benchmark or per kind of answer."""

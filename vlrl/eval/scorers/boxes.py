@@ -1,14 +1,17 @@
-"""Boxes and points: referring expressions and clicks, with the coordinates read as each harness reads them."""
+"""Boxes and points: scorers of referring expressions and clicks, with the coordinate rules of each harness."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from PIL.Image import Image
+
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.registry import register
 from vlrl.types import CoordinateSpace
 
@@ -21,58 +24,67 @@ Box = tuple[float, float, float, float]
 
 
 def iou(a: Sequence[float], b: Sequence[float]) -> float:
-    """Intersection over union of two xyxy boxes; 0 where the union is empty (the harnesses divide by zero there)."""
+    """Intersection over union of two xyxy boxes; 0 where the union is empty (the harnesses raise ZeroDivisionError there)."""
     width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
     height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
     union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - width * height
     return width * height / union if union > 0 else 0.0
 
 
-def _box(match: re.Match[str] | None) -> Box | None:
-    return tuple(float(value) for value in match.groups()[:4]) if match else None  # type: ignore[return-value]
+def to_box(values: Iterable[float]) -> Box:
+    """The first four numbers as a box."""
+    a, b, c, d = itertools.islice(values, 4)
+    return a, b, c, d
+
+
+def _matched_box(match: re.Match[str] | None) -> Box | None:
+    return to_box(float(value) for value in match.groups()) if match else None
 
 
 def first_square(response: str) -> Box | None:
     """The first [a, b, c, d]."""
-    return _box(_SQUARE.search(response))
+    return _matched_box(_SQUARE.search(response))
 
 
 def first_bracketed(response: str) -> Box | None:
     """The first [a, b, c, d] or (a, b, c, d)."""
-    return _box(_ROUND.search(response))
+    return _matched_box(_ROUND.search(response))
 
 
 def bracketed_or_numbers(response: str) -> Box | None:
-    """The first four numbers in brackets, else the first four of all. VLMEvalKit."""
+    """The first four numbers in brackets, else the first four numbers of the response. VLMEvalKit."""
     box = first_bracketed(response)
     numbers = re.findall(r"-?\d+(?:\.\d+)?", response)
-    return box or (tuple(float(n) for n in numbers[:4]) if len(numbers) >= 4 else None)  # type: ignore[return-value]
+    return box or (to_box(float(n) for n in numbers) if len(numbers) >= 4 else None)
 
 
-def unit_box(box: Box, size: tuple[float, float], row: Fields) -> Box:
-    """0-1 already."""
+def unit_box(box: Box, size: tuple[float, float], record: Record) -> Box:
+    """Coordinates are in 0-1 and stay unchanged."""
     return box
 
 
-def per_mille_above_one(box: Box, size: tuple[float, float], row: Fields) -> Box:
-    """0-1000 where any number is above 1, else 0-1. ScreenSpot in lmms-eval."""
-    return tuple(value / 1000 for value in box) if max(box) > 1 else box  # type: ignore[return-value]
+def per_mille_above_one(box: Box, size: tuple[float, float], record: Record) -> Box:
+    """Coordinates are in 0-1000 where any is above 1, else in 0-1. ScreenSpot in lmms-eval."""
+    return to_box(value / 1000 for value in box) if max(box) > 1 else box
 
 
-def guessed(box: Box, size: tuple[float, float], row: Fields) -> Box:
-    """0-1 up to 1.5, 0-1000 up to 1000, else pixels. VLMEvalKit: pixels of a picture of at most 1000 are always misread."""
+def guessed(box: Box, size: tuple[float, float], record: Record) -> Box:
+    """The unit follows from the largest coordinate: 0-1 up to 1.5, 0-1000 up to 1000, else pixels. VLMEvalKit.
+
+    Edge: pixels of a picture of at most 1000 pixels are always misread.
+    """
     if max(box) <= 1.5:
         return box
     if max(box) <= 1000:
-        return tuple(value / 1000 for value in box)  # type: ignore[return-value]
-    return tuple(value / size[i % 2] for i, value in enumerate(box))  # type: ignore[return-value]
+        return to_box(value / 1000 for value in box)
+    return to_box(value / size[i % 2] for i, value in enumerate(box))
 
 
-def declared(box: Box, size: tuple[float, float], row: Fields) -> Box:
-    """The policy's own units, as its family declares them and the run recorded them; pixels of the original picture without a record."""
-    spaces = [CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in row.get("_spaces") or ()]
+def declared(box: Box, size: tuple[float, float], record: Record) -> Box:
+    """Coordinates are in the units that the model family declares and the run recorded; in pixels of the original picture without them."""
+    spaces = [CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in record.get("_spaces") or ()]
     pixels = spaces[0].to_original(box) if spaces else box
-    return tuple(value / size[i % 2] for i, value in enumerate(pixels))  # type: ignore[return-value]
+    return to_box(value / size[i % 2] for i, value in enumerate(pixels))
 
 
 FINDERS: dict[str, Callable[[str], Box | None]] = {
@@ -80,7 +92,7 @@ FINDERS: dict[str, Callable[[str], Box | None]] = {
     "first_bracketed": first_bracketed,
     "bracketed_or_numbers": bracketed_or_numbers,
 }
-UNITS: dict[str, Callable[[Box, tuple[float, float], Fields], Box]] = {
+UNITS: dict[str, Callable[[Box, tuple[float, float], Record], Box]] = {
     "unit": unit_box,
     "per_mille_above_one": per_mille_above_one,
     "guessed": guessed,
@@ -90,47 +102,51 @@ Find = Literal["first_square", "first_bracketed", "bracketed_or_numbers"]
 Unit = Literal["unit", "per_mille_above_one", "guessed", "declared"]
 
 
-def size_of(row: Fields, expression: str) -> tuple[float, float]:
-    """(width, height) of the row's picture: from its fields, or by opening it. Raises ValueError."""
-    value: Any = evaluate(expression, row) if expression else None
+def size_of(record: Record, expression: str) -> tuple[float, float]:
+    """(width, height) of the record's picture: from its fields, or by opening it. Raises ValueError where neither is possible."""
+    value: Any = evaluate(expression, record) if expression else None
     if value is None:
         from vlrl.eval.media import as_media
 
-        media = as_media(row.get("image"), row.get("_folder"), "image")
+        media = as_media(record.get("image"), record.get("_folder"), "image")
         if not media:
-            raise ValueError(f"row {row.get('id')!r}: the size of its picture is not known; give `size` in the suite, or the picture in the row")
-        value = media[0].load().size  # type: ignore[union-attr]
+            raise ValueError(f"row {record.get('id')!r}: the size of its picture is not known; give `size` in the suite, or the picture in the row")
+        picture = media[0].load()
+        assert isinstance(picture, Image)
+        value = picture.size
     return float(value[0]), float(value[1])
 
 
-def gold_box(row: Fields, answer: str, layout: str, size: tuple[float, float]) -> Box:
-    """The gold box as 0-1 xyxy. `layout` is "xywh" or "xyxy"; numbers up to 1 are 0-1 already."""
-    a, b, c, d = (float(value) for value in evaluate(answer, row))
+def gold_box(record: Record, answer: str, layout: str, size: tuple[float, float]) -> Box:
+    """The gold box as xyxy in 0-1. `layout` is "xywh" or "xyxy"; a box without a number above 1 is in 0-1 already, others are in pixels."""
+    a, b, c, d = (float(value) for value in evaluate(answer, record))
     box = (a, b, a + c, b + d) if layout == "xywh" else (a, b, c, d)
     return box if max(box) <= 1 else (box[0] / size[0], box[1] / size[1], box[2] / size[0], box[3] / size[1])
 
 
 @dataclass(frozen=True)
 class _Located(Scorer):
+    """A scorer that reads a box or point from the response: `find` says how, `units` what its numbers mean."""
+
     answer: str = "row.bbox"
     layout: Literal["xywh", "xyxy"] = "xywh"
     size: str = ""
     find: Find = "first_square"
     units: Unit = "unit"
 
-    def located(self, row: Fields, response: str) -> tuple[Box, Box | None, tuple[float, float]]:
-        """(gold, predicted or None, size), boxes as 0-1 xyxy."""
-        size = size_of(row, self.size)
+    def located(self, record: Record, response: str) -> tuple[Box, Box | None, tuple[float, float]]:
+        """(gold box, predicted box or None, picture size), boxes as xyxy in 0-1."""
+        size = size_of(record, self.size)
         found = FINDERS[self.find](response)
-        return gold_box(row, self.answer, self.layout, size), UNITS[self.units](found, size, row) if found else None, size
+        return gold_box(record, self.answer, self.layout, size), UNITS[self.units](found, size, record) if found else None, size
 
     def drawn(self, gold: Box, box: Box | None, size: tuple[float, float]) -> dict[str, Any]:
-        """Both boxes in original pixels, for the page."""
+        """Both boxes in original pixels, for the report page."""
         return {name: [value * size[i % 2] for i, value in enumerate(b)] for name, b in (("gold_box", gold), ("box", box)) if b is not None}
 
-    def gold(self, row: Fields) -> list[str]:
-        size = size_of(row, self.size)
-        box = gold_box(row, self.answer, self.layout, size)
+    def gold(self, record: Record) -> list[str]:
+        size = size_of(record, self.size)
+        box = gold_box(record, self.answer, self.layout, size)
         scale = size if self.units == "declared" else (1.0, 1.0)
         return ["[" + ", ".join(f"{value * scale[i % 2]:.6f}" for i, value in enumerate(box)) + "]"]
 
@@ -138,19 +154,19 @@ class _Located(Scorer):
 @register("referring")
 @dataclass(frozen=True)
 class Referring(_Located):
-    """score = [IoU(box, gold) >= threshold], the threshold included.
+    """Referring expressions, ACC@0.5: score = [IoU(box, gold) >= correct_at].
 
-    Paper: RefCOCO (arXiv:1608.00272), ACC@0.5. `find` and `units` say how the box is read. Edge: no box, or a box without area: 0.
-    One answer counts: the first; none is chosen by looking at the gold.
+    Paper: RefCOCO (arXiv:1608.00272). `find` and `units` say how the box is read. Edge: no box, or a box without area: 0.
+    Only the first box of a response counts; the gold box never decides which one is read.
     """
 
-    threshold: float = 0.5
+    correct_at: float = 0.5
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        gold, box, size = self.located(row, response)
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        gold, box, size = self.located(record, response)
         value = iou(box, gold) if box else 0.0
-        return Mark(
-            float(box is not None and value >= self.threshold),
+        return ScoredResponse(
+            float(box is not None and value >= self.correct_at),
             None if box is None else str(list(box)),
             self.find,
             self._details(gold, box, size, value),
@@ -161,16 +177,17 @@ class Referring(_Located):
 
 
 def centre(box: Sequence[float]) -> tuple[float, float]:
-    """The middle of a box."""
+    """The centre of a box."""
     return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
 def first_point(response: str) -> tuple[float, float] | None:
-    """The first (x, y) or [x, y], percent signs read; else the centre of the first box; else x=..., y=...; else the first two numbers."""
+    """The first (x, y) or [x, y] (with percent signs); else the centre of the first box; else x=..., y=...; else the first two numbers."""
     box = _ROUND.search(response)
     match = _POINT.search(response)
     if match and (not box or match.start() < box.start()):
-        return tuple(float(v) / (100 if percent else 1) for v, percent in (match.group(1, 2), match.group(3, 4)))  # type: ignore[return-value]
+        x, y = (float(v) / (100 if percent else 1) for v, percent in (match.group(1, 2), match.group(3, 4)))
+        return x, y
     if box:
         return centre([float(value) for value in box.groups()])
     named = re.search(rf"x['\"]?\s*[:=]\s*{_N}.*?y['\"]?\s*[:=]\s*{_N}", response, re.IGNORECASE | re.DOTALL)
@@ -181,29 +198,29 @@ def first_point(response: str) -> tuple[float, float] | None:
 @register("point_in_box")
 @dataclass(frozen=True)
 class PointInBox(_Located):
-    """score = [the point, or the centre of the box, lies in the gold box], borders included.
+    """GUI grounding: score = [the predicted point, or the centre of the predicted box, lies in the gold box], borders included.
 
-    Paper: ScreenSpot (arXiv:2401.10935), ScreenSpot-Pro (arXiv:2504.07981). Edge: no point is wrong and counted as a parse failure.
-    `units` "unit" divides by the picture's size once a number is above 1 (lmms-eval's ScreenSpot-Pro).
+    Paper: ScreenSpot (arXiv:2401.10935), ScreenSpot-Pro (arXiv:2504.07981). Edge: a response without a point is wrong and
+    counted as a parse failure. With `units` "unit", a point with a number above 1 is divided by the picture's size (lmms-eval's ScreenSpot-Pro).
     """
 
     box_only: bool = False
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        size = size_of(row, self.size)
-        gold = gold_box(row, self.answer, self.layout, size)
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        size = size_of(record, self.size)
+        gold = gold_box(record, self.answer, self.layout, size)
         if self.box_only:
             found = FINDERS[self.find](response)
-            point = centre(UNITS[self.units](found, size, row)) if found else None
+            point = centre(UNITS[self.units](found, size, record)) if found else None
         else:
-            point = self._point(first_point(response), size, row)
+            point = self._point(first_point(response), size, record)
         hit = point is not None and gold[0] <= point[0] <= gold[2] and gold[1] <= point[1] <= gold[3]
         details = {**self.drawn(gold, None, size), **({"point": [point[0] * size[0], point[1] * size[1]]} if point else {})}
-        return Mark(float(hit), None if point is None else str(list(point)), "point", details)
+        return ScoredResponse(float(hit), None if point is None else str(list(point)), "point", details)
 
-    def _point(self, point: tuple[float, float] | None, size: tuple[float, float], row: Fields) -> tuple[float, float] | None:
+    def _point(self, point: tuple[float, float] | None, size: tuple[float, float], record: Record) -> tuple[float, float] | None:
         if point is None:
             return None
         if self.units == "unit":
             return (point[0] / size[0], point[1] / size[1]) if max(point) > 1 else point
-        return UNITS[self.units]((*point, *point), size, row)[:2]
+        return UNITS[self.units]((*point, *point), size, record)[:2]

@@ -1,4 +1,4 @@
-"""Multiple choice: a reader finds the letter, the letter is right or wrong."""
+"""Multiple choice and yes-or-no questions: a rule extracts the letter or word, which is compared with the gold answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import string
 from dataclasses import dataclass
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.readers import READERS
 from vlrl.registry import register, suggest
 
@@ -14,10 +14,11 @@ from vlrl.registry import register, suggest
 @register("choice")
 @dataclass(frozen=True)
 class Choice(Scorer):
-    """score = [reader(response) == gold letter].
+    """Multiple choice: score = [reader(response) == gold letter].
 
-    Paper: the benchmark's own; see the reader. `answer` gives the gold letter, `choices` the options (for readers that know their text),
-    `letters` the letters allowed where the number of options does not say. Edge: no letter is wrong, never a random one.
+    Paper: the benchmark's own; see the reader. `answer` gives the gold letter, `choices` the options (for readers that compare their texts),
+    `letters` the allowed letters where they do not follow from the number of options. Edge: a response without a letter is wrong; no letter is
+    drawn at random.
     """
 
     reader: str = "ranked"
@@ -29,18 +30,18 @@ class Choice(Scorer):
         if self.reader not in READERS:
             raise ValueError(f"reader: no reader {self.reader!r}.{suggest(self.reader, READERS)}")
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        choices = [str(choice) for choice in (evaluate(self.choices, row) or ())] if self.choices else []
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        choices = [str(choice) for choice in (evaluate(self.choices, record) or ())] if self.choices else []
         letters = self.letters or string.ascii_uppercase[: len(choices)] or "ABCDEFGH"
         read = READERS[self.reader](response, letters, choices)
-        return Mark(float(read is not None and read == self.letter(row)), read, self.reader)
+        return ScoredResponse(float(read is not None and read == self.letter(record)), read, self.reader)
 
-    def letter(self, row: Fields) -> str:
+    def letter(self, record: Record) -> str:
         """The gold letter."""
-        return str(evaluate(self.answer, row)).strip().strip("().")
+        return str(evaluate(self.answer, record)).strip().strip("().")
 
-    def gold(self, row: Fields) -> list[str]:
-        letter = self.letter(row)
+    def gold(self, record: Record) -> list[str]:
+        letter = self.letter(record)
         table = {"answer_line": [f"Answer: {letter}"], "we_math": [f"Answer: {letter}"], "tagged": [f"<answer>{letter}</answer>"]}
         return table.get(self.reader, [letter])
 
@@ -48,24 +49,24 @@ class Choice(Scorer):
 @register("yes_no")
 @dataclass(frozen=True)
 class YesNo(Scorer):
-    """score = [the only one of "yes" and "no" among the words of the response == gold].
+    """Yes-or-no questions: score = [the response has exactly one of the words "yes" and "no", and it is the gold one].
 
     Code: VLMEvalKit e8e78f05 (`YOrN_Extraction`), for HallusionBench (arXiv:2310.14566), whose authors ask a language model.
-    Edge: both or neither is wrong. `answer` gives "yes" or "no" (1 and 0 are read so too).
+    Edge: a response with both words or neither is wrong. `answer` gives "yes" or "no", or 1 or 0, or true or false.
     """
 
     answer: str = "row.answer"
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        words = response.lower().translate(str.maketrans(dict.fromkeys(string.punctuation, " "))).split()
-        said = {word for word in words if word in ("yes", "no")}
-        read = said.pop() if len(said) == 1 else None
-        return Mark(float(read == self.wanted(row)), read, "yes or no")
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        words = response.lower().translate({ord(mark): " " for mark in string.punctuation}).split()
+        answers = {word for word in words if word in ("yes", "no")}
+        read = answers.pop() if len(answers) == 1 else None
+        return ScoredResponse(float(read == self.expected(record)), read, "yes or no")
 
-    def wanted(self, row: Fields) -> str:
-        """ "yes" or "no"."""
-        value = str(evaluate(self.answer, row)).strip().lower()
+    def expected(self, record: Record) -> str:
+        """The gold answer: "yes" or "no"."""
+        value = str(evaluate(self.answer, record)).strip().lower()
         return {"1": "yes", "0": "no", "true": "yes", "false": "no"}.get(value, value)
 
-    def gold(self, row: Fields) -> list[str]:
-        return [self.wanted(row)]
+    def gold(self, record: Record) -> list[str]:
+        return [self.expected(record)]

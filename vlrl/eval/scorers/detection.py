@@ -1,4 +1,4 @@
-"""Object detection: the boxes of a response are kept for the aggregate, which is pycocotools' own evaluation."""
+"""Object detection: reads the boxes of a response and keeps them for the aggregate `coco_map`, which runs pycocotools."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Fields, Mark, Scorer
-from vlrl.eval.scorers.boxes import UNITS, iou
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorers.boxes import UNITS, iou, to_box
 from vlrl.registry import register
 
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
@@ -18,12 +18,12 @@ _BOX_KEYS, _LABEL_KEYS, _SCORE_KEYS = ("bbox_2d", "bbox", "box"), ("label", "cat
 
 
 def first_of(item: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    """The value under the first of several keys that an object has."""
+    """The value of the first key that an object has; None if it has none of them."""
     return next((item[key] for key in keys if key in item), None)
 
 
-def listed(response: str) -> list[Any] | None:
-    """The JSON list of a response: in a fence, or from its first [ to its last ]. None if there is none that parses."""
+def json_list(response: str) -> list[Any] | None:
+    """The JSON list of a response: in a code fence, or from its first [ to its last ]. None if nothing parses as a list."""
     fenced = _FENCE.search(response)
     text = fenced.group(1) if fenced else response
     start, end = text.find("["), text.rfind("]")
@@ -37,28 +37,31 @@ def listed(response: str) -> list[Any] | None:
 
 
 def detections(response: str) -> list[dict[str, Any]] | None:
-    """[{"box": [4 numbers], "label": text, "score": number or None}] of a response; entries without four numbers are left out; None: no list."""
-    items = listed(response)
+    """The detections of a response: [{"box": [4 numbers], "label": text, "score": number or None}]; None without a JSON list.
+
+    Entries without a box of four numbers are left out.
+    """
+    items = json_list(response)
     if items is None:
         return None
     out = []
     for item in items:
         box = first_of(item, _BOX_KEYS) if isinstance(item, Mapping) else None
-        plain = isinstance(box, list) and len(box) == 4 and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in box)
-        if plain:
+        if isinstance(box, list) and len(box) == 4 and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in box):
             score = first_of(item, _SCORE_KEYS)
-            known = float(score) if isinstance(score, (int, float)) and not isinstance(score, bool) else None
-            out.append({"box": [float(v) for v in box], "label": str(first_of(item, _LABEL_KEYS) or "").strip().lower(), "score": known})
+            stated = float(score) if isinstance(score, (int, float)) and not isinstance(score, bool) else None
+            out.append({"box": [float(v) for v in box], "label": str(first_of(item, _LABEL_KEYS) or "").strip().lower(), "score": stated})
     return out
 
 
 @register("detection")
 @dataclass(frozen=True)
 class Detection(Scorer):
-    """score = F1 of this picture at IoU 0.5 with equal labels (greedy by score); the boxes go into the details, for COCO's mAP.
+    """Object detection: score = F1 of this picture at IoU 0.5 with equal labels, matched greedily by detection score.
 
-    Paper: COCO (arXiv:1405.0312). Score rule, since language models state none: a stated score counts, else the place in the list,
-    1 - i / n, so that earlier boxes rank higher. `objects` gives {"bbox": [...], "category": [...]}, `names` the category names by number.
+    The boxes go into `details`, for COCO's mAP. Paper: COCO (arXiv:1405.0312). Language models rarely state a detection score: without one,
+    entry i of n gets 1 - i / n, so that earlier boxes rank higher. `objects` gives {"bbox": [...], "category": [...]}, `names` the category names
+    by number.
     """
 
     objects: str = "row.objects"
@@ -66,27 +69,28 @@ class Detection(Scorer):
     layout: Literal["xyxy", "xywh"] = "xyxy"
     size: str = "[row.width, row.height]"
     units: Literal["unit", "guessed", "declared"] = "declared"
-    allowed: str = ""  # an expression: the labels this picture was annotated for (LVIS); boxes of others are left out
+    allowed: str = ""  # an expression: the labels for which this picture is annotated (LVIS); boxes of other labels are left out
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        size = tuple(float(value) for value in evaluate(self.size, row))
-        gold = self.golds(row)
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        width, height = (float(value) for value in evaluate(self.size, record))
+        size = (width, height)
+        gold = self.golds(record)
         found = detections(response)
-        labels = {str(label).strip().lower() for label in evaluate(self.allowed, row)} if self.allowed else None
+        labels = {str(label).strip().lower() for label in evaluate(self.allowed, record)} if self.allowed else None
         boxes = []
         for place, item in enumerate(found or ()):
             if labels is not None and item["label"] not in labels:
                 continue
-            unit = UNITS[self.units](tuple(item["box"]), size, row)  # type: ignore[arg-type]
+            unit = UNITS[self.units](to_box(item["box"]), size, record)
             rank = item["score"] if item["score"] is not None else 1 - place / max(1, len(found or ()))
             boxes.append({"box": [value * size[i % 2] for i, value in enumerate(unit)], "label": item["label"], "score": rank})
         details = {"boxes": boxes, "gold_boxes": gold, "size": size}
-        return Mark(self._f1(gold, boxes), None if found is None else f"{len(boxes)} boxes", "json", details)
+        return ScoredResponse(self._f1(gold, boxes), None if found is None else f"{len(boxes)} boxes", "json", details)
 
-    def golds(self, row: Fields) -> list[dict[str, Any]]:
+    def golds(self, record: Record) -> list[dict[str, Any]]:
         """The gold objects, boxes as xyxy pixels."""
-        value = evaluate(self.objects, row)
-        table = evaluate(self.names, row) if self.names else None
+        value = evaluate(self.objects, record)
+        table = evaluate(self.names, record) if self.names else None
         out = []
         for i, (box, category) in enumerate(zip(value["bbox"], value["category"], strict=True)):
             a, b, c, d = (float(v) for v in box)
@@ -98,14 +102,14 @@ class Detection(Scorer):
 
     @staticmethod
     def _f1(gold: list[dict[str, Any]], boxes: list[dict[str, Any]]) -> float:
-        wanted = [g for g in gold if not g["crowd"]]
-        free, hits = list(wanted), 0
+        expected = [g for g in gold if not g["crowd"]]
+        unmatched, hits = list(expected), 0
         for item in sorted(boxes, key=lambda b: -b["score"]):
-            best = max((g for g in free if g["label"] == item["label"]), key=lambda g: iou(item["box"], g["box"]), default=None)
+            best = max((g for g in unmatched if g["label"] == item["label"]), key=lambda g: iou(item["box"], g["box"]), default=None)
             if best is not None and iou(item["box"], best["box"]) >= 0.5:
-                free.remove(best)
+                unmatched.remove(best)
                 hits += 1
-        return 2 * hits / (len(wanted) + len(boxes)) if wanted or boxes else 1.0
+        return 2 * hits / (len(expected) + len(boxes)) if expected or boxes else 1.0
 
-    def gold(self, row: Fields) -> list[str]:
-        return [json.dumps([{"bbox_2d": g["box"], "label": g["label"]} for g in self.golds(row) if not g["crowd"]])]
+    def gold(self, record: Record) -> list[str]:
+        return [json.dumps([{"bbox_2d": g["box"], "label": g["label"]} for g in self.golds(record) if not g["crowd"]])]

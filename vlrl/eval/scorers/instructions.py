@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.verifier import training_verifier
 from vlrl.registry import register
 
 
-def constraints(row: Fields) -> list[dict[str, Any]]:
+def constraints(record: Record) -> list[dict[str, Any]]:
     """The row's instructions with their arguments (those that are null are not theirs)."""
     out = []
-    for name, arguments in zip(row["instruction_id_list"], row["kwargs"], strict=True):
+    for name, arguments in zip(record["instruction_id_list"], record["kwargs"], strict=True):
         given: Mapping[str, Any] = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
         out.append({"id": name, **{key: value for key, value in given.items() if value is not None}})
     return out
@@ -31,9 +31,9 @@ class IFEval(Scorer):
 
     strict: bool = True
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        verdict = training_verifier()(constraints(row), response, kind="ifeval", strict=self.strict)
-        return Mark(float(verdict.score), verdict.extracted, verdict.reason)
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        verdict = training_verifier()(constraints(record), response, kind="ifeval", strict=self.strict)
+        return ScoredResponse(float(verdict.score), verdict.extracted, verdict.reason)
 
-    def gold(self, row: Fields) -> list[str]:
-        return [str(row["example"])] if row.get("example") else []
+    def gold(self, record: Record) -> list[str]:
+        return [str(record["example"])] if record.get("example") else []

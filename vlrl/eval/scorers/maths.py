@@ -1,4 +1,4 @@
-"""Mathematics in text: boxes, markers and string forms of the benchmarks' own code. What they compare is not what the training verifier compares."""
+"""Answers in mathematics: extraction and comparison as in each benchmark's own code, which differ from those of the training verifier."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.verifier import training_verifier
 from vlrl.registry import register
 
@@ -27,26 +27,26 @@ def boxes(text: str) -> list[str]:
 
 
 def last_box(text: str) -> str | None:
-    """The last box."""
+    """The contents of the last box; None without one."""
     found = boxes(text)
     return found[-1] if found else None
 
 
 def between_dollars(text: str) -> str | None:
-    """Between the first and the last $; the box in it, if any. lm-eval's hendrycks_math: without dollars, the whole text."""
+    """The text between the first and the last $ (without two of them, the whole text); its last box, if it has one. lm-eval's hendrycks_math."""
     first, last = text.find("$"), text.rfind("$")
     inner = text[first + 1 : last] if 0 <= first < last else text
     return last_box(inner) or inner
 
 
 def after_hashes(text: str) -> str | None:
-    """GSM8K, strict: the number after "#### " or "The answer is " (the first)."""
+    """GSM8K, strict: the first number after "#### " or "The answer is "."""
     match = re.search(r"(?:#### |The answer is )(\-?[0-9\.\,]+)", text)
     return _gsm8k(match.group(1)) if match else None
 
 
 def last_number(text: str) -> str | None:
-    """GSM8K, flexible: the last run of two or more of $0-9., or an integer."""
+    """GSM8K, flexible: the last sequence of two or more of the characters $0-9., or integer."""
     found = re.findall(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", text)
     return _gsm8k(next(part for part in found[-1] if part)) if found else None
 
@@ -56,7 +56,10 @@ def _gsm8k(text: str) -> str:
 
 
 def final_answer(text: str) -> str | None:
-    """Minerva: between "Final Answer: The final answer is" and ". I hope it is correct."; a box or dollars around it are taken off."""
+    """Minerva: the text between "Final Answer: The final answer is" and ". I hope it is correct.", without a box or dollars around it.
+
+    Without these sentences, the last box.
+    """
     match = re.search(r"Final Answer: The final answer is(.*?)\. I hope it is correct\.", text, re.DOTALL)
     if not match:
         return last_box(text)
@@ -65,7 +68,7 @@ def final_answer(text: str) -> str | None:
 
 
 def answer_line(text: str) -> str | None:
-    """The rest of the last line that begins with "Answer:"."""
+    """The rest of the last line that begins with "Answer:"; without one, the last box."""
     found = re.findall(r"(?im)^\s*\**answer\**\s*:\s*(.+)$", text)
     return found[-1].strip() if found else last_box(text)
 
@@ -77,7 +80,7 @@ _FIXED = (
 
 
 def hendrycks(text: str) -> str:
-    """The string form of MATH's own comparison (arXiv:2103.03874, math_equivalence): spaces, sizes, degrees, units and percent signs away."""
+    """The normal form of MATH's own comparison (arXiv:2103.03874, math_equivalence): removes spaces, sizes, degrees, units and percent signs."""
     for old, new in _FIXED:
         text = text.replace(old, new)
     text = text.split("\\text{ ")[0].replace("\\%", "").replace("%", "").replace(" .", " 0.").replace("{.", "{0.")
@@ -102,23 +105,23 @@ EXTRACT: dict[str, Callable[[str], str | None]] = {
 Extract = Literal["last_box", "between_dollars", "after_hashes", "last_number", "final_answer", "answer_line"]
 
 
-def _same_text(said: str, gold: str) -> bool:
-    return said.strip() == gold.strip()
+def _same_text(answer: str, gold: str) -> bool:
+    return answer.strip() == gold.strip()
 
 
-def _same_string(said: str, gold: str) -> bool:
-    return hendrycks(said) == hendrycks(gold)
+def _same_string(answer: str, gold: str) -> bool:
+    return hendrycks(answer) == hendrycks(gold)
 
 
-def _same_number(said: str, gold: str) -> bool:
+def _same_number(answer: str, gold: str) -> bool:
     try:
-        return float(said.replace(",", "")) == float(gold.replace(",", ""))
+        return float(answer.replace(",", "")) == float(gold.replace(",", ""))
     except ValueError:
-        return _same_text(said, gold)
+        return _same_text(answer, gold)
 
 
-def _same_value(said: str, gold: str) -> bool:
-    return bool(training_verifier()(gold, f"\\boxed{{{said}}}", kind="math").correct)
+def _same_value(answer: str, gold: str) -> bool:
+    return bool(training_verifier()(gold, f"\\boxed{{{answer}}}", kind="math").correct)
 
 
 COMPARE: dict[str, Callable[[str, str], bool]] = {"text": _same_text, "hendrycks": _same_string, "number": _same_number, "value": _same_value}
@@ -127,10 +130,11 @@ COMPARE: dict[str, Callable[[str, str], bool]] = {"text": _same_text, "hendrycks
 @register("maths")
 @dataclass(frozen=True)
 class Maths(Scorer):
-    """score = [extract(response) compares equal to a gold answer].
+    """Mathematics: score = [extract(response) equals a gold answer under `compare`].
 
-    Paper: the benchmark's own; see `extract` and `compare` (text; hendrycks: MATH's strings, arXiv:2103.03874; number: as floats, so "042" is
-    42; value: the training verifier's equality). `split` is the marker before the gold answer ("####" in GSM8K). Edge: nothing extracted: 0.
+    Paper: the benchmark's own. `compare` is "text" (equal strings), "hendrycks" (MATH's normal form, arXiv:2103.03874), "number" (equal as floats,
+    so that 042 is 42) or "value" (the training verifier's equality). `split` is the marker before the gold answer ("####" in GSM8K).
+    Edge: without an extracted answer the score is 0.
     """
 
     extract: Extract = "last_box"
@@ -138,19 +142,19 @@ class Maths(Scorer):
     answer: str = "row.answer"
     split: str = ""
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        said = EXTRACT[self.extract](response)
-        right = said is not None and any(COMPARE[self.compare](said, gold) for gold in self.golds(row))
-        return Mark(float(right), said, self.extract)
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        answer = EXTRACT[self.extract](response)
+        correct = answer is not None and any(COMPARE[self.compare](answer, gold) for gold in self.golds(record))
+        return ScoredResponse(float(correct), answer, self.extract)
 
-    def golds(self, row: Fields) -> list[str]:
+    def golds(self, record: Record) -> list[str]:
         """The accepted answers."""
-        value = evaluate(self.answer, row)
+        value = evaluate(self.answer, record)
         values = [str(entry) for entry in value] if isinstance(value, (list, tuple)) else [str(value)]
         return [entry.rpartition(self.split)[2].strip().replace(",", "") if self.split else entry.strip("$") for entry in values]
 
-    def gold(self, row: Fields) -> list[str]:
-        gold = self.golds(row)[0]
+    def gold(self, record: Record) -> list[str]:
+        gold = self.golds(record)[0]
         table = {
             "after_hashes": f"#### {gold}",
             "last_number": f"So it is {gold}",
@@ -161,7 +165,7 @@ class Maths(Scorer):
 
 
 def olympiad_golds(answer: str) -> list[str]:
-    """The comma-separated parts of a gold answer; plus-minus gives both signs."""
+    """The comma-separated parts of an answer; a part with \\pm gives one part per sign."""
     out = []
     for part in answer.strip("$ ").split(","):
         signs = (part.replace("\\pm", "+").lstrip("+ "), part.replace("\\pm", "-")) if "\\pm" in part else (part,)
@@ -172,35 +176,35 @@ def olympiad_golds(answer: str) -> list[str]:
 @register("olympiad")
 @dataclass(frozen=True)
 class Olympiad(Scorer):
-    """score = [every part of all boxes matches one gold part, and none is left], each within 1e-8 or by value; gold/100 and gold*100 pass too.
+    """OlympiadBench: score = [the parts of all boxes and the gold parts match one to one].
 
-    Paper: OlympiadBench, arXiv:2402.14008; rules of its auto-scoring judge. Deviates: symbolic equality is the training verifier's.
-    Edge: no box, or another number of parts: 0.
+    Numbers match within 1e-8, also with gold / 100 or gold * 100; other parts match by value. Paper: OlympiadBench, arXiv:2402.14008; rules of its
+    auto-scoring judge. Deviates: symbolic equality is the training verifier's. Edge: no box, or another number of parts: 0.
     """
 
     answer: str = "row.final_answer"
 
-    def __call__(self, row: Fields, response: str) -> Mark:
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
         found = boxes(response)
         parts = olympiad_golds(",".join(found)) if found else []
-        value = evaluate(self.answer, row)
+        value = evaluate(self.answer, record)
         golds = olympiad_golds(",".join(str(entry) for entry in value) if isinstance(value, (list, tuple)) else str(value))
         left = list(golds)
         for part in parts:
             same = next((gold for gold in left if self._same(part, gold)), None)
             if same is not None:
                 left.remove(same)
-        right = bool(parts) and len(parts) == len(golds) and not left
-        return Mark(float(right), ",".join(found) if found else None, "all boxes")
+        correct = bool(parts) and len(parts) == len(golds) and not left
+        return ScoredResponse(float(correct), ",".join(found) if found else None, "all boxes")
 
     @staticmethod
-    def _same(said: str, gold: str) -> bool:
+    def _same(answer: str, gold: str) -> bool:
         try:
-            a, b = float(said), float(gold)
-            return any(abs(a - wanted) <= 1.01e-8 for wanted in (b, b / 100, b * 100))
+            a, b = float(answer), float(gold)
+            return any(abs(a - expected) <= 1.01e-8 for expected in (b, b / 100, b * 100))
         except ValueError:
-            return hendrycks(said) == hendrycks(gold) or _same_value(said, gold)
+            return hendrycks(answer) == hendrycks(gold) or _same_value(answer, gold)
 
-    def gold(self, row: Fields) -> list[str]:
-        value = evaluate(self.answer, row)
+    def gold(self, record: Record) -> list[str]:
+        value = evaluate(self.answer, record)
         return [" ".join(f"$\\boxed{{{str(entry).strip('$')}}}$" for entry in (value if isinstance(value, (list, tuple)) else [value]))]

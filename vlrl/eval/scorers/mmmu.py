@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.choice import Choice
 from vlrl.registry import register
 
@@ -26,7 +26,7 @@ MORE_INDICATORS = (
 
 
 def normal(text: str) -> list[Any]:
-    """A number rounded to two decimals, or lower-case text; a single character is padded so that it matches only as a word's edge."""
+    """A number rounded to two decimals, or lower-case text; a single character is padded so that it matches only at the edge of a word."""
     plain = text.strip()
     try:
         return [round(float(plain.replace(",", "")), 2)]
@@ -36,7 +36,7 @@ def normal(text: str) -> list[Any]:
 
 
 def key_parts(response: str, indicators: Sequence[str]) -> list[str]:
-    """The shortest tail after an indicator in each sentence; "=" counts in the last one. The whole response if there is none."""
+    """The shortest tail after an indicator in each sentence; "=" is an indicator in the last one. The whole response if there is none."""
     text = response.strip().strip(".").lower()
     sentences = re.split(r"\.\s(?=[A-Z])|\n", text)
     found = []
@@ -44,7 +44,7 @@ def key_parts(response: str, indicators: Sequence[str]) -> list[str]:
         used = (*indicators, "=") if number == len(sentences) - 1 else indicators
         shortest = ""
         for tail in (sentence.split(indicator)[-1].strip() for indicator in used if indicator in sentence):
-            if not shortest or len(tail) < len(shortest):  # an empty tail wipes out a longer one, and gives way to the next
+            if not shortest or len(tail) < len(shortest):  # as in the original: an empty tail replaces a longer one and is replaced by the next
                 shortest = tail
         if shortest and shortest not in (":", ",", ".", "!", "?", ";", "'"):
             found.append(shortest)
@@ -52,7 +52,7 @@ def key_parts(response: str, indicators: Sequence[str]) -> list[str]:
 
 
 def open_answers(response: str, indicators: Sequence[str] = INDICATORS) -> list[Any]:
-    """Every string and number that a response to an open question may mean."""
+    """Every candidate answer, string or number, in a response to an open question."""
     parts = key_parts(response, indicators)
     texts = parts + [number for part in parts for pattern in _NUMBERS for number in re.findall(pattern, part)]
     out: list[Any] = []
@@ -72,11 +72,11 @@ def golds(answer: Any) -> list[str]:
 @register("mmmu")
 @dataclass(frozen=True)
 class MMMU(Scorer):
-    """choices: [letter == gold]; open: 1 if a number equals a gold one (two decimals) or a gold string occurs in a key part of the response.
+    """MMMU: choices: [letter == gold]; open: 1 if a candidate number equals a gold one (two decimals) or a gold string occurs in a candidate text.
 
     Paper: Yue et al., arXiv:2311.16502; code MMMU-Benchmark/MMMU (eval_utils). `reader` "mmmu" is the authors', "mmmu_wide" lmms-eval's.
-    `more_indicators` adds those of VideoMMMU (arXiv:2501.13826). `broken_open` keeps the fault of lmms-eval 2025-06-23 to 2026-08-24: open
-    answers always score 0. Deviates: where the authors draw a random letter, nothing is read. Edge: an empty response scores 0.
+    `more_indicators` adds those of VideoMMMU (arXiv:2501.13826). `broken_open` keeps the fault of lmms-eval from 2025-06-23 to 2026-08-24: open
+    answers always score 0. Deviates: where the authors draw a random letter, no answer is extracted. Edge: an empty response scores 0.
     """
 
     reader: str = "mmmu"
@@ -84,16 +84,18 @@ class MMMU(Scorer):
     more_indicators: bool = False
     broken_open: bool = False
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        if row["question_type"] == "multiple-choice":
-            return self._choice()(row, response)
-        said = open_answers(response, MORE_INDICATORS if self.more_indicators else INDICATORS) if response.strip() else []
-        wanted = [value for gold in golds(row["answer"]) for value in normal(gold)]
-        right = any(any(isinstance(w, str) and w in s for w in wanted) if isinstance(s, str) else s in wanted for s in said)
-        return Mark(float(right and not self.broken_open), said[0] if said else None, "open", {"candidates": said})
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        if record["question_type"] == "multiple-choice":
+            return self._choice()(record, response)
+        candidates = open_answers(response, MORE_INDICATORS if self.more_indicators else INDICATORS) if response.strip() else []
+        expected = [value for gold in golds(record["answer"]) for value in normal(gold)]
+        correct = any(any(isinstance(e, str) and e in c for e in expected) if isinstance(c, str) else c in expected for c in candidates)
+        return ScoredResponse(
+            float(correct and not self.broken_open), candidates[0] if candidates else None, "open", {"candidates": candidates}
+        )
 
     def _choice(self) -> Choice:
         return Choice(reader=self.reader, answer="row.answer", choices=self.options)
 
-    def gold(self, row: Fields) -> list[str]:
-        return [str(row["answer"])] if row["question_type"] == "multiple-choice" else golds(row["answer"])[:1]
+    def gold(self, record: Record) -> list[str]:
+        return [str(record["answer"])] if record["question_type"] == "multiple-choice" else golds(record["answer"])[:1]

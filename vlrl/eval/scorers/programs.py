@@ -1,4 +1,4 @@
-"""Programs judged by their tests, in the sandbox of the training verifier."""
+"""Programs: scored by running their tests in the sandbox of the training verifier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.verifier import training_verifier
 from vlrl.registry import register
 
@@ -21,7 +21,7 @@ STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")
 
 
 def last_fenced(response: str) -> str | None:
-    """What stands between the last two fences."""
+    """The contents of the last code block; None without one."""
     found = _FENCED.findall(response)
     return found[-1] if found else None
 
@@ -35,42 +35,41 @@ def passes(program: str, tests: Any, seconds: float, total: float, sandbox: str)
 @register("humaneval")
 @dataclass(frozen=True)
 class HumanEval(Scorer):
-    """score = [prompt + completion passes check(entry_point)].
+    """HumanEval: score = [prompt + completion passes check(entry_point)].
 
-    Paper: Chen et al., arXiv:2107.03374. A fenced block counts as the program, else the response continues the prompt up to the stop sequences of
-    the paper. That the tests were passed is told by a word drawn anew for every response, printed after them.
+    Paper: Chen et al., arXiv:2107.03374. A code block is the program; without one, the response continues the prompt up to the stop sequences of
+    the paper. The program prints a random word, new for every response, after its tests; the output is compared with it, so that a program
+    cannot pass by exiting early.
     """
 
     costly: ClassVar[bool] = True
     seconds: float = 10.0
     sandbox: str = "bubblewrap"
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        program = self.program(row, response)
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        program = self.program(record, response)
         if not response.strip():
-            return Mark(0.0, None, "empty")
+            return ScoredResponse(0.0, None, "empty")
         word = secrets.token_hex(8)
-        whole = f"{program}\n{row['test']}\ncheck({row['entry_point']})\nprint('\\n{word}')\n"
+        whole = f"{program}\n{record['test']}\ncheck({record['entry_point']})\nprint('\\n{word}')\n"
         verdict = passes(whole, {"inputs": [""], "outputs": [word]}, self.seconds, self.seconds + 5, self.sandbox)
-        return Mark(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason.replace(word, "passed")})
+        return ScoredResponse(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason.replace(word, "passed")})
 
-    def program(self, row: Fields, response: str) -> str:
-        """The whole program that a response stands for."""
+    def program(self, record: Record, response: str) -> str:
+        """The whole program of a response: its last code block, or the prompt continued by the response."""
         block = last_fenced(response)
         if block is not None:
-            return block if f"def {row['entry_point']}" in block else row["prompt"] + block
+            return block if f"def {record['entry_point']}" in block else record["prompt"] + block
         ends = [response.find(stop) for stop in STOPS if stop in response]
-        return row["prompt"] + response[: min(ends, default=len(response))]
+        return record["prompt"] + response[: min(ends, default=len(response))]
 
-    def gold(self, row: Fields) -> list[str]:
-        return [str(row["canonical_solution"])]
+    def gold(self, record: Record) -> list[str]:
+        return [str(record["canonical_solution"])]
 
 
 def hidden_tests(text: str) -> list[Mapping[str, Any]]:
-    """Tests as JSON, or as the hub packs them: base64 of a compressed pickle of that JSON. The text is read out of the pickle; nothing is unpickled.
-
-    Raises ValueError if there is no text in it.
-    """
+    """Tests as JSON, or as the hub packs them: base64 of a compressed pickle of that JSON. The JSON text is read from the pickle's opcodes; nothing
+    is unpickled. Raises ValueError if it holds no text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -84,7 +83,7 @@ def hidden_tests(text: str) -> list[Mapping[str, Any]]:
 @register("livecodebench")
 @dataclass(frozen=True)
 class LiveCodeBench(Scorer):
-    """score = [the program between the last two fences passes every public and hidden test].
+    """LiveCodeBench: score = [the program in the last code block passes every public and hidden test].
 
     Paper: arXiv:2403.07974. 6 s per test and (6 + 1) * tests + 5 s in all; outputs are compared line by line, then as decimals.
     """
@@ -93,20 +92,20 @@ class LiveCodeBench(Scorer):
     seconds: float = 6.0
     sandbox: str = "bubblewrap"
 
-    def __call__(self, row: Fields, response: str) -> Mark:
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
         program = last_fenced(response)
         if program is None or not program.strip():
-            return Mark(0.0, None, "no fenced program")
-        tests = self.tests(row)
+            return ScoredResponse(0.0, None, "no fenced program")
+        tests = self.tests(record)
         verdict = passes(program, tests, self.seconds, (self.seconds + 1) * len(tests["inputs"]) + 5, self.sandbox)
-        return Mark(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason})
+        return ScoredResponse(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason})
 
-    def tests(self, row: Fields) -> dict[str, Any]:
-        """All tests of a row, as the verifier takes them."""
-        tests = [*json.loads(row["public_test_cases"]), *(hidden_tests(row["private_test_cases"]) if row.get("private_test_cases") else ())]
-        name = json.loads(row.get("metadata") or "{}").get("func_name")
+    def tests(self, record: Record) -> dict[str, Any]:
+        """The tests of a record, in the verifier's form."""
+        tests = [*json.loads(record["public_test_cases"]), *(hidden_tests(record["private_test_cases"]) if record.get("private_test_cases") else ())]
+        name = json.loads(record.get("metadata") or "{}").get("func_name")
         found = {"inputs": [test["input"] for test in tests], "outputs": [test["output"] for test in tests]}
         return {**found, "fn_name": name} if name else found
 
-    def gold(self, row: Fields) -> list[str]:
-        return [f"```python\n{row['solution']}\n```"] if row.get("solution") else []
+    def gold(self, record: Record) -> list[str]:
+        return [f"```python\n{record['solution']}\n```"] if record.get("solution") else []

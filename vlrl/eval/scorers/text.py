@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rapidfuzz.distance import Levenshtein
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.readers import without_marks
 from vlrl.registry import register
 
@@ -18,9 +18,9 @@ _WORDS = (  # noqa: SIM905
 COUNTS = {word: str(i) for i, word in enumerate(_WORDS)} | {"none": "0"}
 
 
-def answers_of(row: Fields, expression: str) -> list[str]:
+def answers_of(record: Record, expression: str) -> list[str]:
     """The accepted answers: a list, or one."""
-    value = evaluate(expression, row)
+    value = evaluate(expression, record)
     return [str(entry) for entry in value] if isinstance(value, (list, tuple)) else [str(value)]
 
 
@@ -28,8 +28,8 @@ def answers_of(row: Fields, expression: str) -> list[str]:
 class _Text(Scorer):
     answer: str = "row.answer"
 
-    def gold(self, row: Fields) -> list[str]:
-        return answers_of(row, self.answer)[:1]
+    def gold(self, record: Record) -> list[str]:
+        return answers_of(record, self.answer)[:1]
 
 
 @register("exact_text")
@@ -43,9 +43,9 @@ class ExactText(_Text):
     fold: bool = False
     words: bool = False
 
-    def __call__(self, row: Fields, response: str) -> Mark:
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
         said = self._plain(response)
-        return Mark(float(any(said == self._plain(gold) for gold in answers_of(row, self.answer))), said or None, "whole response")
+        return ScoredResponse(float(any(said == self._plain(gold) for gold in answers_of(record, self.answer))), said or None, "whole response")
 
     def _plain(self, text: str) -> str:
         plain = text.strip().lower() if self.fold else text.strip()
@@ -57,8 +57,8 @@ class ExactText(_Text):
 class ContainsText(_Text):
     """score = [gold occurs in the response]. CountBench in VLMEvalKit: "12" is right for 2, and a list of all numbers for everything."""
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        return Mark(float(any(gold in response for gold in answers_of(row, self.answer))), response.strip() or None, "substring")
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        return ScoredResponse(float(any(gold in response for gold in answers_of(record, self.answer))), response.strip() or None, "substring")
 
 
 def folded(text: str) -> str:
@@ -76,8 +76,8 @@ class OCRBench(_Text):
 
     fullwidth: bool = False
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        formula = row.get("dataset") == "HME100k"
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        formula = record.get("dataset") == "HME100k"
 
         def plain(text: str) -> str:
             text = text.strip().replace("\n", " ")
@@ -86,7 +86,7 @@ class OCRBench(_Text):
             return (folded(text) if self.fullwidth else text).lower().strip()
 
         said = plain(response)
-        return Mark(float(any(plain(gold) in said for gold in answers_of(row, self.answer))), said or None, "substring")
+        return ScoredResponse(float(any(plain(gold) in said for gold in answers_of(record, self.answer))), said or None, "substring")
 
 
 def _number(text: str) -> float | None:
@@ -106,14 +106,14 @@ class Relaxed(_Text):
 
     tolerance: float = 0.05
 
-    def __call__(self, row: Fields, response: str) -> Mark:
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
         said = _number(response)
         score = 0.0
-        for gold in answers_of(row, self.answer):
+        for gold in answers_of(record, self.answer):
             wanted = _number(gold)
             near = abs(said - wanted) / abs(wanted) <= self.tolerance if said is not None and wanted else response.lower() == gold.lower()
             score = max(score, float(near))
-        return Mark(score, response.strip() or None, "relaxed")
+        return ScoredResponse(score, response.strip() or None, "relaxed")
 
 
 @register("anls")
@@ -126,13 +126,13 @@ class ANLS(_Text):
 
     threshold: float = 0.5
 
-    def __call__(self, row: Fields, response: str) -> Mark:
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
         best = 0.0
-        for gold in answers_of(row, self.answer):
+        for gold in answers_of(record, self.answer):
             a, b = (" ".join(text.strip().lower().split()) for text in (gold, response))
             length = max(len(gold), len(response))
             best = max(best, 1 - (Levenshtein.distance(a, b) / length if length else 0.0))
-        return Mark(best if best >= self.threshold else 0.0, response.strip() or None, "edit distance")
+        return ScoredResponse(best if best >= self.threshold else 0.0, response.strip() or None, "edit distance")
 
 
 _CONTRACTED = (
@@ -182,10 +182,10 @@ class VQA(Scorer):
 
     answers: str = "row.answers"
 
-    def __call__(self, row: Fields, response: str) -> Mark:
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
         said = vqa_normal(response)
-        return Mark(vqa_accuracy(said, [vqa_normal(gold) for gold in answers_of(row, self.answers)]), said or None, "vqa")
+        return ScoredResponse(vqa_accuracy(said, [vqa_normal(gold) for gold in answers_of(record, self.answers)]), said or None, "vqa")
 
-    def gold(self, row: Fields) -> list[str]:
-        listed = answers_of(row, self.answers)
+    def gold(self, record: Record) -> list[str]:
+        listed = answers_of(record, self.answers)
         return [max(listed, key=listed.count)] if listed else []

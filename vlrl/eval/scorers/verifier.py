@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.registry import ConfigError, home_of, register
 from vlrl.stages import Reward
 from vlrl.types import CoordinateSpace
@@ -41,18 +41,18 @@ class Verifier(Scorer):
     options_of: str = ""
     spaces: bool = False
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        kind = str(evaluate(self.kind_of, row)) if self.kind_of else self.answer_kind
-        choices = evaluate(self.choices, row) if self.choices else None
-        gold = evaluate(self.answer, row)
-        options = {**self.options, **((evaluate(self.options_of, row) or {}) if self.options_of else {})}
-        if self.spaces and row.get("_spaces"):
-            options["spaces"] = tuple(CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in row["_spaces"])
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        kind = str(evaluate(self.kind_of, record)) if self.kind_of else self.answer_kind
+        choices = evaluate(self.choices, record) if self.choices else None
+        gold = evaluate(self.answer, record)
+        options = {**self.options, **((evaluate(self.options_of, record) or {}) if self.options_of else {})}
+        if self.spaces and record.get("_spaces"):
+            options["spaces"] = tuple(CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in record["_spaces"])
         verdict = training_verifier()(gold, response, kind=kind, choices=list(choices) if choices else None, **options)
-        return Mark(float(verdict.score), verdict.extracted, verdict.route or verdict.reason, {"span": verdict.span, "reason": verdict.reason})
+        return ScoredResponse(float(verdict.score), verdict.extracted, verdict.route or verdict.reason, {"span": verdict.span, "reason": verdict.reason})
 
-    def gold(self, row: Fields) -> list[str]:
-        answer = evaluate(self.answer, row)
+    def gold(self, record: Record) -> list[str]:
+        answer = evaluate(self.answer, record)
         accepted = isinstance(answer, (list, tuple)) and bool(answer) and all(isinstance(entry, str) for entry in answer)
         answer = answer[0] if accepted else answer  # any of several accepted answers will do; a list of numbers is one answer
         return [f"<answer>{answer}</answer>"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vlrl.eval.scorer import Fields, Mark, Scorer
+from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.letters import easi_letter
 from vlrl.registry import register
 
@@ -30,11 +30,11 @@ NUMBER_TYPES = frozenset({"object_abs_distance", "object_counting", "object_size
 _LIMITS = 1 - np.linspace(0.5, 0.95, int((0.95 - 0.5) / 0.05 + 2))
 
 
-def is_choice(row: Fields) -> bool:
+def is_choice(record: Record) -> bool:
     """Whether the question is multiple choice. Raises ValueError for an unknown question type."""
-    kind = row["question_type"]
+    kind = record["question_type"]
     if kind not in CHOICE_TYPES and kind not in NUMBER_TYPES:
-        raise ValueError(f"vsi_bench: question_type {kind!r} of id {row.get('id')!r}; known: {', '.join(sorted(CHOICE_TYPES | NUMBER_TYPES))}")
+        raise ValueError(f"vsi_bench: question_type {kind!r} of id {record.get('id')!r}; known: {', '.join(sorted(CHOICE_TYPES | NUMBER_TYPES))}")
     return kind in CHOICE_TYPES
 
 
@@ -143,8 +143,8 @@ def last_number(response: str) -> float | None:
 
 @dataclass(frozen=True)
 class _Vsi(Scorer):
-    def gold(self, row: Fields) -> list[str]:
-        return [str(row["ground_truth"])]
+    def gold(self, record: Record) -> list[str]:
+        return [str(record["ground_truth"])]
 
 
 @register("vsi_official")
@@ -156,12 +156,12 @@ class VsiOfficial(_Vsi):
     Edge: a leading space, parentheses, commas or units glued to the number make the token unreadable: 0.
     """
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        token, gold = first_token(response), str(row["ground_truth"])
-        if is_choice(row):
-            return Mark(float(token.lower() == gold.lower()), token or None, "first token")
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        token, gold = first_token(response), str(record["ground_truth"])
+        if is_choice(record):
+            return ScoredResponse(float(token.lower() == gold.lower()), token or None, "first token")
         number = to_float(token)
-        return Mark(mean_relative_accuracy(number, float(gold)), number, "first token")
+        return ScoredResponse(mean_relative_accuracy(number, float(gold)), number, "first token")
 
 
 @register("vsi_lmms_eval")
@@ -172,13 +172,13 @@ class VsiLmmsEval(_Vsi):
     Code: lmms-eval 75571cfe (the rule for numbers is of eab6655a, 2026-07-14; before that, as the authors).
     """
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        gold = str(row["ground_truth"])
-        if is_choice(row):
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        gold = str(record["ground_truth"])
+        if is_choice(record):
             token = first_token(response)
-            return Mark(float(token.lower() == gold.lower()), token or None, "first token")
+            return ScoredResponse(float(token.lower() == gold.lower()), token or None, "first token")
         number = first_number(response)
-        return Mark(mean_relative_accuracy(number, float(gold)), number, "first number")
+        return ScoredResponse(mean_relative_accuracy(number, float(gold)), number, "first number")
 
 
 @register("vsi_vlmevalkit")
@@ -189,10 +189,10 @@ class VsiVlmevalkit(_Vsi):
     Code: VLMEvalKit e8e78f05 (spatial_bench). Its optional judge is not used.
     """
 
-    def __call__(self, row: Fields, response: str) -> Mark:
-        gold = str(row["ground_truth"])
-        if is_choice(row):
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        gold = str(record["ground_truth"])
+        if is_choice(record):
             letter = easi_letter(response)
-            return Mark(float(str(letter) == str(easi_letter(gold.strip()))), letter, "letter")
+            return ScoredResponse(float(str(letter) == str(easi_letter(gold.strip()))), letter, "letter")
         number = last_number(response)
-        return Mark(mean_relative_accuracy(number, float(gold), guard=True), number, "last number")
+        return ScoredResponse(mean_relative_accuracy(number, float(gold), guard=True), number, "last number")

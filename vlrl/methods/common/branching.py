@@ -12,7 +12,7 @@ from vlrl.registry import ConfigError
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def from_token(parent: Rollout, end: int, sampling: Sampling, seed: int, n: int 
     return Request(parent.prompt, sampling, n, seed, (*parent.ids[:end], *insert), tag)
 
 
-def joined(run: Run, completion: Completion, parent: Rollout, end: int, trained: bool) -> Rollout:
+def joined(run: RunContext, completion: Completion, parent: Rollout, end: int, trained: bool) -> Rollout:
     """The whole rollout: its first `end` tokens are `parent`'s own (log-probs, versions, temperatures, alternatives, as they were sampled).
 
     With `trained` they are trained on as they are in `parent`, else not at all; what was inserted after them is never trained on.
@@ -51,7 +51,7 @@ def joined(run: Run, completion: Completion, parent: Rollout, end: int, trained:
     return rollout
 
 
-def together(run: Run, works: Mapping[int, Generator[list[Request], list[Completion], T]]) -> dict[int, T]:
+def together(run: RunContext, works: Mapping[int, Generator[list[Request], list[Completion], T]]) -> dict[int, T]:
     """What generators return that yield requests (each for one completion or more) and are sent their completions, in order.
 
     They wait for each other, so that each round of requests is one call of the engine.
@@ -85,7 +85,7 @@ class Branching(Independent):
         """The same, with alternatives."""
         return replace(sampling, top_logprobs=max(self.alternatives, sampling.top_logprobs))
 
-    def roots(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def roots(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         """Independent samples, with their alternatives."""
         requests = []
         for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
@@ -97,7 +97,7 @@ class Branching(Independent):
             found[place, attempts[completion.index]] = run.make_rollout(completion)
         return [Group(p, [found[place, a] for a in range(n)]) for place, (p, n) in enumerate(zip(prompts, counts, strict=True))]
 
-    def known(self, rollout: Rollout, run: Run) -> list[dict[int, float]]:
+    def known(self, rollout: Rollout, run: RunContext) -> list[dict[int, float]]:
         """Per token its likeliest alternatives, id to log-prob. Raises ConfigError where the engine tells none."""
         if rollout.top_logprobs is None:
             raise ConfigError(f"strategy {self.name} reads the alternatives of every token, which engine {run.engine.name!r} does not tell; "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vlrl.types import Completion, Media, Message, Prompt, Request, Rollout, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 MARK = "VLRLASSISTANTTURN"
 
@@ -63,7 +63,7 @@ class Talk:
         self.turns += 1
         return text
 
-    def answered(self, reply: Sequence[Message], run: Run) -> None:
+    def answered(self, reply: Sequence[Message], run: RunContext) -> None:
         """Take a tool's reply in: a text goes on in the same segment, pictures end it."""
         self.calls += 1
         media: list[Media] = [part["media"] for message in reply for part in message["content"] if "media" in part]
@@ -81,7 +81,7 @@ class Talk:
         )  # fmt: skip
         self.now = Segment()
 
-    def rollout(self, run: Run, finish: Any, **info: Any) -> Rollout:
+    def rollout(self, run: RunContext, finish: Any, **info: Any) -> Rollout:
         """The present segment as a rollout."""
         now, request = self.now, Request(prompt=self.prompt, sampling=self.sampling, seed=self.seed)
         versions: Any = now.versions[0] if len(set(now.versions)) == 1 else list(now.versions)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def slots_of(run: Run) -> list[str]:
+def slots_of(run: RunContext) -> list[str]:
     """The reward slots that count, in their order."""
     return [slot for slot, reward in getattr(run, "rewards", {}).items() if reward.weight > 0]
 

@@ -10,7 +10,7 @@ from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Rollout, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def harmless(text: str) -> str:
@@ -23,7 +23,7 @@ def derived(row: Row, suffix: str, question: str, answer: Any, task: str, reward
     return replace(row, id=f"{row.id}/{suffix}", question=question, answer=answer, task=task, rewards=rewards, choices=(), target="", messages=())
 
 
-def fitting(run: Run, rows: Sequence[Row]) -> list[Prompt]:
+def fitting(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
     """Their prompts; those that are longer than prompts may be are left out, and counted."""
     prompts = [run.prompt_template(row) for row in rows]
     short = [prompt for prompt in prompts if len(run.policy.encode(prompt)) <= run.settings.max_prompt_tokens]
@@ -32,12 +32,12 @@ def fitting(run: Run, rows: Sequence[Row]) -> list[Prompt]:
     return short
 
 
-def accuracy(run: Run, rollout: Rollout, slot: str) -> float:
+def accuracy(run: RunContext, rollout: Rollout, slot: str) -> float:
     """The raw score in `slot`, or in the first slot with a weight that scored it."""
     return rollout.rewards[slot or next(name for name, reward in run.rewards.items() if reward.weight > 0 and name in rollout.rewards)]
 
 
-def check_task(run: Run, who: str, task: str, slot: str) -> None:
+def check_task(run: RunContext, who: str, task: str, slot: str) -> None:
     """Refuse a run in which nothing scores what is made, or whose accuracy slot is not there."""
     if slot and slot not in run.rewards:
         raise ConfigError(f"strategy.slot: no reward slot {slot!r}; known: {', '.join(run.rewards)}")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from vlrl.registry import ConfigError
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def check_heldout(run: Run, slot: str) -> None:
+def check_heldout(run: RunContext, slot: str) -> None:
     """Refuse a run without held-out rows."""
     if not run.current.heldout:
         raise ConfigError(f"{slot} waits for the held-out accuracy to stop rising, and there are no held-out rows; name some at data.heldout")
 
 
-def accuracy(run: Run) -> float:
+def accuracy(run: RunContext) -> float:
     """The mean over tasks of the held-out accuracy, 0..1. All ranks call it."""
     scores = run.accuracy()
     return sum(scores.values()) / len(scores)

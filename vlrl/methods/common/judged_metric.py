@@ -11,7 +11,7 @@ from vlrl.stages import Metric
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Judged(Metric):
     threshold: float = 1.0
     order: list[str] = field(init=False, default_factory=list, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.order[:] = [slot for slot, reward in run.rewards.items() if reward.weight > 0]
 
     def score(self, rollout: Rollout) -> float | None:

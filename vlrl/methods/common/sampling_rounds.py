@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vlrl.types import Group, Message, Prompt, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def right(rollout: Rollout, threshold: float, slot: str = "") -> bool:
@@ -44,12 +44,12 @@ def with_system(prompt: Prompt, text: str) -> Prompt:
     return replace(prompt, messages=({"role": "system", "content": [{"type": "text", "text": text}]}, *prompt.messages))
 
 
-def fits(prompt: Prompt, run: Run) -> bool:
+def fits(prompt: Prompt, run: RunContext) -> bool:
     """Whether the prompt, made longer, still has at most `max_prompt_tokens`: nothing is ever cut."""
     return len(run.policy.encode(prompt)) <= run.settings.max_prompt_tokens
 
 
-def score_rounds(groups: Sequence[Group], rounds: Sequence[Sequence[Rollout]], run: Run) -> list[list[Rollout]]:
+def score_rounds(groups: Sequence[Group], rounds: Sequence[Sequence[Rollout]], run: RunContext) -> list[list[Rollout]]:
     """Score a round's rollouts and put them into their groups; returns those that could be scored, group by group."""
     fresh = [Group(group.prompt, list(rollouts), group.id) for group, rollouts in zip(groups, rounds, strict=True)]
     run.score(fresh)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from vlrl.types import Group, Rollout, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 KEPT = ("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature", "rewards", "reward")
 
 
-def rows_of(run: Run, ids: Collection[str]) -> dict[str, Row]:
+def rows_of(run: RunContext, ids: Collection[str]) -> dict[str, Row]:
     """The training rows with these ids, as far as they are still in the data."""
     return {row.id: row for source in run.rows.values() for row in source if row.id in ids} if ids else {}
 
@@ -24,7 +24,7 @@ def packed(group: Group) -> dict[str, Any]:
     return {"row": group.row.id, "id": group.id, "rollouts": [{name: deepcopy(getattr(r, name)) for name in KEPT} for r in group]}
 
 
-def unpacked(items: Sequence[Mapping[str, Any]], run: Run) -> list[Group]:
+def unpacked(items: Sequence[Mapping[str, Any]], run: RunContext) -> list[Group]:
     """Undo `packed`; groups whose row is gone are forgotten."""
     rows = rows_of(run, {item["row"] for item in items})
     groups = []

@@ -11,7 +11,7 @@ from vlrl.methods.core.rollout import Independent
 from vlrl.types import Group, Prompt, Request, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SecondView(Independent):
     def view(self, row: Row) -> Row | None:
         """The row in its other form; None: it is asked in one form only."""
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         requests = []
         for group, count in zip(groups, counts, strict=True):

@@ -23,7 +23,7 @@ from vlrl.stages import AdvantageEstimator
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def mean(values: Sequence[float]) -> float:
@@ -51,7 +51,7 @@ def centred(values: Sequence[float], divisor: float) -> list[float]:
 class GroupRelative(AdvantageEstimator):
     """What the advantages share that compare the rollouts of a prompt."""
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.samples and run.group_size < 2:
             raise ConfigError(
                 f"group_size: {run.group_size} with advantage {self.name!r} gives no signal, for it compares the rollouts of a prompt; "
@@ -83,7 +83,7 @@ class GRPO(GroupRelative):
         return result
 
 
-def check_credit(run: Run, name: str) -> None:
+def check_credit(run: RunContext, name: str) -> None:
     """Refuse a credit that would overwrite what advantage `name` writes."""
     if run.token_credit.name != "per_token":
         raise ConfigError(
@@ -140,7 +140,7 @@ class GAE(AdvantageEstimator):
     def needs(self) -> tuple[str, ...]:
         return (self.values,)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         check_credit(run, "gae")
         wanted = {"value": "critic", "model_value": "critic_model"}[self.values]
         if not any(callback.name == wanted for callback in run.callbacks.values()):
@@ -203,7 +203,7 @@ class ReinforcePP(GroupRelative):
     baseline: bool = False
     eps: float = 1e-8
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if self.baseline:
             super().check(run)
 

@@ -26,7 +26,7 @@ from vlrl.stages import Callback
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("ema")
@@ -107,10 +107,10 @@ class Eval(Callback):
         if self.every < 1:
             raise ConfigError(f"callbacks.eval.every: {self.every} must be at least 1")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         run.suites.check(self)  # unknown suites, profiles and unreadable data stop the run before it starts
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         if run.step % self.every:
             return {}
         return run.suites.evaluate(self, run)
@@ -129,7 +129,7 @@ class EngineMismatch(Callback):
 
     needs = ("old_logp",)
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         rows = []
         for rollout in (r for group in groups for r in group if r.source == "policy" and r.logp and "old_logp" in r.signals):
             gap_T = torch.tensor(rollout.signals["old_logp"], dtype=torch.float64) - torch.tensor(rollout.logp, dtype=torch.float64)
@@ -162,7 +162,7 @@ class OptimizerReset(Callback):
 
     every: int = 1
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         due = (run.phase_step + 1) % max(self.every, 1) == 0
         if due:
             run.optimizer.state.clear()
@@ -185,7 +185,7 @@ class ReferenceReset(Callback):
     reset_optimizer: bool = True
     state: dict[str, float] = field(init=False, default_factory=lambda: {"best": -math.inf, "waited": 0}, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if "ref_logp" not in run.aux_tensors:
             raise ConfigError(
                 "callbacks: reference_reset moves the reference, but nothing reads it; add a term: {kl: {name: kl}}, or drop the callback"
@@ -195,7 +195,7 @@ class ReferenceReset(Callback):
         if self.look:
             check_heldout(run, "callbacks: reference_reset")
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         done = run.phase_step + 1
         due = bool(self.every) and done % self.every == 0
         if self.look and done % self.look == 0:
@@ -234,13 +234,13 @@ class ReferenceEMA(Callback):
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay={self.decay} must be in [0, 1)")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if "ref_logp" not in run.aux_tensors:
             raise ConfigError(
                 "callbacks: reference_ema moves the reference, but nothing reads it; add a term: {kl: {name: kl}}, or drop the callback"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
                 "callbacks: reference_ema moves a copy of all weights, which neither adapters nor weights spread over ranks have; "
@@ -248,7 +248,7 @@ class ReferenceEMA(Callback):
             )
 
     @torch.no_grad()
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         reference = run.policy.reference_state()["weights"]
         now, far = run.policy.model.state_dict(), 0.0
         for name, held in reference.items():

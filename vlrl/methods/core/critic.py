@@ -31,7 +31,7 @@ from vlrl.stages import AuxTensor, Callback
 from vlrl.types import Group, Rollout, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 class Head(nn.Module):
@@ -50,7 +50,7 @@ class Head(nn.Module):
         return self.outer(torch.tanh(self.inner(self.norm(hidden_NH.detach().float()))))[:, 0]
 
 
-def critic_of(run: Run, width: int = 64) -> Head:
+def critic_of(run: RunContext, width: int = 64) -> Head:
     """The run's head, made when it is first asked for."""
     if "critic" not in run.extras:
         size = run.policy.model.get_output_embeddings().weight.shape[-1]
@@ -90,7 +90,7 @@ class CriticModel(nn.Module):
         return other.forward(batch, [Scalar(self.head)])["scalar"]
 
 
-def critic_model(run: Run) -> CriticModel:
+def critic_model(run: RunContext) -> CriticModel:
     """The run's, made when it is first asked for."""
     if "critic_model" not in run.extras:
         run.extras["critic_model"] = CriticModel(run.policy.model)
@@ -111,7 +111,7 @@ class Value(AuxTensor):
     reads_hidden = True
     state: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.state["head"] = critic_of(run)
 
     def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class ModelValue(AuxTensor):
 
     state: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.state["critic"] = critic_model(run)
 
     def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
@@ -179,7 +179,7 @@ class Critic(Callback):
     needs = ("hidden",)
     state: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not {"value", "token_score"} & set(run.aux_tensors):
             raise ConfigError("callbacks: critic trains a head that nothing reads; use it with advantage gae or weight oreal")
 
@@ -190,10 +190,10 @@ class Critic(Callback):
                 "with advantage gae, outcome with weight oreal"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.state.update(run=run, optimizer=torch.optim.Adam(critic_of(run, self.width).parameters(), lr=self.lr))
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         rollouts = [
             r for group in run.groups for r in group if r.source == "policy" and "hidden" in r.signals and (r.loss_mask is None or any(r.loss_mask))
         ]
@@ -254,19 +254,19 @@ class critic_model_CriticModel(Callback):
     threshold: float = 0.5
     state: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if "model_value" not in run.aux_tensors:
             raise ConfigError(
                 "callbacks: critic_model trains a model that nothing reads; use it with advantage: {name: gae, values: model_value}, or weights: "
                 "{x: {name: oreal, scores: model_value}}"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError("callbacks: critic_model copies the whole policy, which adapters and spread weights do not allow; use callback critic")
         self.state.update(run=run, optimizer=torch.optim.AdamW(critic_model(run).parameters(), lr=1e-6, weight_decay=0.0))
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float | tuple[float, float]]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float | tuple[float, float]]:
         mine = [Group(g.prompt, kept, g.id) for g in run.groups if (kept := [r for r in g if r.source == "policy" and trained(r)])]
         model, optimizer = critic_model(run), self.state["optimizer"]
         count = max(run.gather([min(self.updates, len(mine))]))

@@ -13,7 +13,7 @@ from vlrl.stages import GroupFilter
 from vlrl.types import FilterDecision, Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("accuracy_range")
@@ -34,7 +34,7 @@ class AccuracyRange(GroupFilter):
         if self.low > self.high:
             raise ValueError(f"low={self.low} is above high={self.high}: no group would be kept")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.seen["slot"] = self.slot or next(slot for slot, reward in run.rewards.items() if reward.weight > 0)
 
     def __call__(self, group: Group) -> FilterDecision:

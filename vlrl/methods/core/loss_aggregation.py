@@ -18,7 +18,7 @@ from vlrl.stages import Denominators, LossAggregation
 from vlrl.types import LossInputs
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("constant")
@@ -33,7 +33,7 @@ class Constant(LossAggregation):
     length: int = 0
     limit: int = field(init=False, default=0, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "limit", completion_limit(run, self.length, "reduce.length"))
 
     def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:

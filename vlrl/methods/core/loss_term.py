@@ -20,7 +20,7 @@ from vlrl.stages import LossTerm
 from vlrl.types import LossInputs, PerToken
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("entropy_bonus")
@@ -73,7 +73,7 @@ class KL(LossTerm):
     def needs(self) -> tuple[str, ...]:
         return (self.ref,)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if self.coef and self.kind == "k1" and self.gradient == "direct":
             raise ConfigError(
                 "loss_terms: kl with kind k1 and gradient direct has a gradient of mean zero, so it only adds noise; use kind k3 or k2, gradient k2 or "

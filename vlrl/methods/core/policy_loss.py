@@ -19,14 +19,14 @@ from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(frozen=True)
 class WholeRollout(PolicyLoss):
     """Its gradient is the same for all tokens of a rollout, so credit that differs along it would be lost."""
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.token_credit.name != "uniform":
             raise ConfigError(
                 f"surrogate {self.name} moves all tokens of a rollout alike, so what credit {run.token_credit.name!r} gives to single tokens is lost; "
@@ -42,7 +42,7 @@ class ZeroLoss(PolicyLoss):
     Paper: vlrl original (supervised phases: the loss is the terms').
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not any(term.coef for term in run.objective.loss_terms.values()):
             raise ConfigError("surrogate none without a term leaves nothing to learn from; add terms: {nll: {name: nll}}, or use ppo_clip")
 

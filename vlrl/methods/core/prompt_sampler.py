@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,7 @@ from vlrl.stages import PromptSampler
 from vlrl.types import Group, MediaError, Row, RowError
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def score(group: Group, slot: str) -> float:
@@ -55,7 +55,7 @@ class Levels(PromptSampler):
         if self.window < 1 or self.most < 0 or not 0 <= self.review < 1:
             raise ConfigError(f"prompt_sampler: window={self.window} must be at least 1, most={self.most} at least 0, review={self.review} in [0, 1)")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         mixtures = [Mixture({name: rows}, {}, run.seed) for name, rows in run.rows.items()]
         start = {"level": 0, "drawn": 0, "seen": 0, "recent": [], "positions": [0] * len(mixtures)}
         self._state.update({key: value for key, value in start.items() if key not in self._state})
@@ -76,7 +76,8 @@ class Levels(PromptSampler):
         state["served"][row.id] = level
         return row
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.answered_groups
         state = self._state
         own = [score(group, self.slot) for group in groups if state["served"].get(group.row.id) == state["level"]]
         state["served"].clear()
@@ -128,7 +129,7 @@ class Shuffle(PromptSampler):
         if self.workers < 0 or self.ahead < 1:
             raise ConfigError(f"prompt_sampler: workers={self.workers} must not be negative, and ahead={self.ahead} at least 1")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self._state["mixture"] = Mixture(run.rows, run.source_weights, run.seed, self.temperature, self.shuffle)
         self._state.setdefault("position", 0)
         self._state.setdefault("skipped", 0)
@@ -203,11 +204,12 @@ class ShuffleWithHistory(Shuffle):
     slot: str = ""
     memory: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         self.memory.update(history=run.history, slots=slots_of(run))
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.answered_groups
         for group in groups:
             if len(group):
                 values = accuracies(group, self.slot, self.memory["slots"])
@@ -255,7 +257,7 @@ class ByHistory(PromptSampler):
                               "sampler recorded in an earlier phase, or choose other bounds")  # fmt: skip
         return dict(fit[: self.top or None])
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self._state.update(rows=run.rows, history=run.history, seed=run.seed)
 
     def _choose(self) -> None:

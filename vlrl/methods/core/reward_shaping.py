@@ -20,10 +20,10 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def check_alone(run: Run) -> None:
+def check_alone(run: RunContext) -> None:
     """Refuse a second penalty on length."""
     slots = [slot for slot, shape in run.reward_shaping.items() if shape.punishes_length]
     if len(slots) > 1:
@@ -89,7 +89,7 @@ class SoftOverlong(RewardShaping):
     punishes_length = True
     resolved: int = field(init=False, default=0, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         check_alone(run)
         limit = completion_limit(run, self.limit, "shape.soft_overlong.limit")
         if not 0 < self.buffer <= limit:
@@ -97,7 +97,7 @@ class SoftOverlong(RewardShaping):
                 f"reward_shaping.soft_overlong.buffer={self.buffer} must be above 0 (a share below 1, else tokens) and at most {limit}, the longest completion"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "resolved", completion_limit(run, self.limit, "shape.soft_overlong.limit"))
 
     def __call__(self, group: Group) -> list[float]:

@@ -19,7 +19,7 @@ from vlrl.stages import RolloutStrategy
 from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("expert")
@@ -35,17 +35,17 @@ class Expert(RolloutStrategy):
     samples: ClassVar[bool] = False
     max_tokens: int = 0
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.objective.policy_loss.name != "zero_loss" and isinstance(run.advantage, GroupRelative):
             raise ConfigError(
                 f"strategy {self.name} gives one demonstration per prompt, which advantage {run.advantage.name!r} has nothing to compare with; "
                 "use surrogate: {name: none} and terms: {nll: {name: nll}}"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         return [Group(prompt=prompt, rollouts=[self.demonstrate(prompt, run)]) for prompt in prompts]
 
-    def demonstrate(self, prompt: Prompt, run: Run) -> Rollout:
+    def demonstrate(self, prompt: Prompt, run: RunContext) -> Rollout:
         """The rollout of a row's `target`. Raises ValueError where there is none or it is too long."""
         target = prompt.row.target
         if not target:
@@ -61,7 +61,7 @@ class Expert(RolloutStrategy):
         return rollout
 
 
-def written(prompt: Prompt, text: str, run: Run) -> Rollout:
+def written(prompt: Prompt, text: str, run: RunContext) -> Rollout:
     """A text that somebody else wrote, and EOS, as a rollout of source "expert" without log-probs of its writer."""
     text = text.removeprefix(prompt.prefix)
     tokenizer = run.policy.tokenizer
@@ -80,7 +80,7 @@ class Seeds:
 
     state: dict[str, Any] = field(default_factory=lambda: {"at": None, "asked": {}})
 
-    def __call__(self, run: Run, prompt: Prompt) -> int:
+    def __call__(self, run: RunContext, prompt: Prompt) -> int:
         at = (run.seed, getattr(run, "phase", ""), run.step)
         if self.state["at"] != at:
             self.state.update(at=at, asked={})
@@ -104,11 +104,11 @@ class Independent(RolloutStrategy):
 
     seeds: Seeds = field(init=False, default_factory=Seeds, repr=False, compare=False)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         drawn = self.draw([(prompt, count, ()) for prompt, count in zip(prompts, counts, strict=True)], run)
         return [Group(prompt=prompt, rollouts=rollouts) for prompt, rollouts in zip(prompts, drawn)]
 
-    def draw(self, wanted: Sequence[tuple[Prompt, int, tuple[int, ...]]], run: Run) -> list[list[Rollout]]:
+    def draw(self, wanted: Sequence[tuple[Prompt, int, tuple[int, ...]]], run: RunContext) -> list[list[Rollout]]:
         """`count` rollouts of every (prompt, count, completion tokens to go on from), in order; given tokens come on top of `max_tokens`."""
         requests = []
         for place, (prompt, count, given) in enumerate(wanted):
@@ -123,7 +123,7 @@ class Independent(RolloutStrategy):
         return [[found[place, attempt] for attempt in range(count)] for place, (_, count, _) in enumerate(wanted)]
 
 
-def by_sampling(run: Run, prompt: Prompt, count: int) -> list[tuple[Sampling, list[int]]]:
+def by_sampling(run: RunContext, prompt: Prompt, count: int) -> list[tuple[Sampling, list[int]]]:
     """The attempts 0 .. count - 1 of a prompt, gathered by what `run.sampling` wants for them."""
     gathered: list[tuple[Sampling, list[int]]] = []
     for attempt in range(count):
@@ -157,7 +157,7 @@ class MultiTurn(RolloutStrategy):
         if self.max_turns < 1 or self.max_reply_tokens < 1:
             raise ValueError(f"max_turns={self.max_turns} and max_reply_tokens={self.max_reply_tokens} must be at least 1")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.environment is None:
             raise ConfigError(
                 "strategy 'multi_turn' needs an environment: set `env: {name: ...}` (see `vlrl list env`), or use strategy 'independent'"
@@ -166,7 +166,7 @@ class MultiTurn(RolloutStrategy):
             fix = "add `shape: {turns: {name: conversation}}`"
             raise ConfigError(f"env {run.environment.name!r} answers in pictures, and a conversation becomes several rollouts: {fix}")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         talks = [
             Talk(place, attempt, prompt, run.sampling(prompt, attempt), self.seeds(run, prompt))
             for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
@@ -184,7 +184,7 @@ class MultiTurn(RolloutStrategy):
             for place, (prompt, count) in enumerate(zip(prompts, counts))
         ]
 
-    def goes_on(self, run: Run, completion: Completion) -> bool:
+    def goes_on(self, run: RunContext, completion: Completion) -> bool:
         """Take a finished turn in; True if the environment answered and it is the policy's turn again."""
         talk: Talk = completion.request.tag
         text = talk.heard(completion, run.policy)
@@ -197,13 +197,13 @@ class MultiTurn(RolloutStrategy):
         talk.answered([self.short(run, message) for message in reply], run)
         return True
 
-    def short(self, run: Run, message: Message) -> Message:
+    def short(self, run: RunContext, message: Message) -> Message:
         """A reply with its texts cut to `max_reply_tokens`."""
         content = message["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
         return {**message, "content": [{**part, "text": self.cut(run, part["text"])} if part["type"] == "text" else part for part in parts]}
 
-    def cut(self, run: Run, text: str) -> str:
+    def cut(self, run: RunContext, text: str) -> str:
         """At most `max_reply_tokens` of a text."""
         text = text.replace("<|", "< |")  # no tool may end a turn or open one
         ids = run.policy.tokenizer.encode(text, add_special_tokens=False)

@@ -11,7 +11,7 @@ from vlrl.stages import SamplingPolicy
 from vlrl.types import Prompt, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("plain")
@@ -53,7 +53,7 @@ class Plain(SamplingPolicy):
             if not fine:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if self.temperature == 0 and run.rollout.samples and run.group_size > 1:
             raise ConfigError(
                 f"decode.temperature: 0 makes all {run.group_size} rollouts of a prompt the same, so there is nothing to compare; use a temperature "

@@ -17,7 +17,7 @@ from vlrl.stages import TokenCredit
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("kl_return")
@@ -51,7 +51,7 @@ class PerToken(TokenCredit):
     Paper: vlrl original (the other half of arXiv:1506.02438 here).
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not run.advantage.writes_tokens:
             raise ConfigError(f"credit per_token hands out advantages per token, which advantage {run.advantage.name!r} does not write; use uniform")
 

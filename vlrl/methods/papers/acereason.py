@@ -11,7 +11,7 @@ from vlrl.registry import register
 from vlrl.types import Prompt, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("acereason")
@@ -31,7 +31,7 @@ class Acereason(Plain):
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares={self.shares} must be numbers in (0, 1], one per stage")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def limit(self) -> int:

@@ -10,7 +10,7 @@ from vlrl.stages import LossTerm
 from vlrl.types import LossInputs, PerToken
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("adaptive_entropy")
@@ -34,11 +34,11 @@ class AdaptiveEntropy(LossTerm):
     def __post_init__(self) -> None:
         self.state.update(c=self.start, alpha=self.start, total=0.0, count=0.0)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if any(term.name == "entropy_bonus" and term.coef for term in run.objective.loss_terms.values()):
             raise ConfigError("loss_terms: adaptive_entropy steers the entropy to its target, and a fixed entropy term pulls against it; drop one")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, x: LossInputs) -> PerToken:

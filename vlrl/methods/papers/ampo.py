@@ -13,7 +13,7 @@ from vlrl.stages import ReplayBuffer
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("ampo")
@@ -39,12 +39,12 @@ class Ampo(ReplayBuffer):
         if self.k < 1:
             raise ValueError(f"k={self.k} must be at least 1: demonstrations per failed group")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if getattr(run.rollout, "trained", True):
             raise ConfigError("replay guidance_on_demand fetches demonstrations that were set aside; use "
                               "rollout: {name: with_demonstrations, replace: false, trained: false}")  # fmt: skip
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:

@@ -17,7 +17,7 @@ from vlrl.stages import AdvantageEstimator
 from vlrl.types import Group, Request, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
     from vlrl.types import Prompt
 
 
@@ -55,7 +55,7 @@ class Anytimereasoner(Independent):
         if self.budgets < 1 or self.summaries < 1 or self.tokens < 1:
             raise ValueError(f"budgets, summaries, tokens: must be at least 1, got {self.budgets}, {self.summaries} and {self.tokens}")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         tokenizer = run.policy.tokenizer
         probe = tuple(tokenizer.encode(self.closing, add_special_tokens=False))
@@ -76,7 +76,7 @@ class Anytimereasoner(Independent):
             group.rollouts.append(rollout)
         return groups
 
-    def cut(self, rollout: Rollout, run: Run, tokenizer: Any) -> list[int]:
+    def cut(self, rollout: Rollout, run: RunContext, tokenizer: Any) -> list[int]:
         """The different places where a thought is cut; notes the cut of every budget."""
         longest = self.longest or max(self.budgets, 3 * run.sampling(rollout.prompt, 0).max_tokens // 4)
         thought = thought_length(rollout.ids, tokenizer, self.end)
@@ -112,7 +112,7 @@ class AnytimereasonerBudgetRelative(AdvantageEstimator):
         if not 0 < self.lam <= 1:
             raise ValueError(f"lam={self.lam} must be in (0, 1]")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "anytimereasoner" or run.token_credit.name != "per_token":
             raise ConfigError(
                 "advantage anytime needs strategy: {name: anytime} and credit: {name: per_token}, "

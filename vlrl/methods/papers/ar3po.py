@@ -13,7 +13,7 @@ from vlrl.registry import register
 from vlrl.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 KEY = "ar3po"
 
@@ -43,10 +43,10 @@ class Ar3po(Independent):
         if self.stages < 1 or self.keep < 0:
             raise ValueError(f"stages={self.stages} must be at least 1, and keep={self.keep} not negative (0: no reuse)")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]
         solved = [False] * len(groups)
         for stage in range(self.stages):
@@ -59,7 +59,7 @@ class Ar3po(Independent):
                 self.reuse(group, run)
         return groups
 
-    def reuse(self, group: Group, run: Run) -> None:
+    def reuse(self, group: Group, run: RunContext) -> None:
         """Put a stored success in the place of the last rollout."""
         kept = run.history.get(group.row.id, {}).get(KEY, [])
         if not kept:
@@ -71,7 +71,8 @@ class Ar3po(Independent):
         group.rollouts[-1] = stored
         self.counted["reused"] += 1
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.sampled_groups
         for group in groups if self.keep else ():
             new = [rollout for rollout in group if rollout.source == "policy" and right(rollout, self.threshold, self.slot)]
             if new:

@@ -12,7 +12,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def beta_density(p: float, a: float, b: float) -> float:
@@ -39,14 +39,14 @@ class BNPO(GroupRelative):
     top: float = 0.0
     state: dict[str, float] = field(init=False, default_factory=lambda: {"top": 1.0}, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         if not self.slots and (run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values())):
             raise ConfigError(
                 "advantage bnpo needs rewards in [0, 1], and shapes or negative weights may leave that; drop them, or name `slots` that stay in it"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.state["top"] = self.top or max(sum(reward.weight for reward in run.rewards.values()), 1e-9)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:

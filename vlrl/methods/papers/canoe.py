@@ -14,7 +14,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def inside(text: str, tag: str) -> re.Match[str] | None:
@@ -49,7 +49,7 @@ class Canoe(Independent):
         question = row.question[: place.start(1)] + harmless(long[1]) + row.question[place.end(1) :]
         return dataclasses.replace(row, question=question)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         requests = []
         for group in groups:

@@ -13,7 +13,7 @@ from vlrl.registry import register
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("capo")
@@ -35,7 +35,7 @@ class CAPO(GroupRelative):
 
     writes_tokens = True
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         check_credit(run, "capo")
 

@@ -11,7 +11,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def surprise(rollout: Rollout) -> float:
@@ -46,7 +46,7 @@ class Cde(RewardShaping):
         if self.kappa <= 0 or self.stairs < 1:
             raise ValueError(f"kappa, stairs: must be above 0, got {self.kappa} and {self.stairs}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, group: Group) -> list[float]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RolloutBudget
-from vlrl.types import Group, Prompt
+from vlrl.types import Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 SMOOTH = 0.01  # pass rates are held this far from 0 and 1
 
@@ -97,14 +97,14 @@ class CobaRl(RolloutBudget):
         if not 0 <= self.low <= self.high or self.kappa <= 2 or self.window < 1:
             raise ValueError(f"0 <= low={self.low} <= high={self.high}, kappa={self.kappa} above 2 and window={self.window} of at least 1 are needed")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not self.low <= run.group_size <= self.high:
             raise ConfigError(
                 f"budget.low, budget.high: {self.low} and {self.high} leave no way to deal out {run.group_size} (group_size) rollouts per prompt; "
                 "group_size must lie between them"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     @property
@@ -138,7 +138,8 @@ class CobaRl(RolloutBudget):
             left -= weighted(counts, members, rates, left, self.high)
         return counts
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.answered_groups
         visits: dict[str, list[int]] = {}
         for group in groups:
             for rollout in group:

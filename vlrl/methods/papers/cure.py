@@ -12,7 +12,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def critical(entropies: Sequence[float], words: Sequence[str], top_k: int, special: Sequence[bool]) -> list[int]:
@@ -41,12 +41,12 @@ class Cure(Branching):
         if min(self.branches, self.top_k) < 1 or self.alternatives < 2:
             raise ValueError(f"branches={self.branches} and top_k={self.top_k} must be at least 1, alternatives={self.alternatives} at least 2")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.group_size < 1 + self.branches:
             raise ConfigError(f"strategy cure: group_size {run.group_size} has no room for a sample with {self.branches} branches; "
                               f"use a multiple of {1 + self.branches}, or fewer branches")  # fmt: skip
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         rooted = [count // (1 + self.branches) for count in counts]
         groups = self.roots(prompts, [count - n * self.branches for count, n in zip(counts, rooted, strict=True)], run)
         requests = []
@@ -65,7 +65,7 @@ class Cure(Branching):
                 group.rollouts.append(rollout)
         return self.forget(groups)
 
-    def branching_point(self, rollout: Rollout, run: Run, seed: int) -> int:
+    def branching_point(self, rollout: Rollout, run: RunContext, seed: int) -> int:
         """How many of its tokens the branches keep."""
         tokenizer: Any = run.policy.tokenizer
         hidden = set(tokenizer.all_special_ids)

@@ -12,7 +12,7 @@ from vlrl.registry import register
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("dars")
@@ -42,7 +42,7 @@ class Dars(Independent):
         """How many rollouts a prompt of this accuracy should have."""
         return next((number for bound, number in self.totals if share <= bound + 1e-6), 0)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         lost = [bool(len(group)) and accuracy(group.rollouts, self.threshold, self.slot) == 0 for group in groups]

@@ -21,7 +21,7 @@ from vlrl.stages import AdvantageEstimator
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(eq=False)
@@ -93,19 +93,19 @@ class Deepsearch(Independent):
         if min(self.chunk, self.depth, self.rounds) < 1:
             raise ValueError(f"chunk={self.chunk}, depth={self.depth} and rounds={self.rounds} must be at least 1")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.advantage.name != "deepsearch.chunk_values":
             fix = "use advantage: {name: deepsearch}"
             raise ConfigError(f"strategy deepsearch values chunks, which advantage {run.advantage.name!r} does not read; {fix}")
         if self.slot and self.slot not in run.rewards:
             raise ConfigError(f"strategy.slot: no reward slot {self.slot!r}; known: {', '.join(run.rewards)}")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         works = {place: self.search(prompt, count, run) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) if count}
         trees = together(run, works)
         return [Group(prompt, [valued(leaf) for leaf in trees.get(place, [])]) for place, prompt in enumerate(prompts)]
 
-    def search(self, prompt: Prompt, count: int, run: Run) -> Generator[list[Request], list[Completion], list[Node]]:
+    def search(self, prompt: Prompt, count: int, run: RunContext) -> Generator[list[Request], list[Completion], list[Node]]:
         """Yields requests, is sent completions, returns the ends of all paths."""
         root = Node(Rollout(prompt, []))
         nodes, leaves = [root], []
@@ -136,13 +136,13 @@ class Deepsearch(Independent):
         unsure = surprise(replace(node.rollout, logp=node.rollout.logp[begin:])) if self.uncertainty else 0.0
         return self.quality * math.tanh(value) + self.uncertainty * unsure + self.deep * math.sqrt(node.depth / self.depth)
 
-    def request(self, node: Node, prompt: Prompt, count: int, run: Run) -> Request:
+    def request(self, node: Node, prompt: Prompt, count: int, run: RunContext) -> Request:
         """For the children of a node."""
         sampling, length = run.sampling(prompt, 0), len(node.rollout)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, length + self.chunk))
         return from_token(node.rollout, length, sampling, self.seeds(run, prompt), count)
 
-    def expand(self, node: Node, completions: Sequence[Completion], run: Run) -> list[Node]:
+    def expand(self, node: Node, completions: Sequence[Completion], run: RunContext) -> list[Node]:
         """Hang the children on a node; returns those that end a path, judged."""
         limit = run.sampling(node.rollout.prompt, 0).max_tokens
         for completion in completions:
@@ -170,7 +170,7 @@ class DeepsearchChunkValues(AdvantageEstimator):
 
     writes_tokens = True
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "deepsearch":
             raise ConfigError(
                 f"advantage deepsearch reads values that strategy {run.rollout.name!r} does not leave; use strategy: {{name: deepsearch}}"

@@ -17,7 +17,7 @@ from vlrl.stages import Callback
 from vlrl.types import Group, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 KEY = "explorability"
 
@@ -59,10 +59,10 @@ class DepoExplorability(Callback):
         if self.keep < 1 or self.ratio <= 0:
             raise ConfigError(f"callbacks: explorability needs keep={self.keep} of at least 1 and ratio={self.ratio} above 0")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.slots[:] = slots_of(run)
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         found = []
         for group in groups:
             if not len(group):
@@ -110,12 +110,12 @@ class Depo(Shuffle):
         if not 0 < self.least <= 1 or self.fall < 0 or self.under < 0:
             raise ConfigError(f"prompt_sampler: least={self.least} must be in (0, 1], fall={self.fall} and under={self.under} not negative")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         if not any(callback.name == "depo.explorability" for callback in run.callbacks.values()):
             raise ConfigError("sampler explorable reads what callback explorability keeps; add callbacks: {explorability: {name: explorability}}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         self._state["history"] = run.history
 

@@ -12,7 +12,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("diver")
@@ -34,12 +34,12 @@ class Diver(ReadsAccuracy, RewardShaping):
     seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
     run: Any = field(init=False, default=None, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         self.check_slot(run)
         if self.by not in run.rewards:
             raise ConfigError(f"shape.diver.by: no reward slot {self.by!r}; known: {', '.join(run.rewards)}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         object.__setattr__(self, "run", run)
 

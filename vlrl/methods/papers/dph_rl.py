@@ -17,7 +17,7 @@ from vlrl.stages import LossTerm, ReplayBuffer
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("dph_rl")
@@ -39,13 +39,13 @@ class DphRl(ReplayBuffer):
     store: dict[str, list[dict[str, Any]]] = field(init=False, default_factory=dict, repr=False, compare=False)
     run: Any = field(init=False, default=None, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not any(term.name == "dph_rl.f_divergence" for term in run.objective.loss_terms.values()):
             raise ConfigError(
                 "replay dph_rl puts stored base samples in place of fresh ones, and nothing learns from them; add terms: {f: {name: f_divergence}}"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
@@ -98,7 +98,7 @@ class DphRlFDivergence(LossTerm):
         if self.kind == "alpha" and self.alpha in (0.0, 1.0):
             raise ValueError(f"alpha={self.alpha}: the divergence is defined there only as a limit; use kind forward_kl")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if self.source == "base" and getattr(run.replay, "name", "") != "dph_rl":
             raise ConfigError('loss_terms: f_divergence learns from rollouts of source "base", which nothing makes here; add replay: {name: dph_rl}')
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,10 @@ from vlrl.methods.common.row_order import Mixture, permute
 from vlrl.methods.core.prompt_sampler import score
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PromptSampler
-from vlrl.types import Group, Row
+from vlrl.types import Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("drive")
@@ -37,7 +36,7 @@ class Drive(PromptSampler):
         if not 0 < self.keep <= 1 or self.least < 1:
             raise ConfigError(f"prompt_sampler: keep={self.keep} must be in (0, 1] and least={self.least} at least 1")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         mixture = Mixture(run.rows, run.source_weights, run.seed, shuffle=False)
         for key, value in {"rows": list(range(len(mixture))), "round": 0, "place": 0, "seen": {}}.items():
             self._state.setdefault(key, value)
@@ -63,7 +62,8 @@ class Drive(PromptSampler):
         hardest = sorted(state["rows"], key=lambda position: (state["seen"].get(str(position), math.inf), position))
         state.update(rows=sorted(hardest[:count]), round=state["round"] + 1, place=0, seen={})
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.answered_groups
         for group in groups:
             if len(group) and group.row.id in self._state["served"]:
                 self._state["seen"][str(self._state["served"][group.row.id])] = score(group, self.slot)

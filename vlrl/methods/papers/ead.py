@@ -12,7 +12,7 @@ from vlrl.registry import register
 from vlrl.types import Prompt, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 GRID = 100  # temperatures are whole hundredths
 
@@ -61,7 +61,7 @@ class Ead(Plain):
                 f"decay={self.decay}, unit={self.unit}, most={self.most} must be above 0, grow={self.grow} and warm={self.warm} not below"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     @property

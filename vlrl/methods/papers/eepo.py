@@ -20,7 +20,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def complementary(logp_BT: Tensor, mask_BT: Tensor, eps: float) -> Tensor:
@@ -29,7 +29,7 @@ def complementary(logp_BT: Tensor, mask_BT: Tensor, eps: float) -> Tensor:
     return torch.where(mask_BT, -torch.log1p(-p_BT), 0.0).sum(-1) / mask_BT.sum(-1).clamp(min=1)
 
 
-def gradient(groups: Sequence[Group], weights: Sequence[Tensor], run: Run, eps: float) -> list[Tensor]:
+def gradient(groups: Sequence[Group], weights: Sequence[Tensor], run: RunContext, eps: float) -> list[Tensor]:
     """d L / d weights, L the mean of `complementary` over the rollouts."""
     total = [torch.zeros_like(p) for p in weights]
     number = sum(map(len, groups))
@@ -68,13 +68,13 @@ class Eepo(Branching):
         if self.rate <= 0 or self.window < 1 or not 0 < self.eps < 1:
             raise ValueError(f"rate={self.rate} must be above 0, window={self.window} at least 1, eps={self.eps} between 0 and 1")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.settings.loop != "synchronous":
             raise ConfigError(f"strategy eepo changes weights while it samples, which loop {run.settings.loop!r} may be training; use synchronous")
         if run.group_size < 2:
             raise ConfigError(f"strategy eepo: group_size {run.group_size} has no second half; use 2 or more")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         if run.state_sharded:
             raise ConfigError("strategy eepo changes the weights of one rank for a moment; spread weights do not allow it: use neither FSDP nor ZeRO")
 
@@ -84,7 +84,7 @@ class Eepo(Branching):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.state.update(state)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = self.roots(prompts, [count - count // 2 for count in counts], run)
         low = self.low(groups, run)
         later = [count // 2 for count in counts]
@@ -100,7 +100,7 @@ class Eepo(Branching):
             group.rollouts += more.rollouts
         return self.forget(groups)
 
-    def low(self, groups: Sequence[Group], run: Run) -> bool:
+    def low(self, groups: Sequence[Group], run: RunContext) -> bool:
         """Whether the entropy of the last steps is low; notes this step's, once."""
         tokens = [entropy(token) for group in groups for rollout in group for token in self.known(rollout, run)]
         entropies = self.state["entropies"]
@@ -111,7 +111,7 @@ class Eepo(Branching):
         return bool(entropies) and sum(entropies) / len(entropies) < self.below
 
     @contextmanager
-    def forgetting(self, groups: Sequence[Group], run: Run) -> Iterator[None]:
+    def forgetting(self, groups: Sequence[Group], run: RunContext) -> Iterator[None]:
         """One step away from these rollouts; afterwards the weights are what they were, bit for bit."""
         weights = [p for p in run.policy.model.parameters() if p.requires_grad]
         before = [p.detach().clone() for p in weights]
@@ -128,7 +128,7 @@ class Eepo(Branching):
                     p.copy_(value)
             self.load(run)
 
-    def load(self, run: Run) -> None:
+    def load(self, run: RunContext) -> None:
         """The present weights into the engine, and out of autocast's memory."""
         torch.clear_autocast_cache()
         run.engine.sync(run.policy)

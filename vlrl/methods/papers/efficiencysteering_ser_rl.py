@@ -11,7 +11,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("efficiencysteering_ser_rl")
@@ -29,7 +29,7 @@ class EfficiencysteeringSerRl(ReadsAccuracy, RewardShaping):
     slot: str = ""
     seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         self.check_slot(run)
 
     def __call__(self, group: Group) -> list[float]:

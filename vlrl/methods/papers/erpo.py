@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import register
-from vlrl.types import Group, Prompt, Sampling
+from vlrl.types import Prompt, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 KEY = "erpo"
 
@@ -41,14 +40,15 @@ class Erpo(Plain):
                 f"temperature={self.temperature}, hottest={self.hottest}, rise={self.rise}: 0 < temperature <= hottest and 0 < rise is needed"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, prompt: Prompt, attempt: int) -> Sampling:
         times = self.run.history.get(prompt.row.id, {}).get(KEY, 0) if self.run is not None else 0
         return replace(super().__call__(prompt, attempt), temperature=min(self.temperature + self.rise * times, self.hottest))  # type: ignore[operator]
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.answered_groups
         for group in groups:
             scores = [rollout.rewards[self.slot] if self.slot else rollout.reward for rollout in group if rollout.source == "policy"]
             if not scores:

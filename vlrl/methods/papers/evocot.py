@@ -12,7 +12,7 @@ from vlrl.registry import register
 from vlrl.types import Prompt, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("evocot.answer_known")
@@ -60,7 +60,7 @@ class EvocotOwnSteps(Chat):
         if self.most < 1 or not self.delimiter:
             raise ValueError(f"most={self.most} must be at least 1 and delimiter={self.delimiter!r} not empty")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     @property

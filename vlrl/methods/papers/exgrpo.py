@@ -20,7 +20,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Rollout, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def bucket_weight(right: int, n: int) -> float:
@@ -83,7 +83,7 @@ class Exgrpo(Shuffle):
                 f"prompt_sampler: ratio={self.ratio} must be in [0, 1), keep={self.keep} at least 1, and 0 <= lower={self.lower} < upper={self.upper}"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         self._state.update({**deepcopy(LEARNED), **self._state}, seed=run.seed, size=run.group_size, served={}, replayed=set())
 
@@ -110,7 +110,8 @@ class Exgrpo(Shuffle):
         """The stored rollouts of a row that was drawn from the pool in the present call; else nothing."""
         return self._state["pool"][row.id]["rollouts"] if row.id in self._state["replayed"] and row.id in self._state["pool"] else []
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.answered_groups
         state = self._state
         own = [rollout.reward > self.threshold for group in groups for rollout in group if rollout.source == "policy"]
         if state["open"]:
@@ -157,11 +158,11 @@ class ExgrpoWithExperience(Independent):
     stored rollout is not scored.
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.prompt_sampler.name != "exgrpo":
             raise ConfigError(f"strategy 'experience' takes what sampler 'experience' keeps; the sampler is {run.prompt_sampler.name!r}")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         sampler: Any = run.prompt_sampler
         kept = [sampler.kept(prompt.row) if count > 1 else [] for prompt, count in zip(prompts, counts, strict=True)]
         groups = super().__call__(prompts, [count - bool(items) for count, items in zip(counts, kept)], run)

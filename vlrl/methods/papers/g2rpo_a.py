@@ -14,7 +14,7 @@ from vlrl.registry import register
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def adapted(length: int, now: float, before: float, most: int) -> int:
@@ -52,15 +52,15 @@ class G2rpoA(Independent):
             raise ValueError(f"guided={self.guided} must be at least 1, and 1 <= length={self.length} <= most={self.most}")
         self.state["length"] = self.length
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         check_demonstrations(run, self.name)
 
-    def given(self, prompt: Prompt, run: Run) -> tuple[int, ...]:
+    def given(self, prompt: Prompt, run: RunContext) -> tuple[int, ...]:
         """The first L tokens of the row's demonstration, without what the prompt's prefix says already."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
         return tuple(run.policy.tokenizer.encode(text, add_special_tokens=False)[: self.state["length"]])
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         given = [self.given(prompt, run) for prompt in prompts]
         led = [min(self.guided, max(count - 1, 0)) if ids else 0 for count, ids in zip(counts, given, strict=True)]
         wanted = [(prompt, n, ids) for prompt, n, ids in zip(prompts, led, given)]
@@ -74,7 +74,8 @@ class G2rpoA(Independent):
             groups.append(Group(prompt, [*drawn[i], *drawn[len(prompts) + i]]))
         return groups
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.sampled_groups
         rollouts = [rollout for group in groups for rollout in group]
         if not self.adaptive or not rollouts:
             return

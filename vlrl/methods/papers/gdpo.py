@@ -12,7 +12,7 @@ from vlrl.registry import register
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("gdpo")
@@ -31,7 +31,7 @@ class GDPO(GroupRelative):
     whiten: bool = True
     reward_weights: dict[str, float] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.reward_weights.update({slot: reward.weight for slot, reward in run.rewards.items()})
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:

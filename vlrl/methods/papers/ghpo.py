@@ -14,10 +14,10 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def check_demonstrations(run: Run, name: str, key: str = "") -> None:
+def check_demonstrations(run: RunContext, name: str, key: str = "") -> None:
     """Refuse data in whose first rows there is no solution to give hints from."""
     rows = (row for source in run.rows.values() for row in islice(source, LOOKED_AT))
     if not any(demonstrations(row) or (key and row.meta.get(key)) for row in rows):
@@ -53,7 +53,7 @@ class Ghpo(Independent):
         if not self.shares or not all(0 < share <= 1 for share in self.shares) or "{reference}" not in self.text:
             raise ValueError(f"shares={self.shares} must be numbers in (0, 1], and text={self.text!r} hold {{reference}}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         check_demonstrations(run, self.name, self.key)
 
     def reference(self, row: Row, share: float) -> str:
@@ -63,7 +63,7 @@ class Ghpo(Independent):
         solution = next(iter(demonstrations(row)), "")
         return solution[: round(share * len(solution))]
 
-    def hinted(self, prompt: Prompt, share: float, run: Run) -> Prompt | None:
+    def hinted(self, prompt: Prompt, share: float, run: RunContext) -> Prompt | None:
         """The prompt with the hint, or None where there is none to give."""
         begun = self.reference(prompt.row, share)
         made = with_text(prompt, self.text.replace("{reference}", begun)) if begun else prompt
@@ -71,7 +71,7 @@ class Ghpo(Independent):
             return None
         return replace(made, train=prompt.for_training) if self.train_on == "plain" else made
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         failed = [group for group in groups if len(group) and not accuracy(group.rollouts, self.threshold, self.slot)]

@@ -12,7 +12,7 @@ from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def sequence_log_ratio(x: LossInputs) -> torch.Tensor:
@@ -35,7 +35,7 @@ class GSPO(WholeRollout):
     high: float = 4e-4
     token_level: bool = False
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not self.token_level:
             super().check(run)
 

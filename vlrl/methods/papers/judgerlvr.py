@@ -19,7 +19,7 @@ from vlrl.stages import Callback
 from vlrl.types import Group, Prompt, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 KEY = "candidates"
 
@@ -36,7 +36,7 @@ class JudgerlvrKeepCandidates(Callback):
 
     threshold: float = 0.5
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         for group in groups:
             texts = {rollout.reward > self.threshold: rollout.text for rollout in group if rollout.source == "policy" and not rollout.truncated}
             if len(texts) == 2:
@@ -64,7 +64,7 @@ class JudgerlvrJudgePrompt(Chat):
         if "{question}" not in self.ask or "{attempt}" not in self.ask:
             raise ValueError(f"ask={self.ask!r} must hold {{question}} and {{attempt}}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, row: Row) -> Prompt:
@@ -85,7 +85,7 @@ class Judgerlvr(Shuffle):
     Paper: Duo et al. 2026 (JudgeRLVR), arXiv:2601.08468, first stage. Edge: raises ConfigError where nothing was kept.
     """
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         self._state["run"] = run
 

@@ -18,7 +18,7 @@ from vlrl.stages import AuxTensor
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("kdrl.teacher_logp")
@@ -34,7 +34,7 @@ class KdrlTeacherLogp(AuxTensor):
     model: str = ""
     held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         if not self.model:
             raise ConfigError("fields.teacher_logp.model: name the teacher, a model of the policy's family with the same tokenizer")
         policy = run.policy
@@ -69,7 +69,7 @@ class Kdrl(KL):
     threshold: float = 0.5
     run: Any = field(init=False, default=None, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def beta(self) -> float:

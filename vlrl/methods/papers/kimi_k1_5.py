@@ -15,7 +15,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group, LossInputs, PerToken
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("kimi_k1_5.length_reward")
@@ -33,10 +33,10 @@ class KimiK15LengthReward(RewardShaping):
     punishes_length = True
     run: Any = field(init=False, default=None, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         check_alone(run)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, group: Group) -> list[float]:

@@ -13,7 +13,7 @@ from vlrl.stages import TokenCredit
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 EPS = 1e-5
 
@@ -52,7 +52,7 @@ class KTAE(TokenCredit):
     threshold: float = 0.5
     silent: set[int] = field(init=False, default_factory=set, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.silent.update(i for i in (run.policy.tokenizer.eos_token_id, run.policy.tokenizer.pad_token_id) if i is not None)
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:

@@ -14,7 +14,7 @@ from vlrl.stages import TokenCredit
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 Factor = Callable[[str, Rollout], float]
 
@@ -54,7 +54,7 @@ class LaRe(TokenCredit):
         if unknown:
             raise ValueError(f"factors: no {unknown[0]!r}; known: {', '.join(sorted(FACTORS))}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.decode["ids"] = run.policy.decode
 
     def factors_of(self, rollout: Rollout) -> torch.Tensor:

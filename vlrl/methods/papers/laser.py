@@ -20,7 +20,7 @@ from vlrl.stages import LossTerm, RewardShaping
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("laser.last_token")
@@ -37,7 +37,7 @@ class LaserLastToken(RewardShaping):
     token: str = "<|vision_start|>"
     held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.held["run"] = run
 
     def token_id(self) -> int:
@@ -87,7 +87,7 @@ class LaserSelfRewarded(GRPO):
     needs = ("old_logp",)
     writes_tokens = True
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         if not any(getattr(shape, "name", "") == "laser.last_token" for shape in run.reward_shaping.values()):
             raise ConfigError(
@@ -98,7 +98,7 @@ class LaserSelfRewarded(GRPO):
                 f"advantage laser sets the added token's advantage apart: it needs credit: {{name: per_token}}, got {run.token_credit.name!r}"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def prepare(self, groups: Sequence[Group]) -> None:
@@ -157,7 +157,7 @@ class Laser(LossTerm):
     start: int = 0
     run: Any = field(init=False, default=None, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, x: LossInputs) -> PerToken:

@@ -18,7 +18,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def repetitive(ids: Sequence[int]) -> bool:
@@ -90,11 +90,11 @@ class Laser2(ReadsAccuracy, RewardShaping):
                 f"{self.lower}, {self.interval}"
             )
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         self.check_slot(run)
         completion_limit(run, self.limit, "shape.length_step.limit")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         object.__setattr__(self, "run", run)
 

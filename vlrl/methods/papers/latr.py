@@ -17,7 +17,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(eq=False)
@@ -136,7 +136,7 @@ class Latr(Branching):
         if not self.share or self.share[0][0] != 0 or not all(0 <= value <= 1 for _, value in self.share):
             raise ValueError(f"share={self.share} must begin at step 0 and stay in [0, 1]")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if getattr(run.sampling, "top_k", 0) or getattr(run.sampling, "top_p", 1.0) < 1 or getattr(run.sampling, "min_p", 0.0):
             raise ConfigError("strategy latr compares the probabilities of the whole vocabulary: set decode.top_k to 0, top_p to 1 and min_p to 0")
 
@@ -144,7 +144,7 @@ class Latr(Branching):
         """The share of a group that comes from a tree."""
         return [value for start, value in self.share if start <= step][-1]
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         eta = self.eta(run.phase_step)
         trees = self.grown(prompts, [round(eta * count) for count in counts], run)
         requests: list[Request] = []
@@ -165,7 +165,7 @@ class Latr(Branching):
             group.rollouts = [*some, *group.rollouts]
         return self.forget(rest)
 
-    def grown(self, prompts: Sequence[Prompt], widths: Sequence[int], run: Run) -> list[tuple[list[Branch], int]]:
+    def grown(self, prompts: Sequence[Prompt], widths: Sequence[int], run: RunContext) -> list[tuple[list[Branch], int]]:
         """A tree for every prompt, and how far it has grown."""
         ends = frozenset(run.policy.tokenizer.all_special_ids)
         works = {}
@@ -177,13 +177,13 @@ class Latr(Branching):
         trees = together(run, works)
         return [trees.get(place, ([], 0)) for place in range(len(prompts))]
 
-    def greedy(self, run: Run, prompt: Prompt, ids: Sequence[int]) -> Request:
+    def greedy(self, run: RunContext, prompt: Prompt, ids: Sequence[int]) -> Request:
         """`ahead` more tokens, the likeliest ones."""
         usual = run.sampling(prompt, 0)
         sampling = replace(usual, temperature=0.0, top_logprobs=2, max_tokens=min(usual.max_tokens, len(ids) + self.ahead))
         return Request(prompt, sampling, 1, 0, tuple(ids))
 
-    def rollout(self, run: Run, prompt: Prompt, branch: Branch, step: int) -> Rollout:
+    def rollout(self, run: RunContext, prompt: Prompt, branch: Branch, step: int) -> Rollout:
         """A branch as far as the tree has come; whole if it has ended before."""
         ids = branch.ids[:step]
         finish = "length" if branch.alive(step) else "stop"

@@ -25,7 +25,7 @@ from vlrl.stages import PolicyLoss, TokenWeight
 from vlrl.types import Group, LossInputs, Message, PerToken, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def asked(prompt: Prompt) -> tuple[int, int, str]:
@@ -104,7 +104,7 @@ class Lens(Independent):
         if not 0 < self.gamma < 1 or not 0 < self.below <= 1:
             raise ValueError(f"gamma={self.gamma} and below={self.below} must be in (0, 1]")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.settings.loop != "synchronous":
             raise ConfigError(f"strategy lens looks at prompts through the policy, which loop {run.settings.loop!r} may be training; use synchronous")
         if "ref_logp" not in run.aux_tensors:
@@ -112,7 +112,7 @@ class Lens(Independent):
         if run.objective.policy_loss.name != "lens.calibrated_clip":
             raise ConfigError("strategy lens samples from another prompt than it trains on; use surrogate: {name: crpo}, which corrects for it")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         poor = [(group, count) for group, count in zip(groups, counts) if len(group) and self.rate(group, run) < self.below]
@@ -125,11 +125,11 @@ class Lens(Independent):
                 self.exchange(group, more, run)
         return groups
 
-    def rate(self, group: Group, run: Run) -> float:
+    def rate(self, group: Group, run: RunContext) -> float:
         """The share of right rollouts."""
         return sum(accuracy(run, rollout, self.slot) > self.least for rollout in group) / len(group)
 
-    def exchange(self, group: Group, more: Group, run: Run) -> None:
+    def exchange(self, group: Group, more: Group, run: RunContext) -> None:
         """Right rollouts of the purified prompt take the places of wrong ones, from the first on."""
         rate = self.rate(group, run)
         right = [rollout for rollout in more if accuracy(run, rollout, self.slot) > self.least]
@@ -140,7 +140,7 @@ class Lens(Independent):
             rollout.source, rollout.info["crpo"] = "purified", 1 - rate
             group.rollouts[place] = rollout
 
-    def purified(self, prompt: Prompt, run: Run) -> Prompt:
+    def purified(self, prompt: Prompt, run: RunContext) -> Prompt:
         """The prompt without its interfering tokens."""
         at, part, text = asked(prompt)
         spans = spans_of(run.policy, prompt, text)
@@ -178,7 +178,7 @@ class LensSuccessRate(TokenWeight):
     a is the prompt's success rate. Paper: Guo et al. 2026 (LENS), arXiv:2601.21244, sec. 2.2 (sample reweighting), as in published notes on it.
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "lens":
             raise ConfigError(f"token_weights: lens reads what strategy {run.rollout.name!r} does not note; use strategy: {{name: lens}}")
 

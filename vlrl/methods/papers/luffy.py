@@ -20,7 +20,7 @@ from vlrl.stages import PolicyLoss
 from vlrl.types import Group, LossInputs, PerToken, Prompt, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 LOOKED_AT = 256  # rows of each source that are asked for demonstrations at the start
 
@@ -51,7 +51,7 @@ class Luffy(Independent):
         if self.per_prompt < 1:
             raise ValueError(f"per_prompt={self.per_prompt} must be at least 1; use strategy 'independent' for no demonstrations")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         rows = (row for source in run.rows.values() for row in islice(source, LOOKED_AT))
         if not any(demonstrations(row) for row in rows):
             raise ConfigError(
@@ -59,7 +59,7 @@ class Luffy(Independent):
                 "or use strategy 'independent'"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         texts = []
         for prompt, count in zip(prompts, counts, strict=True):
             room = max(count - 1, 0) if self.replace else self.per_prompt * bool(count)

@@ -11,7 +11,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("maxrl")
@@ -25,7 +25,7 @@ class MaxRL(GroupRelative):
 
     eps: float = 0.0
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         if run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values()):
             raise ConfigError(

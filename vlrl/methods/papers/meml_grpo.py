@@ -16,7 +16,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 SYSTEMS = ("Give a short solution.", "Think at length, and check each step.", "Look for another way before you answer.")
 
@@ -37,7 +37,7 @@ class MemlGrpo(Independent):
         if len(set(self.systems)) < 2 or len(set(self.systems)) < len(self.systems):
             raise ValueError(f"systems={self.systems} must be at least two different system prompts")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         k = len(self.systems)
         wanted = []
         for prompt, n in zip(prompts, counts, strict=True):
@@ -68,7 +68,7 @@ class MemlGrpoMutual(Relift):
 
     threshold: float = 0.5
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         if run.rollout.name != "meml_grpo":
             raise ConfigError(

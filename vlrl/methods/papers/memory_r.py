@@ -15,7 +15,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 SIZE = 256
 
@@ -70,10 +70,10 @@ class MemoryR(ReadsAccuracy, RewardShaping):
         if min(self.k, self.most, self.window) < 1:
             raise ValueError(f"k, most, window: must be at least 1, got {self.k}, {self.most} and {self.window}")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         self.check_slot(run)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         object.__setattr__(self, "run", run)
 

@@ -12,7 +12,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.stages import Trainable
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def ticket(name: str, shape: torch.Size, density: float, seed: int) -> torch.Tensor:
@@ -40,7 +40,7 @@ class MultipleTickets(Trainable):
         if not 0 < self.density <= 1:
             raise ValueError(f"density={self.density} must be in (0, 1]: the share of weights that are trained")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.held["run"] = run
         if run.state_sharded:
             raise ConfigError("trainable: random_sparse masks whole weights, and FSDP and DeepSpeed spread them over ranks; use DDP, or tune lora")

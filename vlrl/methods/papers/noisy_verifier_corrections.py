@@ -11,7 +11,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("noisy_verifier_corrections")
@@ -48,7 +48,7 @@ class NoisyVerifierCorrections(ReadsAccuracy, RewardShaping):
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay={self.decay} must be in (0, 1]")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         self.check_slot(run)
         if self.appeal and self.appeal not in run.rewards:
             raise ConfigError(f"shape.noisy_verifier.appeal: no reward slot {self.appeal!r}; known: {', '.join(run.rewards)}")
@@ -58,7 +58,7 @@ class NoisyVerifierCorrections(ReadsAccuracy, RewardShaping):
                 "use advantage: {name: grpo, scale: none}, or reinforce"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         self.held["run"] = run
         self.held["weight"] = run.rewards[self.seen["slot"]].weight

@@ -18,7 +18,7 @@ from vlrl.stages import TokenWeight
 from vlrl.types import Group, LossInputs
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("oreal")
@@ -77,12 +77,12 @@ class OrealDecisiveTokens(TokenWeight):
     def needs(self) -> tuple[str, ...]:
         return (self.scores,)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         wanted = {"token_score": "critic", "model_value": "critic_model"}[self.scores]
         if not any(callback.name == wanted for callback in run.callbacks.values()):
             raise ConfigError(f"token_weights: oreal needs a scorer that learns; add callbacks: {{critic: {{name: {wanted}, objective: outcome}}}}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, x: LossInputs) -> Tensor:

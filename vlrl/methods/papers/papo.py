@@ -20,7 +20,7 @@ from vlrl.stages import AuxTensor, LossTerm
 from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PapoMaskedLogp(AuxTensor):
     at_start = True
     run: Any = field(init=False, default=None, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
@@ -89,7 +89,7 @@ class PapoMaskedKl(LossTerm):
     share: float = 1.0
     needs = ("papo.masked_logp",)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not run.family.sees:
             raise ConfigError(
                 f"loss_terms: perception compares with blackened pictures, which policy {run.family.name!r} does not see; use a vision family"

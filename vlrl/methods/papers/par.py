@@ -13,7 +13,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def sigmoid(x: float) -> float:
@@ -43,10 +43,10 @@ class Par(ReadsAccuracy, RewardShaping):
     known: dict[str, list[float]] = field(init=False, default_factory=dict, repr=False, compare=False)
     held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         self.check_slot(run)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         self.held["reward"] = run.rewards[self.seen["slot"]]
 

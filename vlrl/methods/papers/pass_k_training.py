@@ -12,7 +12,7 @@ from vlrl.stages import AdvantageEstimator
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("pass_k_training")
@@ -32,7 +32,7 @@ class PassKTraining(AdvantageEstimator):
         if self.k < 1:
             raise ValueError(f"k={self.k} must be at least 1")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if self.k >= run.group_size:
             raise ConfigError(f"advantage.k={self.k} must be below group_size={run.group_size}: the best of all rollouts tells none of them apart")
 

@@ -19,7 +19,7 @@ from vlrl.stages import Callback, RewardShaping
 from vlrl.types import Group, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("pppo")
@@ -48,7 +48,7 @@ class Pppo(Independent):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.state.update(state)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         share, requests = self.state["share"], []
         for group in groups:
@@ -81,7 +81,7 @@ class PppoContinuationReward(RewardShaping):
     rollout keeps its reward.
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "pppo":
             raise ConfigError(f"shape pppo reads the continuations that strategy {run.rollout.name!r} does not make; use strategy: {{name: pppo}}")
 
@@ -110,12 +110,12 @@ class PppoPrefixGrowth(Callback):
         if self.look < 1:
             raise ValueError(f"look={self.look} must be at least 1: steps from one look at the held-out accuracy to the next")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "pppo":
             raise ConfigError(f"callbacks: pppo moves a share that strategy {run.rollout.name!r} does not have; use strategy: {{name: pppo}}")
         check_heldout(run, "callbacks: pppo")
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         if (run.phase_step + 1) % self.look == 0:
             now = accuracy(run)
             if now <= self.state.get("accuracy", -1.0):

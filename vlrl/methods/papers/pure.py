@@ -12,7 +12,7 @@ from vlrl.registry import register
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def softmin_rewards(rewards: Sequence[float], temperature: float) -> list[float]:
@@ -41,7 +41,7 @@ class Pure(GroupRelative):
 
     writes_tokens = True
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         check_credit(run, "pure")
 

@@ -16,7 +16,7 @@ from vlrl.stages import Callback, RolloutStrategy
 from vlrl.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 KEY = "re_distillation"
 
@@ -39,7 +39,7 @@ class ReDistillationKeepCorrect(Callback):
     go_back: bool = True
     held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         if not self.go_back:
             return
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
@@ -55,7 +55,7 @@ class ReDistillationKeepCorrect(Callback):
         if self.held:
             self.held["policy"].load_reference(state)
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         left = run.settings.steps - run.phase_step  # this step included
         kept = sum(KEY in memory for memory in run.history.values())
         if left <= self.last:
@@ -80,7 +80,7 @@ class ReDistillation(RolloutStrategy):
     Edge: a row of which nothing was kept gives an empty group, which is counted and replaced by the next row.
     """
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = []
         for prompt in prompts:
             item = run.history.get(prompt.row.id, {}).get(KEY)

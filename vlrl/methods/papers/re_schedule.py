@@ -24,7 +24,7 @@ from vlrl.stages import Callback, TokenWeight
 from vlrl.types import Group, LossInputs, Prompt, Request, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("re_schedule.reasoning_tree")
@@ -46,12 +46,12 @@ class ReScheduleReasoningTree(Independent):
         if self.branch < 2 or self.depth < 2 or self.interval < 1:
             raise ConfigError(f"rollout: branch={self.branch} and depth={self.depth} must be at least 2, interval={self.interval} at least 1")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         if run.group_size != self.branch**self.depth:
             raise ConfigError(f"strategy reasoning_tree makes {self.branch}^{self.depth} rollouts; set group_size: {self.branch**self.depth}")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]
         nodes = [(place, (), Rollout(prompt, [])) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) if count]
         for level in range(1, self.depth + 1):
@@ -73,7 +73,7 @@ class ReScheduleReasoningTree(Independent):
             group.rollouts.sort(key=lambda rollout: rollout.info["path"])
         return groups
 
-    def ask(self, run: Run, place: int, path: tuple[int, ...], node: Rollout, level: int) -> Request:
+    def ask(self, run: RunContext, place: int, path: tuple[int, ...], node: Rollout, level: int) -> Request:
         """The continuations of a node: up to the next branching, or to the end from the last level on."""
         sampling = run.sampling(node.prompt, 0)
         if level < self.depth:
@@ -137,14 +137,14 @@ class ReScheduleRScore(Callback):
     threshold: float = 0.5
     slots: list[str] = field(init=False, default_factory=list, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "re_schedule.reasoning_tree" or self.edits < 1:
             raise ConfigError("callbacks: r_score needs strategy: {name: reasoning_tree} and at least 1 edit")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.slots[:] = slots_of(run)
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         branch, depth = run.rollout.branch, run.rollout.depth  # type: ignore[attr-defined]
         found = []
         for group in groups:
@@ -183,7 +183,7 @@ class ReSchedule(TokenWeight):
         if not 0 <= self.low <= self.high or self.high == 0:
             raise ConfigError(f"token_weights: scheduled needs 0 <= low <= high and high above 0, got {self.low} and {self.high}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         scores = {row: memory[KEY] for row, memory in run.history.items() if KEY in memory}
         self.state.update(run=run, ranks=ranks(scores))
         if not scores:

@@ -11,7 +11,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("recap")
@@ -37,7 +37,7 @@ class Recap(RewardShaping):
         if self.tau <= 0 or self.window < 2:
             raise ValueError(f"tau={self.tau} must be above 0 and window={self.window} at least 2")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     @property

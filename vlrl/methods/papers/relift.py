@@ -14,7 +14,7 @@ from vlrl.stages import ReplayBuffer
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("relift")
@@ -40,11 +40,11 @@ class Relift(ReplayBuffer):
         if self.size < 1:
             raise ValueError(f"size={self.size} must be at least 1: demonstrations per supervised step")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not any(term.name == "nll" for term in run.objective.loss_terms.values()):
             raise ConfigError("replay hard_buffer adds demonstrations, and nothing learns from them; add terms: {sft: {name: nll, source: expert}}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     @property

@@ -15,7 +15,7 @@ from vlrl.stages import AdvantageEstimator
 from vlrl.types import Group, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("remax.greedy_baseline")
@@ -26,14 +26,14 @@ class RemaxGreedyBaseline(Independent):
     Paper: Li et al. 2023 (ReMax), arXiv:2310.10505, algorithm 1.  Edge: a prompt with count 0 gets no greedy completion either.
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.advantage.name != "remax" and not any(getattr(gate, "reads_greedy", False) for gate in run.group_filters.values()):
             raise ConfigError(
                 f"strategy remax samples a greedy baseline that advantage {run.advantage.name!r} does not read; use advantage: {{name: remax}}, "
                 "a gate that reads it (greedy_wrong), or strategy independent"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         live = [group for group in groups if len(group)]
         requests = []
@@ -56,7 +56,7 @@ class ReMax(AdvantageEstimator):
     Paper: Li et al. 2023, arXiv:2310.10505, eq. 5 and algorithm 1.  Raises ValueError for a group without a greedy rollout.
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "remax.greedy_baseline":
             raise ConfigError(
                 f"advantage remax needs the greedy rollout that strategy {run.rollout.name!r} does not make; use strategy: {{name: remax}}"

@@ -19,7 +19,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def elliptical(rows: list[list[float]], lam: float, leave_out: bool) -> list[float]:
@@ -53,7 +53,7 @@ class Repexp(ReadsAccuracy, RewardShaping):
         if self.lam <= 0:
             raise ValueError(f"lam={self.lam} must be above 0: without it the spread of few rollouts cannot be inverted")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         self.check_slot(run)
 
     def __call__(self, group: Group) -> list[float]:

@@ -26,7 +26,7 @@ from vlrl.stages import PolicyLoss
 from vlrl.types import Group, LossInputs, PerToken, Prompt, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def chances(drawn: Sequence[int], bank: Sequence[Sequence[int]]) -> list[float]:
@@ -41,14 +41,14 @@ class Doubted(Talk):
 
     given: tuple[int, int] = (0, 0)
 
-    def rollout(self, run: Run, finish: Any, **info: Any) -> Rollout:
+    def rollout(self, run: RunContext, finish: Any, **info: Any) -> Rollout:
         made = super().rollout(run, finish, **info)
         made.source = "probe"
         made.info["probe"] = self.given
         return made
 
 
-def taken_up(place: int, rollout: Rollout, answer: str, doubts: Sequence[str], chosen: int, seed: int, run: Run) -> Doubted | None:
+def taken_up(place: int, rollout: Rollout, answer: str, doubts: Sequence[str], chosen: int, seed: int, run: RunContext) -> Doubted | None:
     """The conversation up to the last match of `answer`, in its last turn, and the chosen doubt; None where nothing matches there."""
     pattern, tokenizer, length = re.compile(answer, re.DOTALL), run.policy.tokenizer, len(rollout)
     own = spread(rollout.loss_mask if rollout.loss_mask is not None else True, length)
@@ -102,13 +102,13 @@ class RexRag(MultiTurn):
         if not 0 < self.share <= 1 or self.keep <= 0 or not self.doubts:
             raise ValueError(f"share={self.share} must be in (0, 1], keep={self.keep} above 0, and doubts={self.doubts} hold a sentence")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.environment is not None:
             super().check(run)
         if self.slot and self.slot not in run.rewards:
             raise ConfigError(f"strategy.slot: no reward slot {self.slot!r}; known: {', '.join(run.rewards)}")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         draw = random.Random(f"{run.seed}/rex_rag/{run.step}/{run.rank}")
@@ -132,7 +132,7 @@ class RexRag(MultiTurn):
                 rollout.info["probes"] = len(probes) / len(group)
         return groups
 
-    def wrong(self, rollout: Rollout, run: Run) -> bool:
+    def wrong(self, rollout: Rollout, run: RunContext) -> bool:
         """Whether it ended by itself, in one piece, with a turn to spare, and is wrong."""
         whole = rollout.finish == "stop" and rollout.info.get("segment") == 0 and rollout.info["turns"] < self.max_turns
         return whole and accuracy(run, rollout, self.slot) <= self.least

@@ -13,7 +13,7 @@ from vlrl.registry import register
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("rise")
@@ -43,10 +43,10 @@ class Rise(Independent):
         if "{question}" not in self.ask or "{solution}" not in self.ask:
             raise ValueError(f"ask={self.ask!r} must hold {{question}} and {{solution}}")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         check_task(run, "rise", self.task, self.slot)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         pairs = [(group, place) for group in groups for place in range(len(group))]

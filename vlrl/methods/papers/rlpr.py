@@ -18,7 +18,7 @@ from vlrl.stages import GroupFilter, RewardShaping
 from vlrl.types import FilterDecision, Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def reasoning(ids: Sequence[int], tokenizer: Any, opening: str) -> list[int] | None:
@@ -70,7 +70,7 @@ class Rlpr(RewardShaping):
         if not self.opening:
             raise ValueError("opening: what the answer begins with, for instance <answer>")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.held["run"] = run
 
     def __call__(self, group: Group) -> list[float]:
@@ -138,7 +138,7 @@ class RlprStdFilter(GroupFilter):
         if not 0 <= self.decay < 1 or self.scale < 0:
             raise ValueError(f"decay, scale: must be in [0, 1) and at least 0, got {self.decay} and {self.scale}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, group: Group) -> FilterDecision:

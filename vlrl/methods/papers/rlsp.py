@@ -11,7 +11,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("rlsp")
@@ -33,7 +33,7 @@ class Rlsp(RewardShaping):
         if not 0.5 < self.alpha <= 1 or not 0 < self.cap <= 1:
             raise ValueError(f"alpha={self.alpha} must be in (0.5, 1], for a right answer is worth more than search, and cap={self.cap} in (0, 1]")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "resolved", completion_limit(run, self.limit, "shape.exploration_bonus.limit"))
 
     def __call__(self, group: Group) -> list[float]:

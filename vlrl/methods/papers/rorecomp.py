@@ -13,7 +13,7 @@ from vlrl.stages import ReplayBuffer
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def first(rollouts: Sequence[Rollout], share: float, longest: bool) -> set[int]:
@@ -48,7 +48,7 @@ class Rorecomp(ReplayBuffer):
         if not (0 < self.right <= 1 and 0 < self.wrong <= 1) or min(self.every, self.size) < 1:
             raise ValueError(f"right={self.right} and wrong={self.wrong} must be in (0, 1], every={self.every} and size={self.size} at least 1")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:

@@ -20,7 +20,7 @@ from vlrl.stages import AdvantageEstimator
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 CHUNK = 256  # tokens whose alternatives are looked up at once
 
@@ -67,11 +67,11 @@ class Rose(Branching):
         if not 0 <= self.epsilon <= 1 or self.alternatives < 2:
             raise ValueError(f"epsilon={self.epsilon} must be in [0, 1], alternatives={self.alternatives} at least 2")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if self.epsilon < 1 and run.group_size < 2:
             raise ConfigError(f"strategy rose: group_size {run.group_size} makes no tree; use 2 or more")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = self.roots(prompts, [min(count, 1) for count in counts], run)
         vectors_VH = run.policy.model.get_input_embeddings().weight.detach()
         unsure: dict[int, list[list[float]]] = {id(group): [] for group in groups}
@@ -95,7 +95,7 @@ class Rose(Branching):
                         rollout.info["tree"] = (0, [])
         return self.forget(groups)
 
-    def branch(self, group: Group, rows: Sequence[Sequence[float]], round_: int, run: Run) -> Any:
+    def branch(self, group: Group, rows: Sequence[Sequence[float]], round_: int, run: RunContext) -> Any:
         """The request for the next rollout of a group."""
         seed = self.seeds(run, group.prompt)
         parent, end = -1, 0
@@ -135,7 +135,7 @@ class RoseSegmentValues(AdvantageEstimator):
         if self.alpha < 0:
             raise ValueError(f"alpha={self.alpha} must not be negative; 0 leaves long answers alone")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "rose":
             raise ConfigError(f"advantage rose reads a tree that strategy {run.rollout.name!r} does not grow; use strategy: {{name: rose}}")
         check_credit(run, "rose")

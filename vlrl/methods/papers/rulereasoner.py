@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,10 @@ from vlrl.methods.common.row_order import Mixture
 from vlrl.methods.core.prompt_sampler import score
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PromptSampler
-from vlrl.types import Group, Row
+from vlrl.types import Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("rulereasoner")
@@ -40,7 +39,7 @@ class Rulereasoner(PromptSampler):
         if self.tau <= 0 or not 0 < self.decay <= 1 or not 0 <= self.floor < 1:
             raise ConfigError(f"prompt_sampler: tau={self.tau} must be above 0, decay={self.decay} in (0, 1], floor={self.floor} in [0, 1)")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         names = list(run.rows)
         if self.floor * len(names) > 1:
             raise ConfigError(f"sampler.floor: {self.floor} for each of {len(names)} domains is more than 1 in all")
@@ -72,7 +71,8 @@ class Rulereasoner(PromptSampler):
             rows.append(row)
         return rows
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.answered_groups
         found: dict[str, list[float]] = {}
         for group in groups:
             if group.row.id in self._state["served"]:

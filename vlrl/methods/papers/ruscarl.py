@@ -14,7 +14,7 @@ from vlrl.registry import register
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def wording(items: Sequence[Mapping[str, Any]], head: str) -> str:
@@ -45,7 +45,7 @@ class Ruscarl(Independent):
         if not 0 <= self.start <= 1 or self.steepness <= 0:
             raise ValueError(f"start={self.start} must be in [0, 1] and steepness={self.steepness} above 0")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def decay(self) -> float:
@@ -54,7 +54,7 @@ class Ruscarl(Independent):
         x = min(self.run.phase_step / (steps - 1), 1.0) if steps > 1 else 0.0
         return 1 / (1 + math.exp(min(self.steepness * (x - self.start), 700.0)))
 
-    def shown(self, prompt: Prompt, attempt: int, n: int, run: Run) -> tuple[Prompt, int]:
+    def shown(self, prompt: Prompt, attempt: int, n: int, run: RunContext) -> tuple[Prompt, int]:
         """The prompt of an attempt, and how many criteria it shows."""
         items = prompt.row.meta.get("rubrics", ())
         count = round(len(items) * ((n - 1 - attempt) / (n - 1) if n > 1 else 1.0) * self.decay())
@@ -66,7 +66,7 @@ class Ruscarl(Independent):
             return prompt, 0
         return (made if self.train_shown else replace(made, train=prompt.for_training)), count
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         asked = [[self.shown(prompt, attempt, n, run) for attempt in range(n)] for prompt, n in zip(prompts, counts, strict=True)]
         drawn = iter(self.draw([(made, 1, ()) for attempts in asked for made, _ in attempts], run))
         groups = []

@@ -21,7 +21,7 @@ from vlrl.registry import register
 from vlrl.types import Group, Prompt
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 START = (10.0, -0.5, 0.0)
 BOUNDS = ((1e-3, -2.0, 0.0), (50.0, 1.0, 0.99))
@@ -75,11 +75,11 @@ class Seele(Independent):
         if self.rounds < 1 or not 0 < self.target < 1:
             raise ValueError(f"rounds={self.rounds} must be at least 1 and target={self.target} in (0, 1)")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
         check_demonstrations(run, self.name)
 
-    def parts(self, prompt: Prompt, run: Run) -> list[tuple[int, ...]]:
+    def parts(self, prompt: Prompt, run: RunContext) -> list[tuple[int, ...]]:
         """The demonstration's parts as token ids; the first i of them, joined, are tokens of the text up to there."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
         encode = run.policy.tokenizer.encode
@@ -89,7 +89,7 @@ class Seele(Independent):
         texts = [piece + self.delimiter * (i < len(pieces) - 1) for i, piece in enumerate(pieces)] if text else []
         return [tuple(encode(piece, add_special_tokens=False)) for piece in texts]
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]
         parts = [self.parts(prompt, run) for prompt in prompts]
         rates = [self.first(prompt, len(y)) for prompt, y in zip(prompts, parts)]
@@ -122,7 +122,8 @@ class Seele(Independent):
         """Where the rounds of a row begin."""
         return self.bounded(self.run.history.get(prompt.row.id, {}).get(KEY, 1.0), parts) if parts else 0.0
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.sampled_groups
         for group in groups:
             if "hint_rate" in group.info:
                 self.run.history.setdefault(group.row.id, {})[KEY] = group.info["hint_rate"]

@@ -11,7 +11,7 @@ from vlrl.stages import GroupFilter
 from vlrl.types import FilterDecision, Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("self")
@@ -31,11 +31,11 @@ class Self(GroupFilter):
     reads_greedy = True
     slots: list[str] = field(init=False, default_factory=list, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "remax.greedy_baseline":
             raise ConfigError("gate greedy_wrong reads the greedy completion, which only strategy remax samples; use strategy: {name: remax}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.slots[:] = slots_of(run)
 
     def __call__(self, group: Group) -> FilterDecision:

@@ -13,7 +13,7 @@ from vlrl.stages import RolloutStrategy
 from vlrl.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("self_rewarding_correction")
@@ -32,14 +32,14 @@ class SelfRewardingCorrection(RolloutStrategy):
     wrong: str = " [VERIFY] wrong.\n"
     samples: ClassVar[bool] = False
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.objective.policy_loss.name != "zero_loss":
             raise ConfigError("strategy correction_traces gives one text per prompt to imitate; use surrogate: {name: none} with term nll")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         return [Group(prompt, self.trace(prompt, run)) for prompt in prompts]
 
-    def trace(self, prompt: Prompt, run: Run) -> list[Rollout]:
+    def trace(self, prompt: Prompt, run: RunContext) -> list[Rollout]:
         """The prompt's trace, if there is one."""
         pair = run.history.get(prompt.row.id, {}).get(KEY)
         if not pair:

@@ -16,7 +16,7 @@ from vlrl.stages import AuxTensor, LossTerm
 from vlrl.types import LossInputs, PerToken
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("siren.nucleus_entropy")
@@ -69,7 +69,7 @@ class Siren(LossTerm):
     state: dict[str, float] = field(init=False, default_factory=lambda: {"total": 0.0, "count": 0.0}, repr=False, compare=False)
     run: Any = field(init=False, default=None, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def __call__(self, x: LossInputs) -> PerToken:

@@ -13,7 +13,7 @@ from vlrl.stages import ReplayBuffer
 from vlrl.types import Group, Rollout, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 _KEPT = ("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature", "rewards", "reward")
 
@@ -47,11 +47,11 @@ class SkyworkR1v2(ReplayBuffer):
         if self.size < 1 or self.uses < 1:
             raise ValueError(f"size={self.size} and uses={self.uses} must be at least 1")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not any(weight.name in ("tis", "icepop") for weight in run.objective.token_weights.values()):
             raise ConfigError("replay selective_buffer trains on old samples: add weights: {age: {name: tis}}, which corrects for their age")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         object.__setattr__(self, "run", run)
 
     def wake(self) -> None:
@@ -62,7 +62,7 @@ class SkyworkR1v2(ReplayBuffer):
             self.stored[:] = [self.unpacked(item, rows, self.run) for item in self.memory["waiting"] if item["row"] in rows]
             self.memory["waiting"] = []
 
-    def unpacked(self, item: Mapping[str, Any], rows: Mapping[str, Row], run: Run) -> dict[str, Any]:
+    def unpacked(self, item: Mapping[str, Any], rows: Mapping[str, Row], run: RunContext) -> dict[str, Any]:
         """A stored group of a checkpoint, with its prompt."""
         prompt = run.prompt_template(rows[item["row"]])
         spaces = tuple(run.policy.spaces(prompt))

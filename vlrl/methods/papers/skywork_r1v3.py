@@ -12,7 +12,7 @@ from vlrl.stages import Callback
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("skywork_r1v3")
@@ -40,7 +40,7 @@ class SkyworkR1v3(Callback):
             self.known[token] = re.match(rf"\s*(?:{first})\b", policy.tokenizer.decode([token]), re.IGNORECASE) is not None
         return self.known[token]
 
-    def __call__(self, run: Run, groups: Sequence[Group]) -> dict[str, tuple[float, float]]:  # type: ignore[override]
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, tuple[float, float]]:  # type: ignore[override]
         tokens, entropies = 0, []
         for group in run.groups:
             for rollout in group:

@@ -16,7 +16,7 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def step_ends(pieces: Sequence[str], delimiter: str, every: int) -> list[int]:
@@ -51,7 +51,7 @@ class SpaeProbing(Independent):
     tokens: int = 10
     alternatives: int = 20
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         tokenizer = run.policy.tokenizer
         probe = tuple(tokenizer(self.probe, add_special_tokens=False).input_ids)
@@ -115,7 +115,7 @@ class SPAE(GroupRelative):
 
     writes_tokens = True
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         check_credit(run, "spae")
         if run.rollout.name != "spae.probing":

@@ -14,7 +14,7 @@ from vlrl.stages import RolloutStrategy
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 KEY = "spec_rl"
 
@@ -43,13 +43,13 @@ class SpecRL(RolloutStrategy):
     seeds: Seeds = field(init=False, default_factory=Seeds, repr=False, compare=False)
     state: dict[str, float] = field(init=False, default_factory=lambda: {"reused": 0.0, "tokens": 0.0}, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if getattr(run.sampling, "temperature", 1.0) != 1.0 or getattr(run.sampling, "top_p", 1.0) < 1 or getattr(run.sampling, "top_k", 0):
             raise ConfigError(
                 "strategy 'spec_rl' scores drafts at temperature 1 without filters: set decode.temperature to 1, top_p to 1 and top_k to 0"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         tasks = [(place, prompt, attempt) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) for attempt in range(count)]
         drafts = [self._draft(run, prompt, attempt) for _, prompt, attempt in tasks]
         scored = run.engine.score_all([(task[1], draft["ids"]) for task, draft in zip(tasks, drafts) if draft])
@@ -75,11 +75,11 @@ class SpecRL(RolloutStrategy):
             found[place, attempt] = self._keep(run, completion, attempt, kept)
         return [Group(prompt=prompt, rollouts=[found[i, a] for a in range(count)]) for i, (prompt, count) in enumerate(zip(prompts, counts))]
 
-    def _draft(self, run: Run, prompt: Prompt, attempt: int) -> dict[str, Any] | None:
+    def _draft(self, run: RunContext, prompt: Prompt, attempt: int) -> dict[str, Any] | None:
         kept = run.history.get(prompt.row.id, {}).get(KEY, {})
         return kept.get("drafts", {}).get(str(attempt)) if kept.get("prompt") == prompt.key else None
 
-    def _keep(self, run: Run, completion: Completion, attempt: int, reused: int) -> Rollout:
+    def _keep(self, run: RunContext, completion: Completion, attempt: int, reused: int) -> Rollout:
         prompt = completion.request.prompt
         memory = run.history.setdefault(prompt.row.id, {})
         if memory.get(KEY, {}).get("prompt") != prompt.key:

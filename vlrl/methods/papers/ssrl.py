@@ -13,7 +13,7 @@ from vlrl.stages import TokenWeight
 from vlrl.types import LossInputs, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def spans(text: str, tag: str) -> list[tuple[int, int]]:
@@ -39,7 +39,7 @@ class Ssrl(TokenWeight):
     tag: str = "information"
     held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.held["tokenizer"] = run.policy.tokenizer
 
     def __call__(self, x: LossInputs) -> Tensor:

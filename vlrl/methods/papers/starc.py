@@ -14,7 +14,7 @@ from vlrl.stages import Metric
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("starc")
@@ -74,7 +74,7 @@ class StarcPolicyCliff(Metric):
         if self.change <= -1 or self.change == 0:
             raise ConfigError(f"change: {self.change} must be above -1 and not 0")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.weights.update({slot: reward.weight for slot, reward in run.rewards.items()})
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:

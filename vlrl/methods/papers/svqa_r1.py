@@ -16,7 +16,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Edited, Group, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 _PAIRS = (("left", "right"), ("leftmost", "rightmost"), ("leftward", "rightward"), ("leftwards", "rightwards"), ("clockwise", "counterclockwise"))
 _OTHER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
@@ -111,7 +111,7 @@ class SvqaR1ViewBonus(ReadsAccuracy, RewardShaping):
     slot: str = ""
     seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "svqa_r1":
             raise ConfigError(f"shape svqa_r1 needs two views, which strategy {run.rollout.name!r} does not make; use strategy: {{name: svqa_r1}}")
         self.check_slot(run)

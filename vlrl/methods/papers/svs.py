@@ -16,7 +16,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group, Prompt, Rollout, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("svs")
@@ -53,12 +53,12 @@ class Svs(Independent):
         if "{solution}" not in self.ask:
             raise ValueError(f"ask={self.ask!r} must hold {{solution}}")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         check_task(run, "svs", self.task, self.slot)
         if not any(shape.name == "svs.problem_reward" for shape in run.reward_shaping.values()):
             raise ConfigError("strategy svs lets the policy write problems that nothing pays for; add shape: {svs: {name: svs}}")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         writing = {row.id: (row, group.row) for group in groups for row in self.to_write(group, run)}
@@ -82,11 +82,11 @@ class Svs(Independent):
                 problems[group.row.id][1].info["solve_rate"] = self.rate(group, run)
         return groups + written + solved
 
-    def rate(self, group: Group, run: Run) -> float:
+    def rate(self, group: Group, run: RunContext) -> float:
         """The share of right rollouts."""
         return sum(accuracy(run, rollout, self.slot) > self.least for rollout in group) / len(group)
 
-    def to_write(self, group: Group, run: Run) -> list[Row]:
+    def to_write(self, group: Group, run: RunContext) -> list[Row]:
         """Rows that ask for variants, one per right solution of a problem that is neither easy nor out of reach."""
         if not len(group) or not self.low <= self.rate(group, run) <= self.high:
             return []
@@ -117,7 +117,7 @@ class SvsProblemReward(RewardShaping):
         if not 0 < self.low <= self.high < 1:
             raise ValueError(f"0 < low={self.low} <= high={self.high} < 1 is needed")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "svs":
             raise ConfigError(f"shape svs pays for problems that strategy {run.rollout.name!r} does not let write; use strategy: {{name: svs}}")
 

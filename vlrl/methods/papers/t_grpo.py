@@ -19,7 +19,7 @@ from vlrl.stages import Metric, RewardShaping
 from vlrl.types import Clip, Edited, Group, Prompt, Request, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class TGrpo(Independent):
         if not 0 < self.share <= 1:
             raise ValueError(f"share={self.share} must be in (0, 1]: shuffled rollouts per ordered one")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not run.family.sees:
             raise ConfigError(f"strategy t_grpo shuffles the frames of videos, which policy {run.family.name!r} does not see; use a vision family")
         if not any(shape.name == "t_grpo.temporal_bonus" for shape in run.reward_shaping.values()):
             raise ConfigError("strategy t_grpo samples on shuffled frames for a comparison that nothing makes; add shape: {t_grpo: {name: t_grpo}}")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         requests = []
         for group, count in zip(groups, counts, strict=True):
@@ -83,12 +83,12 @@ class ReadsAccuracy:
     slot: str
     seen: dict[str, str]
 
-    def check_slot(self, run: Run) -> None:
+    def check_slot(self, run: RunContext) -> None:
         """Raise ConfigError for a slot that the run has no reward for."""
         if self.slot and self.slot not in run.rewards:
             raise ConfigError(f"shape.{self.name}.slot: no reward slot {self.slot!r}; known: {', '.join(run.rewards)}")  # type: ignore[attr-defined]
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.seen["slot"] = self.slot or next(slot for slot, reward in run.rewards.items() if reward.weight > 0)
 
     def accuracy(self, rollout: Rollout) -> float:
@@ -114,7 +114,7 @@ class TGrpoTemporalBonus(ReadsAccuracy, RewardShaping):
     slot: str = ""
     seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if run.rollout.name != "t_grpo":
             raise ConfigError(
                 f"shape t_grpo needs the shuffled rollouts that strategy {run.rollout.name!r} does not make; use strategy: {{name: t_grpo}}"
@@ -163,7 +163,7 @@ class TGrpoContrast(Metric):
     Edge: groups without shuffled rollouts are left out; nothing where no group has any. Units: accuracy, 0..1.
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not any(shape.name == "t_grpo.temporal_bonus" for phase in run.phases for shape in phase.maps["reward_shaping"].values()):
             raise ConfigError("metrics: t_grpo reads what shape t_grpo leaves, and there is none; add shape: {t_grpo: {name: t_grpo}}, or drop it")
 

@@ -23,7 +23,7 @@ from vlrl.stages import PolicyLoss
 from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 TEACH = (
     "You teach by thinking aloud. You are given a question and a student's response. Write exactly three parts and nothing else:\n"
@@ -68,17 +68,17 @@ class ThinkTuning(Independent):
             raise ValueError(f"last={self.last} and first={self.first} must rise within [0, 1], over={self.over} be in (0, 1], "
                              f"max_teacher_tokens={self.max_teacher_tokens} at least 1")  # fmt: skip
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if "taught" not in getattr(run.objective.policy_loss, "sources", ()):
             raise ConfigError("strategy thinktuning puts words of a teacher into rollouts (source taught), for which a ratio means nothing; "
                               "use surrogate: {name: advantage_aware}")  # fmt: skip
 
-    def share(self, run: Run) -> float:
+    def share(self, run: RunContext) -> float:
         """Of a group's eligible rollouts, now: the first two steps have the first value."""
         length = max(1, int(run.settings.steps * self.over))
         return self.first - (self.first - self.last) * min(max(run.phase_step - 1, 0), length) / length
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         self.counted.update(asked=0.0, taught=0.0)
         share = self.share(run)
@@ -100,7 +100,7 @@ class ThinkTuning(Independent):
             group.rollouts[place] = self.taught(group.rollouts[place], completion, run)
         return groups
 
-    def taught(self, rollout: Rollout, completion: Completion, run: Run) -> Rollout:
+    def taught(self, rollout: Rollout, completion: Completion, run: RunContext) -> Rollout:
         """The rollout with what the teacher adds, or as it is where that is nothing."""
         words = lesson(completion.text) if completion.finish == "stop" else ""
         self.counted["asked"] += 1

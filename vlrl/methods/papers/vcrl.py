@@ -16,7 +16,7 @@ from vlrl.stages import GroupFilter
 from vlrl.types import FilterDecision, Group, Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 def uncertainty(rewards: Sequence[float]) -> float:
@@ -55,7 +55,7 @@ class Vcrl(Shuffle):
                 f"prompt_sampler: momentum={self.momentum} must be in [0, 1), room={self.room} at least 1 and least={self.least} in (0, 1]"
             )
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         super().setup(run)
         self._state.setdefault("bank", {})
         self._state.update(served={}, begun=False, slots=slots_of(run))
@@ -77,7 +77,8 @@ class Vcrl(Shuffle):
             self._state["served"][row.id] = position
         return row
 
-    def observe(self, groups: Sequence[Group]) -> None:
+    def end_step(self, run: RunContext) -> None:
+        groups = run.answered_groups
         bank, served = self._state["bank"], self._state["served"]
         for group in groups:
             key = group.row.id
@@ -122,7 +123,7 @@ class VcrlVarianceFilter(GroupFilter):
         if not 0 < self.least <= 1:
             raise ConfigError(f"group_filters: variance needs least in (0, 1], got {self.least}")
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.slots[:] = slots_of(run)
 
     def __call__(self, group: Group) -> FilterDecision:

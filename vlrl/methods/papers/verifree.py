@@ -11,7 +11,7 @@ from vlrl.stages import TokenCredit
 from vlrl.types import Group
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("verifree")
@@ -23,7 +23,7 @@ class VeriFree(TokenCredit):
     Paper: Zhou et al. 2025 (VeriFree), arXiv:2505.21493; released script: sft_coef_source reward. Edge: a rollout without a reference: A_i.
     """
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         shapes: list[Any] = list(run.reward_shaping.values())
         if not any(getattr(shape, "splice", False) for shape in shapes):
             raise ConfigError(

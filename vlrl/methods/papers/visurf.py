@@ -10,7 +10,7 @@ from vlrl.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @register("visurf")
@@ -28,7 +28,7 @@ class Visurf(RewardShaping):
     source: str = "expert"
     weights: dict[str, float] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: RunContext) -> None:
         self.weights.clear()
         self.weights.update({slot: reward.weight for slot, reward in run.rewards.items()})
 

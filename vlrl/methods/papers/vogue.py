@@ -24,7 +24,7 @@ from vlrl.stages import AuxTensor
 from vlrl.types import Group, Prompt, Request, Rollout, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Vogue(Independent):
         if self.sigma <= 0 or self.steps < 1 or not (0 <= self.first <= 1 and 0 <= self.last <= 1):
             raise ValueError(f"sigma={self.sigma} must be above 0, first={self.first} and last={self.last} in [0, 1], steps={self.steps} at least 1")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         if not run.family.sees:
             raise ConfigError(f"strategy vogue makes pictures noisy, which policy {run.family.name!r} does not see; use a vision family")
 
@@ -76,7 +76,7 @@ class Vogue(Independent):
         """p."""
         return self.first + (self.last - self.first) * min(1.0, step / self.steps)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: Run) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         p, noisy = self.share(run.phase_step), []
         draws = [random.Random(self.seeds(run, prompt)) for prompt in prompts]
         for prompt, count, draw in zip(prompts, counts, draws, strict=True):
@@ -139,7 +139,7 @@ class VogueVisualUncertainty(GRPO):
         if min(self.a_v, self.a_e) < 0 or min(self.b_v, self.b_e) <= 1:
             raise ValueError(f"a_v={self.a_v}, a_e={self.a_e} must not be negative; b_v={self.b_v}, b_e={self.b_e} must be above 1, or signs turn")
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunContext) -> None:
         super().check(run)
         if run.rollout.name != "vogue":
             raise ConfigError(f"advantage vogue reads pictures that strategy {run.rollout.name!r} does not disturb; use strategy: {{name: vogue}}")

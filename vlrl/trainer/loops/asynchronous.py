@@ -16,10 +16,10 @@ from vlrl.registry import ConfigError
 from vlrl.trainer.pipeline import Pipeline, due, remember, report, train_on
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def train_step(run: Run) -> dict[str, float]:
+def train_step(run: RunContext) -> dict[str, float]:
     """Train on the oldest batch in stock; see that the next `staleness` ones are being collected."""
     ahead = _staleness(run)
     pipeline = Pipeline.of(run, ahead)
@@ -34,7 +34,7 @@ def train_step(run: Run) -> dict[str, float]:
     return metrics
 
 
-def _staleness(run: Run) -> int:
+def _staleness(run: RunContext) -> int:
     options = dict(run.settings.loop_options)
     ahead = options.pop("staleness", 2)
     if options or not isinstance(ahead, int) or ahead < 1:

@@ -14,10 +14,10 @@ from vlrl.registry import ConfigError
 from vlrl.trainer.pipeline import Pipeline, remember, report, train_on
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.context import RunContext
 
 
-def train_step(run: Run) -> dict[str, float]:
+def train_step(run: RunContext) -> dict[str, float]:
     """Train on the batch in stock while the next is collected."""
     if run.settings.loop_options:
         raise ConfigError(f"loop_options: loop 'one_step_off' takes none, got {dict(run.settings.loop_options)}")

@@ -1,0 +1,155 @@
+"""What plug-ins see of the run and of the policy: protocols that `vlrl.trainer.run.Run` and `vlrl.policy.Policy` implement.
+
+The attributes named like config slots hold the current phase's plug-ins of these slots (`vlrl/stages.py`). No torch is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vlrl.capabilities import Capability
+from vlrl.types import Completion, Group, Prompt, Rollout, Row, TokenBatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class PolicyModel(Protocol):
+    """A policy as plug-ins see it: a model and its processor (`vlrl.policy.Policy`)."""
+
+    model: Any  # the transformers model
+    tokenizer: Any
+    family: Any
+    device: Any
+    version: int  # updates so far
+    pad_id: int
+    forbidden_ids: Sequence[int]  # placeholders of media, which are never sampled
+    wrapped: Any
+
+    def encode(self, prompt: Prompt) -> Any:
+        """The prompt's token ids and media features; its length is in tokens."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of completion tokens, special tokens left out."""
+
+    def spaces(self, prompt: Prompt) -> Sequence[Any]:
+        """One CoordinateSpace per picture of the prompt."""
+
+    def forward(self, batch: TokenBatch, aux_tensors: Sequence[Any] = ()) -> dict[str, Tensor]:
+        """{"logp": (B, T), aux tensor: (B, T) or (B, T, K)}, temperature-scaled. Honours the autograd mode."""
+
+
+class RunContext(Protocol):
+    """A run as plug-ins see it (`vlrl.trainer.run.Run`): the current phase's slots, the policy, and what the trainer does for its plug-ins.
+
+    `gather`, `gather_and_clear`, `sum_tensor`, `mean` and `accuracy` are collectives: every rank calls them, or none does.
+    """
+
+    config: Any
+    settings: Any  # vlrl.settings.Settings of the current phase
+    family: Any
+    policy: Any  # a PolicyModel; None before the run is opened
+    engine: Any
+    optimizer: Any
+    accelerator: Any
+    objective: Any  # policy_loss, token_weights, loss_terms, loss_aggregation
+    phases: Sequence[Any]
+    seed: int
+    step: int
+    phase_step: int
+    learning_rate: float
+    output: Path
+    history: dict[str, dict[str, Any]]  # a memory per row id that survives restarts; plain values
+    extras: dict[str, Any]  # further trained modules and services, by name
+    rows: dict[str, Sequence[Row]]  # training rows by source
+    source_weights: dict[str, float]
+    groups: list[Group]  # this rank's groups of the step just taken
+    sampled_groups: Sequence[Group]
+    answered_groups: Sequence[Group]
+    trained_groups: Sequence[Group]
+    stats: Any
+    prompt_sampler: Any
+    prompt_template: Any
+    sampling: Any
+    rollout_budget: Any
+    rollout: Any
+    environment: Any
+    rewards: dict[str, Any]
+    reward_shaping: dict[str, Any]
+    group_filters: dict[str, Any]
+    replay: Any
+    advantage: Any
+    token_credit: Any
+    callbacks: dict[str, Any]
+    metrics: dict[str, Any]
+    aux_tensors: dict[str, Any]
+
+    @property
+    def current(self) -> Any:
+        """The current phase."""
+
+    @property
+    def phase(self) -> str:
+        """Name of the current phase."""
+
+    @property
+    def group_size(self) -> int:
+        """Rollouts per prompt."""
+
+    @property
+    def rank(self) -> int:
+        """This process, of `ranks`."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of training processes."""
+
+    @property
+    def state_sharded(self) -> bool:
+        """Whether weights or optimizer states are sharded over ranks."""
+
+    @property
+    def params_sharded(self) -> bool:
+        """Whether the weights themselves are sharded over ranks (FSDP, ZeRO-3)."""
+
+    @property
+    def suites(self) -> Any:
+        """Benchmark suites drawn with the run's engine: `check(options)`, `evaluate(options, run)`."""
+
+    def has(self, capability: Capability) -> bool:
+        """Whether a plug-in of the current phase provides a capability."""
+
+    def outcome_slot(self, row: Row) -> str:
+        """The reward slot that decides whether an answer to `row` is correct. Raises ConfigError where no reward can."""
+
+    def make_rollout(self, completion: Completion) -> Rollout:
+        """A finished completion as a rollout of its prompt."""
+
+    def warn(self, message: str) -> None:
+        """Write a warning to the console and to events.jsonl."""
+
+    def batch(self, groups: Sequence[Group]) -> TokenBatch:
+        """The input of `policy.forward`. Raises ValueError for an empty completion."""
+
+    def micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
+        """The groups in pieces of `micro_batch_tokens`, one `batch` each."""
+
+    def score(self, groups: Sequence[Group]) -> None:
+        """Rewards before the rollout strategy is done: fills `rewards`, `reward` and `outcome`; drops rollouts on which a reward raised."""
+
+    def accuracy(self) -> dict[str, float]:
+        """The held-out accuracy by task, now."""
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """Plain values of all ranks: the first of each, then the second of each."""
+
+    def gather_and_clear(self, values: list[Any]) -> list[Any]:
+        """`gather` of a list that is emptied."""
+
+    def sum_tensor(self, tensor: Tensor) -> Tensor:
+        """The sum over ranks."""
+
+    def mean(self, total: float, count: float) -> float:
+        """All ranks' totals over all ranks' counts; 0 where the count is 0."""
