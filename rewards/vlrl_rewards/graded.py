@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from vlrl.registry import make
 from vlrl.stages import Reward
-from vlrl.types import Rollout, CoordinateSpace
+from vlrl.types import CoordinateSpace, Rollout
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.literals import fold
 from vlrl_rewards.parsing import committed, visible

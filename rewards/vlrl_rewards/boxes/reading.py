@@ -65,7 +65,7 @@ def to_original(xy: Sequence[float], spaces: Sequence[CoordinateSpace], picture:
     if not spaces:
         return tuple(float(value) for value in xy)
     if not 0 <= picture < len(spaces):
-        raise ValueError(f"picture: there is no image {picture}, the prompt has {len(spaces)}; the numbering starts at 0")
+        raise ValueError(f"picture: there is no image {picture}, the prompt has {len(spaces)}; numbering counts from 0")
     return spaces[picture].to_original(xy)
 
 

@@ -1,11 +1,11 @@
-"""Rewards for charts as code: what a plotting script would draw, read from its syntax tree. Nothing is run."""
+"""Chart-to-code reward: what a plotting script draws, read from its syntax tree. No code is run."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,7 +18,7 @@ from vlrl_rewards.recognition.classification import normal_label
 
 MAX_CODE = 20_000
 MAX_NODES = 20_000
-MAX_VALUES = 5_000  # texts and numbers of a script that are read, names that stand for long lists included
+MAX_VALUES = 5_000  # texts and numbers that are read from one script, also through names that stand for long lists
 DIMENSIONS = ("type", "text", "layout", "colour", "data")
 _FENCE = re.compile(r"```(?:[a-zA-Z]{1,12})?[ \t]*\n(.*?)```", re.DOTALL)
 _PLAIN_TYPES = (
@@ -37,18 +37,18 @@ _SHORT = {"r": "red", "g": "green", "b": "blue", "k": "black", "w": "white", "y"
 
 
 def parsed(code: str) -> ast.Module | None:
-    """The syntax tree of a script of at most 20,000 characters, or None."""
+    """The syntax tree of a script; None if it does not parse, or has more than 20,000 characters or nodes."""
     if len(code) > MAX_CODE:
         return None
     try:
         tree = ast.parse(code)
         return tree if sum(1 for _ in ast.walk(tree)) <= MAX_NODES else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the parser's ways to say that this is no script
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # all errors of the parser on text that is not Python
         return None
 
 
 def colour_name(text: str) -> str:
-    """A colour as "#rrggbb" where it is known, else as it is written."""
+    """A colour as "#rrggbb" if it is a known name, else as it is written."""
     plain = text.strip().lower().removeprefix("tab:")
     if re.fullmatch(r"#[0-9a-f]{3}", plain):
         plain = "#" + "".join(c * 2 for c in plain[1:])
@@ -64,8 +64,8 @@ _PARTS: dict[type, Callable[[Any], Sequence[ast.AST]]] = {
 }
 
 
-def constants(node: ast.AST, known: dict[str, ast.AST], depth: int = 0) -> Iterator[Any]:
-    """Texts and numbers in an expression; names that were given a value stand for it."""
+def constants(node: ast.AST, known: Mapping[str, ast.AST], depth: int = 0) -> Iterator[Any]:
+    """The texts and numbers in an expression; a name that was assigned a value is replaced by the value."""
     if isinstance(node, ast.Constant):
         yield node.value
         return
@@ -81,7 +81,7 @@ def constants(node: ast.AST, known: dict[str, ast.AST], depth: int = 0) -> Itera
 
 
 def chart_of(code: str) -> dict[str, Counter[str]] | None:
-    """What a script draws, by dimension: kinds of chart, texts, layout of subplots, colours, numbers. None if it is no script, or draws nothing."""
+    """What a script draws, by dimension: chart types, texts, layout of subplots, colours, numbers. None if it is not a script or draws no chart."""
     tree = parsed(code)
     if tree is None:
         return None
@@ -89,26 +89,28 @@ def chart_of(code: str) -> dict[str, Counter[str]] | None:
         target.id: node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)
     }
     found: dict[str, Counter[str]] = {name: Counter() for name in DIMENSIONS}
-    left = MAX_VALUES
+    remaining = MAX_VALUES
 
     def values_of(*nodes: ast.AST) -> list[Any]:
-        nonlocal left
-        values = list(islice((value for node in nodes for value in constants(node, known)), left))
-        left -= len(values)
+        nonlocal remaining
+        values = list(islice((value for node in nodes for value in constants(node, known)), remaining))
+        remaining -= len(values)
         return values
 
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and left:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and remaining:
             _read_call(node, node.func.attr, values_of, found)
     return found if found["type"] else None
 
 
 def _read_call(node: ast.Call, name: str, values_of: Callable[..., list[Any]], found: dict[str, Counter[str]]) -> None:
+    """Add what one call draws to `found`."""
     values = values_of(*node.args)
     if name in _TYPES:
         found["type"][_TYPES[name]] += 1
         found["data"].update(f"{v:g}" for v in values if isinstance(v, (int, float)) and not isinstance(v, bool))
-        found["text"].update(filter(None, (normal_label(v) for v in values if isinstance(v, str) and _WORD.search(v))))  # categories, not "k--"
+        categories = (normal_label(v) for v in values if isinstance(v, str) and _WORD.search(v))  # a format string such as "k--" has no word
+        found["text"].update(filter(None, categories))
     elif name in _TEXTS:
         found["text"].update(filter(None, (normal_label(v) for v in values if isinstance(v, str))))
     elif name in ("subplots", "subplot", "add_subplot"):
@@ -123,7 +125,7 @@ def _read_call(node: ast.Call, name: str, values_of: Callable[..., list[Any]], f
 
 
 def bag_f1(said: Counter[str], meant: Counter[str]) -> float:
-    """2 |P & G| / (|P| + |G|) of two bags, in [0, 1]."""
+    """F1 of two multisets, 2 |P & G| / (|P| + |G|), in [0, 1]."""
     total = sum(said.values()) + sum(meant.values())
     return 2 * sum((said & meant).values()) / total if total else 0.0
 
@@ -132,13 +134,16 @@ def bag_f1(said: Counter[str], meant: Counter[str]) -> float:
 @register("chart_code")
 @dataclass(frozen=True, kw_only=True)
 class ChartCode(Graded):
-    """r = mean over the dimensions that either script has of F1(said, gold): kinds of chart, texts, layout, colours, data values.
+    """Chart-to-code reward (textual part): F1 of what the predicted and the gold script draw, averaged over five dimensions.
+
+        r = mean of F1(predicted, gold) over chart types, texts, layout, colours and data values; a dimension that neither script has is left out
 
     Paper: MSRL, arXiv:2508.13587 (textual reward over five dimensions of the chart code).
-    Deviates: the scripts are read, not run (a value that only running would give is not seen), and the dimensions weigh the same; how the paper
-    weighs them is not known to us. The visual reward needs a second model and is left out.
-    Edge: no Python, more than 20,000 characters, or nothing drawn: 0. Extra calls cost as much as missing ones. Range [0, 1].
-    Gold: a matplotlib script. Read: the last fenced block of the answer, else all of it.
+    Deviates: the scripts are parsed and not run, so that computed values are not seen; the dimensions have equal weights, since the weights of the
+    paper are not known to us. The visual reward needs a second model and is left out.
+    Gold: a matplotlib script. Answer: the last fenced block, else the whole text.
+    Edge: no Python, more than 20,000 characters or syntax nodes, or no chart: 0; only the first 5,000 texts and numbers of a script are read.
+    Extra calls cost as much as missing ones. Range [0, 1].
     """
 
     refusals = False
@@ -148,7 +153,7 @@ class ChartCode(Graded):
     def target(self, gold: Any, scene: Scene) -> dict[str, Counter[str]]:
         chart = chart_of(code_in(gold)) if isinstance(gold, str) else None
         if chart is None:
-            raise ValueError(f"answer: the gold {gold!r:.200} is no script that draws a chart; give matplotlib code")
+            raise ValueError(f"answer: the gold {gold!r:.200} is not a script that draws a chart; give matplotlib code")
         return chart
 
     def grade(self, target: dict[str, Counter[str]], answer: Answer, scene: Scene) -> Grade:
@@ -161,6 +166,6 @@ class ChartCode(Graded):
 
 
 def code_in(text: str) -> str:
-    """The last fenced block of a text, else all of it."""
+    """The last fenced block in the first 40,000 characters of a text, else the whole text."""
     blocks = _FENCE.findall(text[: 2 * MAX_CODE])
     return blocks[-1] if blocks else text

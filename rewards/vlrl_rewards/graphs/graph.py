@@ -1,4 +1,4 @@
-"""X"""
+"""Graph questions: a number, a word, a set of nodes, or a structure that a program checks."""
 
 from __future__ import annotations
 
@@ -16,62 +16,65 @@ from vlrl_rewards.recognition.labels import read_labels
 
 
 def _edges(meta: Any) -> set[frozenset[int]]:
+    """The edges of the graph."""
     return {frozenset(edge) for edge in meta["edges"]}
 
 
 def _is_walk(nodes: Sequence[int], meta: Any) -> bool:
+    """Whether consecutive nodes are joined by edges."""
     return bool(nodes) and {frozenset(step) for step in itertools.pairwise(nodes)} <= _edges(meta)
 
 
 def is_shortest_path(path: Sequence[int], meta: Any) -> bool:
-    """Whether nodes form a way from meta.start to meta.end over the graph's edges, of meta.length edges."""
+    """Whether the nodes form a path of meta.length edges from meta.start to meta.end."""
     return _is_walk(path, meta) and path[0] == meta["start"] and path[-1] == meta["end"] and len(path) - 1 == meta["length"]
 
 
 def is_colouring(colours: Sequence[int], meta: Any) -> bool:
-    """Whether every node has a colour from 1 to meta.colours, and joined nodes differ."""
+    """Whether every node has a colour from 1 to meta.colours, and adjacent nodes have different ones."""
     fits = len(colours) == meta["nodes"] and all(1 <= colour <= meta["colours"] for colour in colours)
     return fits and all(colours[a] != colours[b] for a, b in meta["edges"])
 
 
 def is_hamilton_path(path: Sequence[int], meta: Any) -> bool:
-    """Whether a way visits every node exactly once."""
+    """Whether a path visits every node exactly once."""
     return sorted(path) == list(range(meta["nodes"])) and _is_walk(path, meta)
 
 
 def _is_set(nodes: Sequence[int], meta: Any) -> bool:
+    """Whether these are meta.size different nodes of the graph."""
     return len(set(nodes)) == len(nodes) == meta["size"] and set(nodes) <= set(range(meta["nodes"]))
 
 
 def is_clique(nodes: Sequence[int], meta: Any) -> bool:
-    """Whether meta.size nodes are all joined to each other."""
+    """Whether meta.size nodes are pairwise adjacent (a clique)."""
     return _is_set(nodes, meta) and all(frozenset(pair) in _edges(meta) for pair in itertools.combinations(nodes, 2))
 
 
 def is_independent(nodes: Sequence[int], meta: Any) -> bool:
-    """Whether no two of meta.size nodes are joined."""
+    """Whether no two of meta.size nodes are adjacent (an independent set)."""
     return _is_set(nodes, meta) and not any(edge <= set(nodes) for edge in _edges(meta))
 
 
 def is_cover(nodes: Sequence[int], meta: Any) -> bool:
-    """Whether meta.size nodes touch every edge."""
+    """Whether every edge has an end among meta.size nodes (a vertex cover)."""
     return _is_set(nodes, meta) and all(edge & set(nodes) for edge in _edges(meta))
 
 
 def _pairs(nodes: Sequence[int], meta: Any) -> list[frozenset[int]] | None:
-    """Node numbers two by two, as edges of the graph; None if they are not."""
+    """The nodes in pairs, as edges; None if their number is odd or a pair is not an edge of the graph."""
     pairs = [frozenset(nodes[i : i + 2]) for i in range(0, len(nodes), 2)]
     return pairs if len(nodes) % 2 == 0 and set(pairs) <= _edges(meta) else None
 
 
 def is_matching(nodes: Sequence[int], meta: Any) -> bool:
-    """Whether meta.size edges (a b c d: a-b and c-d) have no node in common."""
+    """Whether meta.size edges (a b c d: a-b and c-d) share no node (a matching)."""
     pairs = _pairs(nodes, meta)
     return pairs is not None and len(pairs) == meta["size"] and len(set(nodes)) == len(nodes)
 
 
 def is_spanning_tree(nodes: Sequence[int], meta: Any) -> bool:
-    """Whether nodes - 1 edges join all nodes."""
+    """Whether meta.nodes - 1 edges connect all nodes (a spanning tree)."""
     pairs = _pairs(nodes, meta)
     if pairs is None or len(pairs) != meta["nodes"] - 1:
         return False
@@ -99,11 +102,13 @@ _JOINED = re.compile(r"(?<=\d)-(?=\d)")  # an edge: 0-1
 @register("graph")
 @dataclass(frozen=True, kw_only=True)
 class Graph(Graded):
-    """r = 1[a structure that passes its check | the number | the word];  sets: Jaccard |P & G| / |P | G|.
+    """Graph reasoning reward: exact match, Jaccard index of sets, or a program that checks the structure.
 
-    Paper: G1, arXiv:2505.18499, sec. 3 (exact match, Jaccard for sets, a program for what has several right answers).
-    Reads `row.meta`: edges, nodes, and where several answers are right `check` (path, colouring, hamilton, clique, independent, cover, matching,
-    tree) with what that needs (start, end, length; colours; size). Gold: an int, a word, a list of node names (set), or a list of ints with a
+        number, word: r = 1[answer = gold];  set of nodes: r = |P & G| / |P | G|;  with `row.meta["check"]`: r = 1[the check passes]
+
+    Paper: G1, arXiv:2505.18499, sec. 3 (exact match, Jaccard for sets, a program where several answers are correct).
+    Reads `row.meta`: edges, nodes, and where several answers are correct `check` (path, colouring, hamilton, clique, independent, cover, matching,
+    tree) with its parameters (start, end, length; colours; size). Gold: an int, a word, a list of node names (a set), or a list of ints with a
     `check`. Edge: another kind of answer: 0. Range [0, 1].
     """
 
@@ -117,14 +122,14 @@ class Graph(Graded):
             return {normal_label(str(item)) for item in gold}
         text = normal_label(str(gold))
         if not text:
-            raise ValueError(f"answer: {gold!r} is empty")
+            raise ValueError(f"answer: {gold!r} is empty; give a number, a word or a list of nodes")
         return text
 
     def grade(self, target: Any, answer: Answer, scene: Scene) -> Grade:
         if scene.meta.get("check") is not None:
             numbers = read_integers(_JOINED.sub(" ", answer.text))
-            right = numbers is not None and GRAPH_CHECKS[target](numbers, scene.meta)
-            return Grade(float(right), right, target, answer.text[:200])
+            correct = numbers is not None and GRAPH_CHECKS[target](numbers, scene.meta)
+            return Grade(float(correct), correct, target, answer.text[:200])
         if isinstance(target, set):
             said = {label for label in read_labels(answer.text) if label != "none"}
             score = len(said & target) / len(said | target) if said | target else 1.0

@@ -1,4 +1,4 @@
-"""Rewards for scene graphs: objects with boxes and relations between them."""
+"""Scene graph reward: objects with boxes, and relations between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.geometry import matrix
-from vlrl_rewards.boxes.reading import Box, gold_boxes, parse_boxes, to_original
+from vlrl_rewards.boxes.reading import Box, box_to_original, gold_boxes, parse_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.graphs.triples import Triple, triple_of
 from vlrl_rewards.literals import find_values
@@ -23,14 +23,17 @@ MAX_OBJECTS = 200
 
 
 class Graph(NamedTuple):
-    """Objects (boxes whose label is the plain name) by identifier, and relations between identifiers."""
+    """Objects by identifier (boxes labelled with the name without its instance number), and relations between identifiers."""
 
     objects: dict[str, Box]
     relations: list[Triple]
 
 
 def read_graph(value: Any) -> Graph | None:
-    """A graph from {"objects": [{"id": ..., "bbox": ...}], "relationships": [...]}; None unless all ids differ and all relations use declared ids."""
+    """The graph of {"objects": [{"id": ..., "bbox": ...}], "relationships": [...]}.
+
+    None if it has no objects or more than `MAX_OBJECTS` (200), an id occurs twice, or a relation uses an undeclared id.
+    """
     if not isinstance(value, Mapping) or not isinstance(value.get("objects"), (list, tuple)):
         return None
     objects: dict[str, Box] = {}
@@ -49,7 +52,7 @@ def read_graph(value: Any) -> Graph | None:
 
 
 def similarity(a: str, b: str, how: str) -> float:
-    """1[a = b] ("exact"), or the share of equal characters ("ratio"), in [0, 1]."""
+    """1[a = b] ("exact"), or the normalised character similarity ("ratio"), in [0, 1]."""
     return float(a == b) if how == "exact" else ratio(a, b) / 100
 
 
@@ -57,17 +60,22 @@ def similarity(a: str, b: str, how: str) -> float:
 @register("scene_graph")
 @dataclass(frozen=True, kw_only=True)
 class SceneGraph(Graded):
-    """r = (2 node + 2 box + 5 edge) / 9 after Hungarian matching of objects by cost (1 - sim) + 2 (1 - GIoU) + 5 L1:
+    """Scene graph reward of R1-SGG: objects, boxes and relations after a Hungarian matching of the objects.
 
-        node = sum sim / max(n, m);  box = sum (2 IoU + 5 exp(-L1)) / 7 / max(n, m);  edge = sum sim(s) sim(o) sim(p) / max(relations said, gold)
+        r = (2 node + 2 box + 5 edge) / 9,  matching cost (1 - sim) + 2 (1 - GIoU) + 5 L1
+        node = sum sim / max(n, m);  box = sum (2 IoU + 5 exp(-L1)) / 7 / max(n, m);
+        edge = sum sim(s) sim(o) sim(p) / max(predicted relations, gold relations)
 
-    Paper: R1-SGG, arXiv:2504.13617, sec. 3 (weights 2, 2, 5 of the release). L1: mean absolute difference of the corners as shares of the picture.
-    Deviates: extra objects and relations cost (the release divides by the gold alone, so spam is free); names are compared exactly or by characters
-    instead of word vectors; the range is scaled to [0, 1]; an object that is matched with IoU 0 and another name earns nothing.
-    Edge: no JSON graph, equal ids, relations of undeclared ids: 0. Without gold relations the edge part is left out. Units: gold in original pixels.
-    Gold: the same JSON; the picture's size from `scene.spaces` or `row.meta["size"]`.
+    Paper: R1-SGG, arXiv:2504.13617, sec. 3 (weights 2, 2, 5 of the release). L1: mean absolute difference of the corners, relative to the image size.
+    Deviates: extra objects and relations lower the score (the release divides by the gold count, so that spam costs nothing); names are compared
+    exactly or by characters and not by word vectors; the range is scaled to [0, 1]; an object matched with IoU 0 and another name adds 0.
+    Gold: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]} in original pixels; the answer has the same format. The image size
+    comes from `scene.spaces` or `row.meta["size"]`.
+    Edge: no graph, several graphs, more than 200 objects, equal ids, relations of undeclared ids: 0. Without gold relations there is no edge term.
+    A verdict of `verify` is stricter than `correct_at`: all names and relations exact, and every box with IoU >= 0.5. Range [0, 1].
     """
 
+    correct_at: float = 0.9
     similarity: Literal["exact", "ratio"] = "exact"
     node: float = 2.0
     box: float = 2.0
@@ -81,7 +89,7 @@ class SceneGraph(Graded):
         size = spaces[scene.meta.get("picture", self.picture)].original if spaces else scene.meta.get("size")
         if graph is None or not size:
             raise ValueError(
-                f"answer: needs a graph {{'objects': [{{'id', 'bbox'}}], 'relationships': [...]}} and the picture's size ({size}), got {gold!r:.200}"
+                f"answer: needs {{'objects': [{{'id', 'bbox'}}], 'relationships': [...]}} and the image size, got size {size} and {gold!r:.200}"
             )
         for thing in graph.objects.values():
             gold_boxes(list(thing.xyxy))
@@ -93,18 +101,18 @@ class SceneGraph(Graded):
         if len(graphs) != 1:
             return self.refuse("no graph in the answer" if not graphs else "several graphs in the answer")
         picture = scene.meta.get("picture", self.picture)
-        said = {k: Box(tuple(to_original(b.xyxy, scene.spaces, picture)), b.label) for k, b in graphs[0].objects.items()}  # type: ignore[arg-type]
-        mine, theirs = list(said.items()), list(gold.objects.items())
-        sim_NM = np.array([[similarity(a.label, b.label, self.similarity) for _, b in theirs] for _, a in mine])
-        corners_N4, corners_M4 = np.array([b.xyxy for _, b in mine]), np.array([b.xyxy for _, b in theirs])
+        said = {k: Box(box_to_original(b.xyxy, scene.spaces, picture), b.label) for k, b in graphs[0].objects.items()}
+        predicted, expected = list(said.items()), list(gold.objects.items())
+        sim_NM = np.array([[similarity(a.label, b.label, self.similarity) for _, b in expected] for _, a in predicted])
+        corners_N4, corners_M4 = np.array([b.xyxy for _, b in predicted]), np.array([b.xyxy for _, b in expected])
         iou_NM, giou_NM = matrix(corners_N4, corners_M4), matrix(corners_N4, corners_M4, "giou")
         far_NM = np.abs((corners_N4[:, None] - corners_M4[None]) / np.array([*size, *size])).mean(-1)
         rows, columns = linear_sum_assignment(1 - sim_NM + 2 * (1 - giou_NM) + 5 * far_NM)
         pairs = [(i, j) for i, j in zip(rows, columns, strict=True) if sim_NM[i, j] > 0 or iou_NM[i, j] > 0]
-        both = max(len(mine), len(theirs))
-        node = sum(sim_NM[i, j] for i, j in pairs) / both
-        box = sum((2 * iou_NM[i, j] + 5 * math.exp(-far_NM[i, j])) / 7 for i, j in pairs if iou_NM[i, j] > 0) / both
-        to_gold = {mine[i][0]: (theirs[j][0], float(sim_NM[i, j])) for i, j in pairs}
+        larger = max(len(predicted), len(expected))
+        node = sum(sim_NM[i, j] for i, j in pairs) / larger
+        box = sum((2 * iou_NM[i, j] + 5 * math.exp(-far_NM[i, j])) / 7 for i, j in pairs if iou_NM[i, j] > 0) / larger
+        to_gold = {predicted[i][0]: (expected[j][0], float(sim_NM[i, j])) for i, j in pairs}
         edge = self.edges(graphs[0].relations, gold.relations, to_gold)
         weights = (self.node, self.box, self.edge if gold.relations else 0.0)
         score = float(weights[0] * node + weights[1] * box + weights[2] * edge) / sum(weights)
@@ -112,14 +120,14 @@ class SceneGraph(Graded):
         return Grade(score, bool(perfect), f"node {node:.2f}, box {box:.2f}, edge {edge:.2f}")
 
     def edges(self, said: list[Triple], gold: list[Triple], to_gold: Mapping[str, tuple[str, float]]) -> float:
-        """Credit of the relations; each gold relation is used once."""
+        """Score of the relations, in [0, 1]; each gold relation counts once, with its best match."""
         if not gold:
             return 1.0
         best: dict[Triple, float] = {}
         for subject, predicate, thing in said:
-            (first, sure), (second, sure2) = to_gold.get(subject, ("", 0.0)), to_gold.get(thing, ("", 0.0))
+            (first, sim_subject), (second, sim_object) = to_gold.get(subject, ("", 0.0)), to_gold.get(thing, ("", 0.0))
             for meant in gold:
                 if (meant[0], meant[2]) == (first, second):
-                    credit = sure * sure2 * similarity(predicate, meant[1], self.similarity)
+                    credit = sim_subject * sim_object * similarity(predicate, meant[1], self.similarity)
                     best[meant] = max(best.get(meant, 0.0), credit)
         return sum(best.values()) / max(len(said), len(gold))

@@ -1,4 +1,4 @@
-"""Relations between named things: triples."""
+"""Relation triples (subject, predicate, object): reading them, and the reward for a set of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = {"subject": 0, "subj": 0, "predicate": 1, "relation": 1, "rel": 1, "obj
 
 
 def triple_of(value: Any) -> Triple | None:
-    """(subject, predicate, object), normalised, from a list of three texts or a mapping."""
+    """The normalised (subject, predicate, object) of a list of three texts or a mapping; None if it is not a triple."""
     if isinstance(value, Mapping):
         parts = ["", "", ""]
         for key, part in value.items():
@@ -42,7 +42,7 @@ def triples_in(value: Any) -> list[Triple]:
 
 
 def triples_of(text: str) -> list[Triple]:
-    """Every triple of a text, in order: in brackets (also `<a, b, c>`), else one a line as "a - b - c"."""
+    """Every triple of a text, in order: in brackets (also `<a, b, c>`), else one per line as "a - b - c" (in the first 20,000 characters)."""
     found = [triple for value in find_values(_ANGLED.sub(r"(\1)", text)) for triple in triples_in(value.value)]
     lines = [m for line in text[:20_000].split("\n") if len(line) < 300 and (m := _LINE.match(line))] if not found else []
     return found or [triple for m in lines if (triple := triple_of(list(m.groups())))]
@@ -52,12 +52,12 @@ def triples_of(text: str) -> list[Triple]:
 @register("triples")
 @dataclass(frozen=True, kw_only=True)
 class Triples(Graded):
-    """f1: 2 hits / (n + m);  recall: hits / m over the first `most` triples;  exact: 1[same set], hits = triples (subject, predicate, object) in
-    both.
+    """Relation triples: agreement of n predicted with m gold triples (subject, predicate, object).
+
+        f1: 2 hits / (n + m);  recall: hits / m over the first `most` triples;  exact: 1[same triples];  hits: triples in both
 
     Paper: recall at K as in Visual Genome scene graphs, arXiv:1701.02426; the set F1 is vlrl original.
-    Deviates: names are compared after normalisation, `person.1` as `person`; a triple counts as often as it is in the gold, not as often as it is
-    said.
+    Deviates: names are normalised, and `person.1` is `person`; a triple counts at most as often as it is in the gold answer.
     Edge: no triple: 0; gold []: 1 for "none" or "[]". Range [0, 1].
     """
 
@@ -68,23 +68,24 @@ class Triples(Graded):
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
         found = triples_in(values)
         if not found and gold not in ([], (), "None", "[]"):
-            raise ValueError(f"answer: no triples in the gold {gold!r:.200}; give [['man', 'rides', 'horse'], ...]")
+            raise ValueError(f"answer: there are no triples in the gold answer {gold!r:.200}; give [['man', 'rides', 'horse'], ...]")
         return Counter(map(plain_triple, found))
 
     def grade(self, target: Counter[Triple], answer: Answer, scene: Scene) -> Grade:
         said = Counter(map(plain_triple, triples_of(answer.text)))
         if not target or not said:
-            nothing = not target and not said and normal_label(answer.text) in ("none", "")
-            return Grade(1.0, True, "none, and said so") if nothing else self.refuse("no triples, or triples where there are none")
-        total, meant = sum(said.values()), sum(target.values())
+            if not target and not said and normal_label(answer.text) in ("none", ""):
+                return Grade(1.0, True, "no triples, and the answer says so")
+            return self.refuse("no triples, or triples where there are none")
+        total, expected = sum(said.values()), sum(target.values())
         hits = sum((said & target).values())
         first = sum((Counter(list(said.elements())[: self.most]) & target).values())
-        exact = hits == total == meant
-        table = {"f1": 2 * hits / (total + meant), "recall": first / meant, "exact": float(exact)}
-        return Grade(table[self.metric], exact, f"{hits} of {meant} with {total} triples")
+        exact = hits == total == expected
+        table = {"f1": 2 * hits / (total + expected), "recall": first / expected, "exact": float(exact)}
+        return Grade(table[self.metric], exact, f"{hits} of {expected} with {total} triples")
 
 
 def plain_triple(triple: Triple) -> Triple:
-    """The triple with instance numbers removed ("person.1" is "person")."""
+    """The triple without instance numbers ("person.1" becomes "person")."""
     subject, predicate, thing = (part.rsplit(".", 1)[0] if part.rsplit(".", 1)[-1].isdecimal() else part for part in triple)
     return subject, predicate, thing

@@ -1,9 +1,8 @@
-"""Rewards for one step of a GUI agent: the action, and its arguments."""
+"""GUI action reward: one step of an agent, the action and its arguments."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from vlrl_rewards.boxes.unbracketed import bare_numbers
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.points.points import distance, inside, is_box
+from vlrl_rewards.puzzles.plans import word_f1
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.text.process import section
 
@@ -43,8 +43,10 @@ _ARGUMENT = re.compile(
 
 
 def read_call(text: str) -> Mapping[str, Any] | None:
-    """An action written as a call, `click(start_box='(12,34)')`, `click(12, 34)` or `scroll(direction="down")`, as a mapping; None if there is none,
-    or several."""
+    """The one action written as a call, as a mapping; None if there is none or several.
+
+    Examples: `click(start_box='(12,34)')`, `click(12, 34)`, `scroll(direction="down")`. Only the first 4,000 characters are read.
+    """
     calls = _CALL.findall(text[:4000])
     if len(calls) != 1:
         return None
@@ -56,9 +58,9 @@ def read_call(text: str) -> Mapping[str, Any] | None:
 
 
 def read_action(text: str) -> Mapping[str, Any] | None:
-    """The one action an answer gives, as a mapping with lower-case keys, or None if it gives none or several.
+    """The one action of an answer as a mapping with lower-case keys; None if there is none or several.
 
-    JSON or Python literals, `<tool_call>` objects with "arguments", or a single call such as `click(start_box='(12,34)')`.
+    Formats: JSON or Python literals, `<tool_call>` objects with "arguments", or a single call such as `click(start_box='(12,34)')`.
     """
     values = [found.value for found in find_values(text)]
     actions = [v for value in values for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)]
@@ -70,36 +72,31 @@ def read_action(text: str) -> Mapping[str, Any] | None:
 
 
 def action_name(action: Mapping[str, Any]) -> str:
-    """The canonical name of the action ("tap" is "click"); "" if it has none."""
+    """The canonical name of the action ("tap" becomes "click"); "" if it has none."""
     raw = next((action[key] for key in _NAME_KEYS if isinstance(action.get(key), str)), "")
     return _CANONICAL.get(normal_label(raw), normal_label(raw))
 
 
 def argument(action: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    """The first text argument among `keys`, normalised."""
+    """The first text argument under one of `keys`, normalised; "" if there is none."""
     return normal_label(next((str(action[key]) for key in keys if isinstance(action.get(key), (str, int, float))), ""))
-
-
-def token_f1(said: str, meant: str) -> float:
-    """F1 of the bags of words, in [0, 1]."""
-    mine, theirs = Counter(said.split()), Counter(meant.split())
-    common = sum((mine & theirs).values())
-    return 2 * common / (sum(mine.values()) + sum(theirs.values())) if common else 0.0
 
 
 @judged("gui_action", "gui")
 @register("gui_action")
 @dataclass(frozen=True, kw_only=True)
 class GuiAction(Graded):
-    """r = type_credit 1[same action] + (1 - type_credit) 1[same action and right arguments].
+    """GUI action reward: the type of the action and its arguments.
 
-    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point; type-like: token F1 of the texts >= `text_f1`;
-    scroll: the same direction; all others have none.
+        r = type_credit 1[same action] + (1 - type_credit) 1[same action and correct arguments]
+
+    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point; type-like: word F1 of the texts >= `text_f1`;
+    scroll: the same direction; other actions have none.
     Paper: UI-R1, arXiv:2503.21620, eq. 3-5 (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2 (type_credit 0, radius 140, text F1 0.5);
-    BTL-UI, arXiv:2509.15566, sec. 3 (point in box and within 0.14 of the gold point: `relative` is that share of the picture's diagonal).
-    Deviates: single words are compared as words (GUI-R1 accepts substrings, so "a" matches every word that holds an a); the edge of the box counts;
-    a text argument may also miss by white space and case. `tag` "link" reads BTL-UI's section instead of the answer. Edge: no action, several
-    actions, an unknown name: 0. Range [0, 1].
+    BTL-UI, arXiv:2509.15566, sec. 3 (point in box and within 0.14 of the gold point: `relative` is that share of the image's diagonal).
+    Deviates: single words are compared as words (GUI-R1 accepts substrings, so that "a" matches every word with an a); the edge belongs to the box;
+    text arguments are compared without regard to case and white space. `tag` "link" reads BTL-UI's section in place of the answer.
+    Edge: no action, several actions, an unknown name: 0. Range [0, 1]; correct where action and arguments are.
     Gold: {"action": "click", "box": [...] or "point": [...]}, {"action": "type", "text": "..."}, {"action": "scroll", "direction": "up"} in original
     pixels.
     """
@@ -114,16 +111,16 @@ class GuiAction(Graded):
     def target(self, gold: Any, scene: Scene) -> Mapping[str, Any]:
         action = read_action(gold) if isinstance(gold, str) else {str(k).lower(): v for k, v in gold.items()} if isinstance(gold, Mapping) else None
         if action is None or not action_name(action):
-            raise ValueError(f"answer: {gold!r} is not an action; give {{'action': 'click', 'box': [x1, y1, x2, y2]}} or the like")
+            raise ValueError(f"answer: {gold!r} is not an action; give a mapping such as {{'action': 'click', 'box': [x1, y1, x2, y2]}}")
         name = action_name(action)
         if name in POINTED and self.place(action) is None:
-            raise ValueError(f"answer: the gold action {name!r} has neither a box nor a point: {gold!r}")
+            raise ValueError(f"answer: the gold action {name!r} needs a box or a point, got {gold!r}")
         if name in WORDED and not argument(action, _TEXT_KEYS):
-            raise ValueError(f"answer: the gold action {name!r} has no text: {gold!r}")
+            raise ValueError(f"answer: the gold action {name!r} needs a text, got {gold!r}")
         return action
 
     def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
-        """Judge the answer, or (with `tag`) the only section of that name."""
+        """Grade the answer, or, with `tag`, the only section of that name."""
         if not self.tag:
             return super().judge(gold, response, scene, answer)
         text = section(response, self.tag)
@@ -132,7 +129,7 @@ class GuiAction(Graded):
         return self.grade(target, Answer(text, True), scene) if text else self.refuse(f"no <{self.tag}> section, or several")
 
     def place(self, action: Mapping[str, Any]) -> Any:
-        """Where a gold action points: a box or a point, as it is written."""
+        """The box or point of a gold action, as it is written; None if it has none."""
         return next((action[key] for key in ("box", "bbox", "gt_bbox", *_POINT_KEYS) if action.get(key) is not None), None)
 
     def grade(self, target: Mapping[str, Any], answer: Answer, scene: Scene) -> Grade:
@@ -140,22 +137,22 @@ class GuiAction(Graded):
         name = action_name(action) if action else ""
         if not action or name != action_name(target):
             return self.refuse("no action" if not action else f"{name!r} instead of {action_name(target)!r}", name)
-        right = self.arguments(name, action, target, scene)
-        return Grade(self.type_credit + (1 - self.type_credit) * right, right, "right arguments" if right else "wrong arguments", name)
+        correct = self.arguments(name, action, target, scene)
+        return Grade(self.type_credit + (1 - self.type_credit) * correct, correct, "correct arguments" if correct else "wrong arguments", name)
 
     def arguments(self, name: str, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene) -> bool:
         """Whether the arguments of two actions of the same name agree."""
         if name in POINTED:
             return self.hits(action, target, scene)
         if name in WORDED or (argument(target, _TEXT_KEYS) and name != "scroll"):
-            return token_f1(argument(action, _TEXT_KEYS), argument(target, _TEXT_KEYS)) >= self.text_f1
+            return word_f1(argument(action, _TEXT_KEYS), argument(target, _TEXT_KEYS)) >= self.text_f1
         if name == "scroll":
             keys = _DIRECTION_KEYS + _TEXT_KEYS
             return argument(action, keys) == argument(target, keys)
         return True
 
     def hits(self, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene) -> bool:
-        """Whether the point of an action falls where the gold action wants it."""
+        """Whether the point of an action lies in the gold box, or within `radius` of the gold point."""
         said = next((action[key] for key in _POINT_KEYS if action.get(key) is not None), None)
         points = parse_points(str(said)) or []
         if len(points) != 1:

@@ -1,4 +1,4 @@
-"""Where to click on a screen."""
+"""GUI grounding rewards: the box of an element on a screen, and candidate boxes named before the reasoning."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.registry import register
-from vlrl_rewards.boxes.geometry import overlap
-from vlrl_rewards.boxes.reading import Box, gold_boxes, read_boxes, committed_item
+from vlrl_rewards.boxes.geometry import matrix, overlap
+from vlrl_rewards.boxes.reading import Box, committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.points.points import centre, inside
+from vlrl_rewards.text.process import section
 
 
 @judged("gui_grounding")
 @register("gui_grounding")
 @dataclass(frozen=True, kw_only=True)
 class GuiGrounding(Graded):
-    """r = hit + a IoU + b box, hit = 1[centre of the box in the gold box], box = harmonic mean of 1 - |dx1|/W, 1 - |dx2|/W, 1 - |dy1|/H, 1 - |dy2|/H.
+    """GUI grounding reward of GUI-G1: hit, IoU and box size.
 
-    Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original picture (of `scene.spaces`, else `meta.size`).
-    Deviates: the size terms count only on a hit (a box of the right size elsewhere earns nothing); a side that is off by the picture's size or more
-    gives 0.
-    Edge: no box, several, or one without area: 0. Range [0, 1 + a + b]. Units: pixels of the original.
+        r = hit + a IoU + b box,  hit = 1[centre of the box in the gold box],
+        box = harmonic mean of 1 - |dx1|/W, 1 - |dx2|/W, 1 - |dy1|/H, 1 - |dy2|/H
+
+    Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original image (of `scene.spaces`, else `meta.size`).
+    Deviates: the IoU and box terms count only on a hit (a box of the right size elsewhere scores 0); a side that is off by the size of the image or
+    more makes the box term 0.
+    Edge: no box, several, or one without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original pixels.
     """
 
     iou: float = 0.25
@@ -34,7 +38,9 @@ class GuiGrounding(Graded):
         picture = scene.meta.get("picture", self.picture)
         size = scene.spaces[picture].original if scene.spaces else scene.meta.get("size")
         if len(boxes) != 1 or not size:
-            raise ValueError(f"answer: reward {self.name!r} needs one gold box ({len(boxes)}) and the picture's size (spaces, or meta.size: {size})")
+            raise ValueError(
+                f"answer: reward {self.name!r} needs one gold box, got {len(boxes)}, and the image size (spaces or meta.size), got {size}"
+            )
         return boxes[0], (float(size[0]), float(size[1]))
 
     def grade(self, target: tuple[Box, tuple[float, float]], answer: Answer, scene: Scene) -> Grade:
@@ -44,11 +50,52 @@ class GuiGrounding(Graded):
         if box is None or box.xyxy[2] <= box.xyxy[0] or box.xyxy[3] <= box.xyxy[1]:
             return self.refuse("the answer does not commit to one box")
         if not inside(centre(box.xyxy), gold.xyxy):
-            return self.refuse("the centre is off", str(list(box.xyxy)))
+            return self.refuse("the centre is outside the gold box", str(list(box.xyxy)))
         fit = harmonic([1 - abs(box.xyxy[i] - gold.xyxy[i]) / size[i % 2] for i in range(4)])
         return Grade(1 + self.iou * overlap(box.xyxy, gold.xyxy) + self.box * fit, True, "hit", str(list(box.xyxy)))
 
 
 def harmonic(values: Sequence[float]) -> float:
-    """Harmonic mean; 0 if a value is not above 0."""
+    """Harmonic mean; 0 if a value is 0 or negative."""
     return len(values) / sum(1 / v for v in values) if all(v > 0 for v in values) else 0.0
+
+
+@register("blink")
+@dataclass(frozen=True, kw_only=True)
+class Blink(Graded):
+    """Blink reward of BTL-UI: candidate boxes that the response names before its reasoning.
+
+        r = 1[at most `most` boxes, each pair with IoU <= iou_threshold, and one with IoU > iou_threshold with the gold box]
+
+    Paper: BTL-UI, arXiv:2509.15566 (blink reward: the list survives non-maximum suppression at 0.5 and one box hits).
+    Deviates: the list has at most `most` boxes (the release has no limit, so a grid of boxes always hits); a row without gold boxes requires an
+    empty list.
+    Edge: no `<blink>` section, or two: 0. Range {0, 1}. Units: gold in original pixels.
+    """
+
+    most: int = 5
+    iou_threshold: float = 0.5
+    tag: str = "blink"
+    picture: int = 0
+
+    def target(self, gold: Any, scene: Scene) -> list[Box]:
+        return gold_boxes(gold)
+
+    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+        """Grade the candidate section of a response, not its answer."""
+        scene = scene or Scene(response=response)
+        target, text = self.target(gold, scene), section(response, self.tag)
+        return self.grade(target, Answer(text, True), scene) if text else self.refuse(f"no <{self.tag}> section, or several")
+
+    def grade(self, target: list[Box], answer: Answer, scene: Scene) -> Grade:
+        boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
+        if boxes is None:
+            return self.refuse("no boxes")
+        if not target or not boxes:
+            return Grade(float(not target and not boxes), not target and not boxes, f"{len(boxes)} boxes for {len(target)}")
+        if len(boxes) > self.most:
+            return self.refuse(f"{len(boxes)} boxes, more than {self.most}")
+        between = matrix([b.xyxy for b in boxes], [b.xyxy for b in boxes])
+        apart = all(between[i, j] <= self.iou_threshold for i in range(len(boxes)) for j in range(i))
+        hit = any(overlap(b.xyxy, g.xyxy) > self.iou_threshold for b in boxes for g in target)
+        return Grade(float(apart and hit), apart and hit, "hit" if hit else "no hit")

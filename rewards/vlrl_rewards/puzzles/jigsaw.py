@@ -1,4 +1,4 @@
-"""X"""
+"""Jigsaw puzzle rewards: which original piece is shown at each place, and questions about single pieces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.geometry import overlap
-from vlrl_rewards.boxes.reading import gold_boxes, read_boxes, committed_item
+from vlrl_rewards.boxes.reading import committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.math.written_numbers import one_number
 from vlrl_rewards.recognition.classification import normal_label
@@ -19,7 +19,10 @@ _PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}|[0-9]{1,4}(?:\s?-\s?[
 
 
 def read_order(text: str, count: int) -> list[int] | None:
-    """The 1-based permutation of 1..count that `text` is ("2 1 4 3", "[[2, 1], [4, 3]]", "2143" up to nine pieces), or None."""
+    """The permutation of 1..count that `text` consists of ("2 1 4 3", "[[2, 1], [4, 3]]", "2143" up to nine pieces), or None.
+
+    A text of more than 4,000 characters is not read.
+    """
     stripped = text.strip().removeprefix("```json").strip("` \n.")
     if len(stripped) > 4000 or not _PERMUTATION.fullmatch(stripped):
         return None
@@ -31,12 +34,12 @@ def read_order(text: str, count: int) -> list[int] | None:
 
 
 def position_score(order: Sequence[int], gold: Sequence[int]) -> float:
-    """Share of places with the right piece, in [0, 1]."""
+    """Share of the places with the correct piece, in [0, 1]."""
     return sum(a == b for a, b in zip(order, gold, strict=True)) / len(gold)
 
 
 def adjacencies(order: Sequence[int], rows: int, columns: int) -> set[tuple[int, int, str]]:
-    """Neighbouring (piece, piece, direction) pairs of the picture put together: `order[k]` is where the piece shown at place k belongs."""
+    """The seams (piece, piece, direction) of the assembled image; `order[k]` is the original place of the piece shown at place k."""
     at = {piece: place for place, piece in enumerate(order)}
     grid = [at[cell + 1] for cell in range(rows * columns)]
     right = {(grid[r * columns + c], grid[r * columns + c + 1], "right") for r in range(rows) for c in range(columns - 1)}
@@ -45,7 +48,7 @@ def adjacencies(order: Sequence[int], rows: int, columns: int) -> set[tuple[int,
 
 
 def adjacency_score(order: Sequence[int], gold: Sequence[int], rows: int, columns: int) -> float:
-    """Share of the 2rc - r - c inner seams of the solved picture that the answer restores, in [0, 1]; a single piece has none and scores 1."""
+    """Share of the 2rc - r - c inner seams of the solved image that the answer restores, in [0, 1]; 1 for a single piece."""
     wanted = adjacencies(gold, rows, columns)
     return len(wanted & adjacencies(order, rows, columns)) / len(wanted) if wanted else 1.0
 
@@ -56,7 +59,7 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 def grid_of(meta: Mapping[str, Any], count: int, rows: int, columns: int) -> tuple[int, int]:
-    """(rows, columns) from the reward's fields, the row's meta, or a square. Raises ValueError if they do not make `count` pieces."""
+    """(rows, columns) from the fields of the reward, else from the row's meta, else of a square. Raises ValueError unless rows x columns = count."""
     grid = meta.get("grid") or ()
     rows = rows or int(meta.get("rows", meta.get("m", grid[0] if grid else 0)))
     columns = columns or int(meta.get("columns", meta.get("cols", meta.get("n", grid[1] if grid else 0))))
@@ -71,14 +74,15 @@ def grid_of(meta: Mapping[str, Any], count: int, rows: int, columns: int) -> tup
 @register("jigsaw")
 @dataclass(frozen=True, kw_only=True)
 class Jigsaw(Graded):
-    """positions: share of places with the right piece;  adjacency: share of inner seams restored;  exact: 1[all right].
+    """Jigsaw reward: which original piece is shown at each place.
 
-        adjacency = |seams(order) & seams(gold)| / (2 r c - r - c)
+        positions: share of places with the correct piece;  exact: 1[all places correct];
+        adjacency: |seams(order) & seams(gold)| / (2 r c - r - c), the share of inner seams restored
 
     Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (positions and, as released, connections).
-    Deviates: an answer must be a permutation of 1..n (the release also pays "1 1 1 1" for each place it hits, so one constant answer is never wrong);
-    `centred` subtracts the share that a random permutation gets, 1/n, and rescales to [0, 1] (vlrl original).
-    Edge: another length, a repeated or missing piece, anything but numbers and brackets: 0. A single piece: 1. Range [0, 1].
+    Deviates: an answer must be a permutation of 1..n (the release scores "1 1 1 1" for each place it hits, so that a constant answer always
+    earns a part); `centred` subtracts the score of a random permutation, 1/n, and rescales to [0, 1] (vlrl original).
+    Edge: another length, a repeated or missing piece, or any other text: 0. A single piece: 1. Range [0, 1]; correct where all places are.
     Gold: "2 1 4 3", a list, or a grid; entry k (1-based, row-major) is the original place of the piece shown at place k.
     """
 
@@ -99,7 +103,7 @@ class Jigsaw(Graded):
             score = position_score(order, target)
             score = max(0.0, (score - 1 / len(target)) / (1 - 1 / len(target))) if self.centred and len(target) > 1 else score
         elif self.mode == "adjacency":
-            # A "backward" answer lists places by piece; seams are counted on the picture put together, so it is turned round first.
+            # A "backward" answer lists the place of each piece; the seams need the piece of each place, which is the inverse permutation.
             rows, columns = grid_of(scene.meta, len(target), self.rows, self.columns)
             backward = scene.meta.get("question_type") == "backward"
             score = adjacency_score(inverse(order), inverse(target), rows, columns) if backward else adjacency_score(order, target, rows, columns)
@@ -109,12 +113,12 @@ class Jigsaw(Graded):
 
 
 def gold_order(gold: Any) -> list[int]:
-    """The gold permutation, 1-based. Raises ValueError if it is not one."""
+    """The gold permutation of 1..n. Raises ValueError if it is not one."""
     flat = [int(v) for row in gold for v in (row if isinstance(row, (list, tuple)) else [row])] if isinstance(gold, (list, tuple)) else None
     numbers = flat if flat is not None else [int(n) for n in _INTEGERS.findall(str(gold))]
     order = read_order(" ".join(map(str, numbers)), len(numbers))
     if not numbers or (order is None and numbers != [1]):
-        raise ValueError(f"answer: {gold!r} is not a permutation of 1..n; the lab's format is '2 1 4 3'")
+        raise ValueError(f"answer: {gold!r} is not a permutation of 1..n; give a text such as '2 1 4 3' or a list")
     return order or numbers
 
 
@@ -133,7 +137,7 @@ _SYNONYMS = {
 
 
 def relation(first: int, second: int, columns: int) -> str:
-    """Where place `first` lies as seen from place `second` (1-based, row-major), or "apart" if they do not touch."""
+    """The direction of place `first` as seen from place `second` (1-based, row-major); "apart" if they do not touch."""
     (row, column), (row2, column2) = divmod(first - 1, columns), divmod(second - 1, columns)
     return RELATIONS.get((row - row2, column - column2), "apart")
 
@@ -142,25 +146,29 @@ def relation(first: int, second: int, columns: int) -> str:
 @register("jigsaw_question")
 @dataclass(frozen=True, kw_only=True)
 class JigsawQuestion(Graded):
-    """letter, digit, relation: r = 1[answer = gold];  box: r = IoU;  order: share of places with the right piece.
+    """Reward for questions about a jigsaw puzzle: pairs, single pieces, choices, swapped patches, whole orders.
+
+        letter, digit, relation: r = 1[answer = gold];  box: r = IoU;  order: r = share of places with the correct piece
 
     Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (pair and multiple: letter; single: digit; box: IoU of the swapped patch).
-    Deviates: the whole answer must be the letter (the release scans for the last capital, so any sentence that ends in a right capital passes) or
-    hold one number only (the release takes the first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so one reward scores a
-    mix. Edge: several letters or numbers: 0. Range {0, 1}; box: [0, 1]. A gold letter also matches its choice's text, a relation its synonyms ("top
-    left").
+    Deviates: the whole answer must be the letter (the release takes the last capital of the text, so that a sentence with that capital passes) or
+    contain exactly one number (the release takes the first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so that one reward
+    scores a mixture. A gold letter also matches the text of its choice, a relation its synonyms ("top left").
+    Edge: several letters or numbers: 0. Range {0, 1}; box and order: [0, 1]. A box is correct from IoU `correct_at` on, an order if it is complete;
+    for whole orders use the reward `jigsaw`.
     """
 
+    correct_at: float = 0.5
     kind_of: Literal["auto", "letter", "digit", "relation", "box", "order"] = "auto"
     picture: int = 0
 
     def asked(self, scene: Scene) -> str:
-        """The kind of answer that is asked for. Raises ValueError if the row does not say."""
+        """The kind of answer that the row asks for. Raises ValueError if it is not known."""
         kind = scene.meta.get("answer_type", scene.meta.get("question_type", "")) if self.kind_of == "auto" else self.kind_of
         table: Mapping[str, str] = {"pair": "letter", "multiple": "letter", "single": "digit", "full": "order", "backward": "order"}
         kind = table.get(kind, kind)
         if kind not in ("letter", "digit", "relation", "box", "order"):
-            raise ValueError(f"kind_of: row.meta['answer_type'] is {kind!r}; use letter, digit, relation, box or order, there or on the reward")
+            raise ValueError(f"kind_of: {kind!r} is not letter, digit, relation, box or order; set one of them in kind_of or row.meta['answer_type']")
         return kind
 
     def target(self, gold: Any, scene: Scene) -> Any:
@@ -188,7 +196,7 @@ class JigsawQuestion(Graded):
             boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
             box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
             iou = overlap(box.xyxy, target.xyxy) if box else 0.0
-            return Grade(iou, iou >= 0.5, f"IoU {iou:.3f}")
+            return Grade(iou, iou >= self.correct_at, f"IoU {iou:.3f}")
         if kind == "order":
             order = read_order(answer.text, len(target))
             share = position_score(order, target) if order else 0.0
@@ -196,11 +204,11 @@ class JigsawQuestion(Graded):
         said = normal_label(answer.text)
         if kind == "digit":
             number = one_number(answer.text, tagged=True)
-            right = number is not None and number == int(target)
+            correct = number is not None and number == int(target)
         elif kind == "letter":
             index = ord(target) - ord("a")
             text = normal_label(scene.choices[index]) if index < len(scene.choices) else target
-            right = said in (target, text)
+            correct = said in (target, text)
         else:
-            right = _SYNONYMS.get(said, said).removeprefix("to the ").removesuffix(" of") == target
-        return Grade(float(right), right, f"{kind} {target}", said)
+            correct = _SYNONYMS.get(said, said).removeprefix("to the ").removesuffix(" of") == target
+        return Grade(float(correct), correct, f"{kind} {target}", said)

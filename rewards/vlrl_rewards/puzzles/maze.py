@@ -1,4 +1,4 @@
-"""A path through a maze."""
+"""Maze reward: a list of moves from the start to the goal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Cell = tuple[int, int]
 
 
 def read_moves(text: str) -> list[str] | None:
-    """Moves of "up, right", "URDL", "→↓", ["up", "right"], one a line; None if there is anything else in the text. Arrows between words are links."""
+    """The moves of "up, right", "URDL", "→↓", ["up", "right"] or one per line; None if the text contains anything else.
+
+    Arrows between words are separators. Only the first 8,000 characters are read; a list of more than 4,000 characters is none.
+    """
     text = _STEP_MARK.sub("", text[:8000])
     text = text.replace("→", " ") if re.search(r"[A-Za-z]", text) else text
     if not _MOVE_TEXT.fullmatch(text):
@@ -36,7 +39,7 @@ def read_moves(text: str) -> list[str] | None:
 
 
 def distances(grid: Sequence[str], goal: Cell) -> dict[Cell, int]:
-    """Steps to the goal from every cell that can reach it."""
+    """{cell: number of steps to the goal} for every cell that can reach it."""
     found, queue = {goal: 0}, deque([goal])
     while queue:
         row, column = queue.popleft()
@@ -52,12 +55,15 @@ def distances(grid: Sequence[str], goal: Cell) -> dict[Cell, int]:
 @register("maze")
 @dataclass(frozen=True, kw_only=True)
 class Maze(Graded):
-    """reach: 1[the moves end on the goal and cross no wall];  progress: the same, else 0.5 (1 - distance left / distance at the start), at least 0.
+    """Maze navigation reward: whether the moves lead from the start to the goal.
+
+        reach: r = 1[the moves end on the goal and hit no wall];
+        progress: r = 1 in that case, else max(0, 0.5 (1 - remaining distance / distance at the start))
 
     Paper: Ariadne, arXiv:2511.00710 (reward 1 for a valid path to the goal); "progress" is vlrl original.
-    Deviates: none known. Edge: an unknown word among the moves, or more than 4 moves per cell: 0; a wall or the border ends the walk: "reach" gives
-    0,
-    "progress" what was left there. Range [0, 1]. Gold: rows of text, "#" wall, "S" start, "G" goal: ["S.#", "..G"], or one text with line breaks.
+    Gold: rows of text with "#" wall, "S" start, "G" goal, such as ["S.#", "..G"], or one text with line breaks.
+    Edge: another word among the moves, or more than 4 moves per cell: 0. The walk ends at a wall or the border: "reach" scores 0, "progress" the
+    distance from there. Range [0, 1].
     """
 
     mode: Literal["reach", "progress"] = "reach"
@@ -67,7 +73,7 @@ class Maze(Graded):
         marks = {c: [(i, j) for i, row in enumerate(rows) for j, x in enumerate(row) if x == c] for c in "SG"}
         reach = distances(rows, marks["G"][0]) if len(marks["G"]) == 1 else {}
         if len(marks["S"]) != 1 or marks["S"][0] not in reach:
-            raise ValueError(f"answer: the maze {gold!r:.200} needs one S and one G, and a way between them; rows like 'S.#', '..G'")
+            raise ValueError(f"answer: the maze {gold!r:.200} needs one S, one G and a path between them, in rows such as 'S.#', '..G'")
         return rows, marks["S"][0], reach
 
     def grade(self, target: tuple[list[str], Cell, dict[Cell, int]], answer: Answer, scene: Scene) -> Grade:
@@ -82,6 +88,6 @@ class Maze(Graded):
                 crashed = True
                 break
             cell = step
-        there = reach[cell] == 0 and not crashed
+        reached = reach[cell] == 0 and not crashed
         part = 0.5 * max(0.0, 1 - reach[cell] / reach[start]) if self.mode == "progress" else 0.0
-        return Grade(1.0 if there else part, there, "crashed" if crashed else f"{reach[cell]} steps left", " ".join(moves)[:200])
+        return Grade(1.0 if reached else part, reached, "crashed" if crashed else f"{reach[cell]} steps left", " ".join(moves)[:200])

@@ -1,4 +1,4 @@
-"""Rewards for orders: of clips, of events, by depth, by size, by colour."""
+"""Ordering rewards: the order of clips or events, or by depth, size or colour."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _BARE = re.compile(r"[A-Za-z0-9](?:[\s,;>\-\[\]()]{0,6}[A-Za-z0-9]){0,60}")
 
 
 def kendall_tau(order: Sequence[Any], gold: Sequence[Any]) -> float:
-    """(concordant - discordant) / pairs in [-1, 1], of two orders of the same items; 1 for fewer than two items."""
+    """Kendall's tau of two orders of the same items, (concordant - discordant) / pairs, in [-1, 1]; 1 for fewer than two items."""
     place = {item: i for i, item in enumerate(order)}
     pairs = list(combinations(gold, 2))
     return sum(1 if place[a] < place[b] else -1 for a, b in pairs) / len(pairs) if pairs else 1.0
 
 
 def footrule(order: Sequence[Any], gold: Sequence[Any]) -> float:
-    """1 - sum |place - gold place| / floor(n^2 / 2) in [0, 1] (Spearman's footrule over its largest value)."""
+    """1 - sum |place - gold place| / floor(n^2 / 2), in [0, 1]: one minus Spearman's footrule over its largest value."""
     place = {item: i for i, item in enumerate(order)}
     worst = len(gold) ** 2 // 2
     return 1 - sum(abs(place[item] - i) for i, item in enumerate(gold)) / worst if worst else 1.0
 
 
 def longest_run(order: Sequence[Any], gold: Sequence[Any]) -> float:
-    """Length of the longest common subsequence over n, in [0, 1]."""
+    """Length of the longest common subsequence / n, in [0, 1]."""
     place = {item: i for i, item in enumerate(gold)}
     best: list[int] = []
     for item in order:
@@ -48,12 +48,12 @@ def longest_run(order: Sequence[Any], gold: Sequence[Any]) -> float:
 
 
 def in_place(order: Sequence[Any], gold: Sequence[Any]) -> float:
-    """Share of items at their own place."""
+    """Share of the items at their gold place, in [0, 1]."""
     return sum(a == b for a, b in zip(order, gold, strict=True)) / len(gold)
 
 
 def adjacent(order: Sequence[Any], gold: Sequence[Any]) -> float:
-    """Share of neighbouring gold pairs (first, then second) that are neighbours in the answer too."""
+    """Share of the pairs of neighbours (first, second) in the gold order that are neighbours in the answer, in [0, 1]."""
     wanted = set(pairwise(gold))
     return len(wanted & set(pairwise(order))) / len(wanted) if wanted else 1.0
 
@@ -70,10 +70,10 @@ METRICS = {
 
 
 def read_items(text: str, names: Sequence[str]) -> list[str] | None:
-    """The order an answer gives of exactly `names` (each once), as normalised labels, or None.
+    """The order that an answer gives of exactly `names`, each once, as normalised labels; None if it gives no such order.
 
-    Understood: lists in brackets, one per line or with numbers in front, "a, b, c", "a > b > c", and "3 1 2" or "312" where the names are single
-    characters.
+    Formats: lists in brackets, one item per line, numbered lists, "a, b, c", "a > b > c", and "3 1 2" or "312" where all names are single characters.
+    A text of more than 4,000 characters gives no order.
     """
     wanted = sorted(names)
     for items in _candidates(text, all(len(n) == 1 for n in names)):
@@ -84,13 +84,14 @@ def read_items(text: str, names: Sequence[str]) -> list[str] | None:
 
 
 def plain_item(item: str) -> str:
-    """A normalised item; "clip 3", "3." and "3.0" are 3."""
+    """The normalised name of an item: "clip 3", "3." and "3.0" are "3"."""
     label = normal_label(item).removesuffix(".0")
     head = _HEAD.fullmatch(label)
     return head[1] if head else label
 
 
 def _candidates(text: str, single: bool) -> list[list[str]]:
+    """The ways to split a text into items, the most explicit first. `single`: all names are single characters."""
     if len(text) > 4000:
         return []
     text = _LEAD.sub("", text.strip())
@@ -110,13 +111,15 @@ def _candidates(text: str, single: bool) -> list[list[str]]:
 @register("order")
 @dataclass(frozen=True, kw_only=True)
 class Order(Graded):
-    """r = metric(order, gold):  exact: 1[equal];  kendall: (tau + 1) / 2;  kendall_positive: max(0, tau);  footrule: 1 - sum |d_i| / floor(n^2 / 2);
-    positions: share in place;  adjacency: share of neighbouring pairs;  lcs: longest common subsequence / n.
+    """Ordering reward: agreement of the predicted order of the items with the gold order.
+
+        exact: 1[equal];  kendall: (tau + 1) / 2;  kendall_positive: max(0, tau);  footrule: 1 - sum |d_i| / floor(n^2 / 2);
+        positions: share of items in place;  adjacency: share of pairs of neighbours;  lcs: longest common subsequence / n
 
     Paper: VideoSSR, arXiv:2511.06281 (temporal jigsaw: footrule); Kendall 1938 (tau). Used for clip order, depth order, colour or size order.
-    Deviates: none. `centred` subtracts what a random order earns on average (kendall 1/2, footrule about 1/3, positions 1/n), rescaled to [0, 1].
-    Edge: not exactly the gold items, each once: 0. Range [0, 1]. Gold: a list, or "3 1 2", "a, b, c", first to last.
-    Other names for items: `row.meta["names"]` = {label: item}.
+    centred: subtracts the mean score of a random order (kendall 1/2, footrule about 1/3, positions and adjacency 1/n) and rescales to [0, 1].
+    Gold: a list, or a text such as "3 1 2" or "a, b, c", first to last.
+    Edge: an answer that does not give exactly the gold items, each once: 0. Range [0, 1]; correct where the orders are equal.
     """
 
     metric: Literal["exact", "kendall", "kendall_positive", "footrule", "positions", "adjacency", "lcs"] = "kendall_positive"
@@ -142,7 +145,7 @@ class Order(Graded):
         return Grade(score, items == target, f"{in_place(items, target):.2f} in place", " ".join(items))
 
     def chance(self, n: int) -> float:
-        """The mean score of a random order (0 where it is not known in closed form)."""
+        """The mean score of a random order of n items; 0 for the metrics without a closed form."""
         # E|i - j| over independent uniform places is (n^2 - 1) / (3 n).
         table = {"kendall": 0.5, "footrule": 1 - (n * n - 1) / 3 / (n * n // 2), "positions": 1 / n, "adjacency": 1 / n}
         return table.get(self.metric, 0.0)

@@ -1,4 +1,4 @@
-"""Rewards for the steps of a plan, and how well steps are in order."""
+"""Plan reward: the correct prefix of a list of steps; and the alignment of steps with a sequence of states."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from vlrl_rewards.recognition.labels import read_labels
 @register("plan")
 @dataclass(frozen=True, kw_only=True)
 class Plan(Graded):
-    """r = n (n + 1) / (N (N + 1)) - extra 1[steps after a whole right plan], n the length of the right prefix of the N gold steps; at least 0.
+    """Planning accuracy reward: length n of the correct prefix of the N gold steps, with later steps weighing more.
+
+        r = max(0, n (n + 1) / (N (N + 1)) - extra 1[further steps after a complete plan])
 
     Paper: Reinforced Reasoning for Embodied Planning, arXiv:2505.22050 (the accuracy reward as released; `extra` 0.25 there for plans of one step
     only).
-    Deviates: `extra` applies to plans of any length; the format parts of the release are rewards of their own.
-    Edge: no list of steps, or an empty one: 0. Range [0, 1]. Steps: texts, or objects with action_id / action_name, in a JSON list, in
-    {"executable_plan": [...]}, or one a line. Units: steps.
+    Deviates: `extra` applies to plans of any length; the format terms of the release are separate rewards.
+    Steps: texts, or objects with action_id / action_name, in a JSON list, in {"executable_plan": [...]}, or one per line.
+    Edge: no list of steps, or an empty one: 0. Range [0, 1]; correct where the plans are equal.
     """
 
     extra: float = 0.25
 
     def steps(self, value: Any) -> list[str]:
-        """Steps as comparable texts: the name, else the id, of each."""
+        """The steps as normalised texts: the name of each, else its id."""
         if isinstance(value, Mapping):
             value = next((v for k in ("executable_plan", "plan", "steps", "actions") if isinstance(v := value.get(k), (list, tuple))), [])
         if not isinstance(value, (list, tuple)):
@@ -41,7 +43,7 @@ class Plan(Graded):
     def target(self, gold: Any, scene: Scene) -> list[str]:
         steps = self.steps([line for line in gold.split("\n") if line.strip()] if isinstance(gold, str) else gold)
         if not steps or not all(steps):
-            raise ValueError(f"answer: the gold plan {gold!r:.200} has no steps, or an empty one")
+            raise ValueError(f"answer: the gold plan {gold!r:.200} has no steps or an empty step; give a list of texts")
         return steps
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
@@ -49,24 +51,24 @@ class Plan(Graded):
         steps = self.steps(values[0]) if len(values) == 1 and values[0] else read_labels(answer.text.replace(",", "\n")) if not values else []
         prefix = next((i for i, (a, b) in enumerate(zip(steps, target, strict=False)) if a != b), min(len(steps), len(target)))
         share = prefix * (prefix + 1) / (len(target) * (len(target) + 1))
-        over = prefix == len(target) < len(steps)
-        return Grade(max(0.0, share - self.extra * over), steps == target, f"{prefix} of {len(target)} steps right")
+        has_extra = prefix == len(target) < len(steps)
+        return Grade(max(0.0, share - self.extra * has_extra), steps == target, f"{prefix} of {len(target)} steps correct")
 
 
-def bag_f1(a: str, b: str) -> float:
-    """F1 of two bags of words."""
-    mine, theirs = Counter(a.split()), Counter(b.split())
-    common = sum((mine & theirs).values())
-    return 2 * common / (sum(mine.values()) + sum(theirs.values())) if common else 0.0
+def word_f1(a: str, b: str) -> float:
+    """F1 of the words of two texts, counted with repetition, in [0, 1]."""
+    words_a, words_b = Counter(a.split()), Counter(b.split())
+    common = sum((words_a & words_b).values())
+    return 2 * common / (sum(words_a.values()) + sum(words_b.values())) if common else 0.0
 
 
 def alignment(steps: Sequence[str], states: Sequence[str]) -> float:
-    """Mean similarity of the best alignment that takes the states in order; steps may be skipped or used twice. In [0, 1]."""
+    """Mean similarity (word F1) of the best monotone alignment of the states with the steps, in [0, 1]; steps may be skipped or used twice."""
     best = [0.0] * len(steps)
     for state in states:
         reached, running = [], 0.0
         for i, step in enumerate(steps):
             running = max(running, best[i])
-            reached.append(running + bag_f1(step, state))
+            reached.append(running + word_f1(step, state))
         best = reached
     return max(best, default=0.0) / len(states)

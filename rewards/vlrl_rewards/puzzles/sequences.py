@@ -1,4 +1,4 @@
-"""Problems whose answer is a number and the selection that proves it."""
+"""Optimisation problems whose answer is a number and the sequence of item ids that attains it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import last_answer
 
-_SHAPE = re.compile(r"(\d{1,6})\s*[:;]\s*\[?\s*((?:\d{1,6}[\s,]*){0,200})\]?", re.ASCII)
+_FORMAT = re.compile(r"(\d{1,6})\s*[:;]\s*\[?\s*((?:\d{1,6}[\s,]*){0,200})\]?", re.ASCII)
 
 
 @register("sequence")
 @dataclass(frozen=True, kw_only=True)
 class SequenceReward(Reward):
-    """value: 1[number = gold];  ids: 1[ids = gold];  prefix: length of the common prefix of ids / gold length;  both: 1[number and ids];
-    consistent: 1[number = how many ids are given], whether they are right or not.
+    """Answer and certificate reward: the number, and the sequence of ids that supports it.
 
-    Paper: arXiv:2510.27044 (answer only, exact ids, prefix ids; the last is its check that the shown sequence supports the answer). The gold answer
-    is {"value": n, "ids": [...]}, the response `n: id id ...`. Edge: an answer of another shape, or without any id where ids count, scores 0; with
-    more ids than gold, prefix is a share of them. Raises ValueError for a row whose gold answer has no value and ids.
+        value: 1[number = gold];  ids: 1[ids = gold];  both: 1[number and ids = gold];
+        prefix: length of the common prefix of the ids / max(number of ids given, gold length);
+        consistent: 1[number = number of ids given], whether the ids are correct or not
+
+    Paper: arXiv:2510.27044 (answer only, exact ids, prefix ids; "consistent" is its check that the shown sequence supports the answer).
+    Gold: {"value": n, "ids": [...]}. Answer: `n: id id ...`, at most 200 ids.
+    Edge: an answer in another format, or without ids where ids count: 0. Raises ValueError if the gold answer has no value and ids. Range [0, 1].
     """
 
     mode: Literal["value", "ids", "prefix", "both", "consistent"] = "both"
@@ -31,15 +34,18 @@ class SequenceReward(Reward):
     def __call__(self, rollout: Rollout) -> float:
         gold = rollout.answer
         if not isinstance(gold, Mapping) or not isinstance(gold.get("value"), int) or not gold.get("ids"):
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer must be a mapping with value and ids, got {gold!r}")
-        shape = _SHAPE.fullmatch(last_answer(rollout.text).strip())
-        if not shape:
+            raise ValueError(f"row {rollout.row.id!r}: the gold answer must be {{'value': int, 'ids': [int, ...]}}, got {gold!r}")
+        match = _FORMAT.fullmatch(last_answer(rollout.text).strip())
+        if not match:
             return 0.0
-        value, ids = int(shape.group(1)), [int(item) for item in re.findall(r"\d+", shape.group(2), re.ASCII)]
-        wanted = [int(item) for item in gold["ids"]]
-        same = next((i for i, (a, b) in enumerate(zip(ids, wanted)) if a != b), min(len(ids), len(wanted)))
+        value, ids = int(match[1]), [int(item) for item in re.findall(r"\d+", match[2], re.ASCII)]
+        gold_ids = [int(item) for item in gold["ids"]]
+        prefix = next((i for i, (a, b) in enumerate(zip(ids, gold_ids)) if a != b), min(len(ids), len(gold_ids)))
         scores = {
-            "value": float(value == gold["value"]), "ids": float(ids == wanted), "prefix": same / max(len(ids), len(wanted)),
-            "both": float(value == gold["value"] and ids == wanted), "consistent": float(value == len(ids) > 0),
-        }  # fmt: skip
+            "value": float(value == gold["value"]),
+            "ids": float(ids == gold_ids),
+            "both": float(value == gold["value"] and ids == gold_ids),
+            "prefix": prefix / max(len(ids), len(gold_ids)),
+            "consistent": float(value == len(ids) > 0),
+        }
         return scores[self.mode]

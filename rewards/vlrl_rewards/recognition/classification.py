@@ -1,4 +1,4 @@
-"""Classification: normalisation of labels, and the reward for one label."""
+"""Classification: normalisation of labels, and the rewards for one label of a closed or an open set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _SEPARATOR = re.compile(r"[\s_\-]{1,20}")
 def normal_label(text: str) -> str:
     """A label in the form that is compared: NFKC, casefold, `_` and `-` as blanks, no outer punctuation, no leading article; accents are kept.
 
-    A label of 400 or more characters becomes ""."""
+    A label of 400 or more characters becomes "".
+    """
     folded = unicodedata.normalize("NFKC", clean(text)).casefold().strip(_EDGE)
     return _ARTICLE.sub("", _SEPARATOR.sub(" ", folded).strip(), count=1) if len(folded) < 400 else ""
 
@@ -85,3 +86,37 @@ def choice_of(said: str, choices: Sequence[str], accepted: set[str]) -> str:
     """The normalised choice that a single letter stands for; any other label, and a letter that is itself accepted, unchanged."""
     index = ord(said) - ord("a") if len(said) == 1 and said.isascii() else -1
     return normal_label(choices[index]) if 0 <= index < len(choices) and said not in accepted else said
+
+
+@judged("open_set")
+@register("open_set")
+@dataclass(frozen=True, kw_only=True)
+class OpenSet(Graded):
+    """Open-set classification: the label of a known class, or "unknown".
+
+        known class:            r = 1[label = gold], `abstain` for the answer "unknown"
+        gold answer `unknown`:  r = `reject` for the answer "unknown", else 0
+
+    Paper: vlrl original (selective classification). Also read as "unknown": "none of the above", "not in the list", "other".
+    Edge: `abstain` must lie in [0, 1), otherwise constant abstention is optimal. Range [0, 1].
+    """
+
+    unknown: str = "unknown"
+    reject: float = 1.0
+    abstain: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.abstain < 1 or not 0 <= self.reject <= 1:
+            raise ValueError(f"abstain, reject: {self.abstain} and {self.reject} must lie in [0, 1) and [0, 1]")
+
+    def target(self, gold: Any, scene: Scene) -> list[str]:
+        return gold_labels(gold)
+
+    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+        unknown = {normal_label(self.unknown), "unknown", "none of the above", "not in the list", "other"}
+        said = choice_of(said_label(answer.text), scene.choices, set(target))
+        if target[0] in unknown:
+            return Grade(self.reject * (said in unknown), said in unknown, "unknown class", said)
+        if said in unknown:
+            return Grade(self.abstain, False, "abstained", said)
+        return Grade(float(said in target), said in target, "known class", said)

@@ -39,13 +39,11 @@ def decay(value: float, gold: float, rate: float, eps: float = 1e-6) -> float:
 
 def gold_number(gold: Any, whole: bool = False) -> float:
     """The gold number. Raises ValueError unless there is exactly one finite number; with `whole` it must be an integer."""
-    number = (
-        float(gold)
-        if isinstance(gold, (int, float)) and not isinstance(gold, bool)
-        else one_number(gold, tagged=True)
-        if isinstance(gold, str)
-        else None
-    )
+    number: float | None = None
+    if isinstance(gold, str):
+        number = one_number(gold, tagged=True)
+    elif isinstance(gold, (int, float)) and not isinstance(gold, bool):
+        number = float(gold)
     if number is None or not math.isfinite(number) or (whole and number != int(number)):
         raise ValueError(f"answer: {gold!r} is not a {'count' if whole else 'number'}; give one {'whole ' if whole else ''}number")
     return number

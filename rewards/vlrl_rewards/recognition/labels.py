@@ -44,7 +44,7 @@ class MultiLabel(Graded):
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def canonical(self, label: str) -> str:
-        """The name that an alias stands for."""
+        """The name that an alias stands for; any other label unchanged."""
         return next((normal_label(name) for name, others in self.aliases.items() if label in map(normal_label, others)), label)
 
     def target(self, gold: Any, scene: Scene) -> set[str]:
@@ -55,12 +55,9 @@ class MultiLabel(Graded):
     def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
         said = {self.canonical(choice_of(label, scene.choices, target)) for label in read_labels(answer.text)}
         if not target or said <= {"none", "nothing"}:
-            agreed = said <= {"none", "nothing"} and not target
-            return (
-                Grade(1.0, True, "no labels, and the answer says so")
-                if agreed
-                else self.refuse("labels where there are none, or none where there are")
-            )
+            if not target and said <= {"none", "nothing"}:
+                return Grade(1.0, True, "no labels, and the answer says so")
+            return self.refuse("labels where there are none, or none where there are")
         shared = len(said & target)
         table = {
             "f1": 2 * shared / (len(said) + len(target)),

@@ -1,4 +1,4 @@
-"""Times and spans of a video, read from a text."""
+"""Parser of times and time spans in a text, and the temporal IoU."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ def seconds(text: str) -> float:
 
 
 def plain_times(text: str) -> str:
-    """The text with "1 min 2 s" as "1:02", and without the names and quotes of {"start": "1:02", "end": "1:15"}."""
+    """The first 20,000 characters with "1 min 2 s" as "1:02", and without the names and quotes of {"start": "1:02", "end": "1:15"}."""
     clocked = _MINUTES.sub(lambda m: f"{m[1]}:{m[2].zfill(2) if '.' not in m[2] else m[2].zfill(5)}", text[:20_000])
     return _START.sub(" ", _END.sub(" to ", clocked))
 
 
 def read_spans(text: str) -> list[tuple[Span, int]]:
-    """(start, end) in seconds and the place in the plain text of every "a - b", "from a to b", "[a, b]", "0:05-0:10", {"start": a, "end": b}.
+    """Every time span (start, end) of a text in seconds, with its offset in the result of `plain_times`.
 
-    Two of three or more times between commas are no span; nor is a span that the text denies.
+    Formats: "a - b", "from a to b", "[a, b]", "0:05-0:10", {"start": a, "end": b}. Two neighbours in a list of three or more times, and a span that
+    the text denies, are left out.
     """
     text = plain_times(text)
     found = []
@@ -54,7 +55,7 @@ def read_spans(text: str) -> list[tuple[Span, int]]:
 
 
 def temporal_iou(a: Span, b: Span) -> float:
-    """|a & b| / |a | b| of two spans, in [0, 1]; 0 for a span that ends before it starts. Two equal instants give 1."""
+    """Temporal IoU |a & b| / |a | b| of two spans, in [0, 1]; 0 if one ends before it starts; 1 for two equal instants."""
     if a[1] < a[0] or b[1] < b[0]:
         return 0.0
     if a == b:
@@ -74,7 +75,7 @@ def gold_spans(gold: Any) -> list[Span]:
     else:
         spans = [span for part in (gold if isinstance(gold, (list, tuple)) else ()) for span in gold_spans(part)]
     if not spans or not all(0 <= a < b for a, b in spans):
-        raise ValueError(f"answer: {gold!r} is no span of time; give [start, end] in seconds with 0 <= start < end")
+        raise ValueError(f"answer: {gold!r} is not a time span; give [start, end] in seconds with 0 <= start < end")
     return spans
 
 
@@ -82,6 +83,6 @@ _ONE_TIME = re.compile(rf"(?<![\w.:-])({_TIME})(?!\.?[\d:%])(?:\s?(?:seconds?|se
 
 
 def read_times(text: str) -> list[float]:
-    """Every time of a text that it does not deny, in seconds."""
+    """Every time of a text in seconds, without the times that the text denies."""
     text = plain_times(text)
     return [seconds(m[1]) for m in _ONE_TIME.finditer(text) if not denied(text, m.start(), m.end())]

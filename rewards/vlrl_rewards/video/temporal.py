@@ -1,4 +1,4 @@
-"""Rewards for moments of a video: temporal IoU of one span or several, and key times."""
+"""Temporal grounding rewards: temporal IoU of one or several spans, and time stamps."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ _FINAL = re.compile(r"\n|[.;!?]\s")
 @register("temporal_iou")
 @dataclass(frozen=True, kw_only=True)
 class TemporalIou(Graded):
-    """r = |P & G| / |P | G| of spans of seconds; 1[IoU >= threshold] where a threshold is set; several: sum of matched IoU / max(n, m).
+    """Temporal grounding reward: temporal IoU of the predicted span P and the gold span G.
 
-        timestamp: x (1 - |start - start*| / duration) (1 - |end - end*| / duration)   (if `timestamps`; duration from row.meta)
+        r = |P & G| / |P | G|;  for several gold spans: sum of matched IoU / max(n, m), n predicted and m gold spans
+        with `timestamps`, for one gold span:  r = IoU (1 - |start - start*| / duration) (1 - |end - end*| / duration), duration from row.meta
+        with `binary`:  r = 1[IoU >= correct_at]
 
-    Paper: Time-R1, arXiv:2503.13377 (temporal IoU and the factor for the timestamps);
+    Paper: Time-R1, arXiv:2503.13377 (temporal IoU and the factor for the time stamps);
     VideoSSR, arXiv:2511.06281 (anomaly grounding).
-    Edge: no span, an end before its start, or several spans for one gold span: 0. In free text the last statement that names a span counts. Range
-    [0, 1].
+    Edge: no span, an end before its start, or several spans for one gold span: 0. In free text the last statement that names a span counts.
+    Range [0, 1]. Units: seconds.
     """
 
-    threshold: float | None = None
+    binary: bool = False
     timestamps: bool = False
     correct_at: float = 0.5
 
@@ -45,19 +47,19 @@ class TemporalIou(Graded):
             return self.refuse("no span in the answer" if not spans else "several spans in the answer")
         iou_NM = np.array([[temporal_iou(s, g) for g in target] for s in spans])
         pairs = hungarian(iou_NM)
-        mean = sum(float(iou_NM[i, j]) for i, j in pairs) / max(len(spans), len(target))
-        correct = mean >= self.correct_at
-        if self.threshold is not None:
-            return Grade(float(mean >= self.threshold), correct, f"IoU {mean:.3f}", str(spans))
+        score = sum(float(iou_NM[i, j]) for i, j in pairs) / max(len(spans), len(target))
+        correct = score >= self.correct_at
+        if self.binary:
+            return Grade(float(correct), correct, f"IoU {score:.3f}", str(spans))
         if self.timestamps and len(target) == 1:
-            length = float(scene.meta["duration"])
-            for said, meant in zip(spans[0], target[0], strict=True):
-                mean *= max(0.0, 1 - abs(said - meant) / length)
-        return Grade(mean, correct, f"IoU {mean:.3f}", str(spans))
+            duration = float(scene.meta["duration"])
+            for predicted, gold in zip(spans[0], target[0], strict=True):
+                score *= max(0.0, 1 - abs(predicted - gold) / duration)
+        return Grade(score, correct, f"IoU {score:.3f}", str(spans))
 
 
 def committed_spans(answer: Answer) -> list[Span]:
-    """The different spans of an answer; in free text those of its last statement that names any."""
+    """The distinct spans of an answer, at most 1,000; in free text those of the last statement that names a span."""
     found = read_spans(answer.text)
     if found and not answer.tagged:
         ends = [m.start() for m in _FINAL.finditer(plain_times(answer.text))]
@@ -70,12 +72,16 @@ def committed_spans(answer: Answer) -> list[Span]:
 @register("timestamp")
 @dataclass(frozen=True, kw_only=True)
 class Timestamp(Graded):
-    """r = 1[|t - t*| <= tolerance] ("window"), or exp(-|t - t*| / tolerance) ("decay"); a gold span asks for a time within it.
+    """Time stamp reward: distance of the predicted time t to the gold time t*.
 
-    Paper: vlrl original (pointing at a moment is the temporal form of a click in a box).
-    Edge: no time, several times: 0. Times: "12.5", "12.5 s", "1:02". Range [0, 1]. Units: seconds.
+        window: r = 1[|t - t*| <= tolerance];  decay: r = exp(-|t - t*| / tolerance)
+
+    For a gold span, |t - t*| is the distance to the span, and "window" asks for a time within it.
+    Paper: vlrl original (the temporal form of a click in a box). Times: "12.5", "12.5 s", "1:02".
+    Edge: no time, or several times: 0. Range [0, 1]. Units: seconds. `correct_at`: e^-1 rounded down, the score of "decay" at `tolerance`.
     """
 
+    correct_at: float = 0.3678
     mode: Literal["window", "decay"] = "window"
     tolerance: float = 1.0
 
@@ -91,7 +97,7 @@ class Timestamp(Graded):
             return times[0], times[0]
         spans = gold_spans(gold)
         if len(spans) != 1:
-            raise ValueError(f"answer: {gold!r} holds {len(spans)} spans of time; give one, or one time in seconds")
+            raise ValueError(f"answer: {gold!r} has {len(spans)} time spans; give one span or one time in seconds")
         return spans[0]
 
     def grade(self, target: Span, answer: Answer, scene: Scene) -> Grade:
