@@ -11,13 +11,18 @@ from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 
 def group(*rewards: float, lengths=None, raw=None, name="q", texts=None, **fields) -> Group:
-    """A group of rollouts with these rewards; `raw` maps slots to scores per rollout; other fields are lists per rollout."""
+    """A group of rollouts with these rewards; `raw` maps slots to scores per rollout; other fields are lists per rollout.
+
+    `outcome` is the raw score of the first slot (without `raw`, the reward), and an outcome of 1 is correct.
+    """
     prompt = Prompt(row=Row(id=name, question=name), messages=({"role": "user", "content": name},))
     lengths = lengths or [3] * len(rewards)
     rollouts = []
     for i, reward in enumerate(rewards):
         rollout = Rollout(prompt, ids=list(range(10, 10 + lengths[i])), reward=reward, text=(texts or [""] * len(rewards))[i])
         rollout.rewards = {slot: scores[i] for slot, scores in (raw or {}).items()}
+        rollout.outcome = float(next(iter(rollout.rewards.values()), reward))
+        rollout.correct = rollout.outcome >= 1.0
         for key, values in fields.items():
             setattr(rollout, key, values[i])
         rollouts.append(rollout)
@@ -49,12 +54,19 @@ def inputs(logp, old=None, advantage=1.0, lengths=None, reward=0.0, group_of=Non
 
 
 class Parts(SimpleNamespace, Toolbox):
-    """A run of given parts, with the tools of a run."""
+    """A run of given parts, with the tools of a run. `capabilities` are those that its plug-ins provide."""
+
+    def has(self, capability) -> bool:
+        return capability in vars(self).get("capabilities", ())
+
+    def outcome_slot(self, row) -> str:
+        """The first reward slot."""
+        return next(iter(self.rewards))
 
 
 def run(**parts) -> Parts:
     """What a plug-in reads of a run."""
-    return Parts(**{"decode": SimpleNamespace(max_tokens=16), "history": {}, "step": 0, "group_size": 4, "shape": {}, **parts})
+    return Parts(**{"sampling": SimpleNamespace(max_tokens=16), "history": {}, "step": 0, "group_size": 4, "reward_shaping": {}, **parts})
 
 
 def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:
