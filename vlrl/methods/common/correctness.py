@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vlrl.types import Group
+import torch
+from torch import Tensor
+
+from vlrl.types import Group, LossInputs, Rollout
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
@@ -22,3 +26,13 @@ def accuracies(group: Group, slot: str = "", slots: list[str] | None = None) -> 
     """
     first = slot or next((name for name in slots or () if len(group) and all(name in rollout.rewards for rollout in group)), "")
     return group.raw(first) if first else group.rewards
+
+
+def success_rate(rollouts: Sequence[Rollout]) -> float:
+    """The share of correct rollouts; 0 where there is no rollout."""
+    return sum(rollout.correct for rollout in rollouts) / len(rollouts) if rollouts else 0.0
+
+
+def correct_rollouts(x: LossInputs) -> Tensor:
+    """(B,): 1 for a correct rollout, 0 for another one, in the dtype of the log-probs."""
+    return torch.tensor([rollout.correct for rollout in x.batch.rollouts], device=x.logp_BT.device, dtype=x.logp_BT.dtype)

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vlrl.capabilities import Annotation
 from vlrl.types import Group, Message, Prompt, Rollout
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
+
+GIVEN_TOKENS: Annotation[int] = Annotation(
+    "given",
+    int,
+    hint="a rollout strategy that begins rollouts with a part of a demonstration, such as rollout: {name: g2rpo_a} or {name: seele}",
+    doc="number of first tokens of the rollout that come from a demonstration",
+)
 
 
 def right(rollout: Rollout, threshold: float, slot: str = "") -> bool:
