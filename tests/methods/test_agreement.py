@@ -8,7 +8,8 @@ import reference
 import torch
 from make import group, inputs
 
-from vlrl.methods.core.advantage import GRPO, RLOO, gae
+from vlrl import functional
+from vlrl.methods.core.advantage import GRPO, RLOO
 from vlrl.methods.core.loss_aggregation import Constant, SequenceMean, TokenMean
 from vlrl.methods.core.loss_term import KL
 from vlrl.methods.core.policy_loss import PPOClip
@@ -76,7 +77,8 @@ def test_pass_at_k(seed):
     n = int(random.integers(3, 9))
     right = [True, False, *random.integers(0, 2, n - 2).astype(bool).tolist()]
     for k in range(1, sum(not r for r in right) + 1):
-        np.testing.assert_allclose(PassKTraining(k=k).of_group([float(r) for r in right]), reference.pass_at_k(right, k), atol=1e-9)
+        (own,) = PassKTraining(k=k)([group(*[float(r) for r in right])])
+        np.testing.assert_allclose(own, reference.pass_at_k(right, k), atol=1e-9)
     assert n >= 3
 
 
@@ -85,7 +87,8 @@ def test_gae(seed):
     random = np.random.default_rng(seed)
     n, gamma, lam = int(random.integers(1, 12)), float(random.random()), float(random.random())
     rewards, values = random.normal(size=n), random.normal(size=n)
-    assert agree([gae(rewards.tolist(), values.tolist(), gamma, lam)], [reference.gae(rewards, values, gamma, lam)])
+    own, _ = functional.gae(torch.tensor(rewards)[None], torch.tensor(values)[None], gamma=gamma, lam=lam)
+    assert agree(own.tolist(), [reference.gae(rewards, values, gamma, lam)])
 
 
 REDUCES = {"token_mean": TokenMean(), "sequence_mean": SequenceMean(), "constant": Constant(length=7), "only_token_mean": DcpoOnlyTokenMean()}

@@ -3,7 +3,8 @@
 import pytest
 from make import group
 
-from vlrl.methods.core.advantage import GRPO, mean, std
+from vlrl.functional.exact import mean, std
+from vlrl.methods.core.advantage import GRPO
 
 
 def test_by_hand():

@@ -7,8 +7,8 @@ import pytest
 import torch
 from make import group, run
 
-from vlrl.methods.core.advantage import GAE, gae
-from vlrl.methods.core.critic import value_loss
+from vlrl.functional import value_loss
+from vlrl.methods.core.advantage import GAE
 from vlrl.methods.papers.bnpo import BNPO, beta_density
 from vlrl.methods.papers.confucius3_math import Confucius3Math
 from vlrl.methods.papers.dcpo import DcpoSmoothAdvantage
@@ -164,10 +164,17 @@ def test_rank_moments_are_taken_before_states_are_left_behind():
     assert all(set(r.signals) == {"old_logp"} for r in without_media(g)) and all("hidden" in r.signals for r in g)
 
 
+def advantages(reward, values, **settings):
+    """GAE by token of one rollout."""
+    g = group(reward, lengths=[len(values)], signals=[{"value": values}])
+    GAE(whiten=False, **settings)([g])
+    return g.rollouts[0].info["token_advantages"]
+
+
 def test_gae_by_hand():
     # deltas with gamma 0.5: 0 + 0.5 * 2 - 1 = 0, 1 - 2 = -1; A_0 = 0 + 0.5 * 0.5 * -1
-    assert gae([0.0, 1.0], [1.0, 2.0], 0.5, 0.5) == pytest.approx([-0.25, -1.0])
-    assert gae([0.0, 0.0, 1.0], [0.2, 0.5, 0.9], 1.0, 1.0) == pytest.approx([0.8, 0.5, 0.1])  # R - V
+    assert advantages(1.0, [1.0, 2.0], gamma=0.5, lam=0.5) == pytest.approx([-0.25, -1.0])
+    assert advantages(1.0, [0.2, 0.5, 0.9], gamma=1.0, lam=1.0) == pytest.approx([0.8, 0.5, 0.1])  # R - V
 
 
 def test_gae_leaves_targets_and_whitens_over_tokens():

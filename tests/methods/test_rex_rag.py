@@ -11,7 +11,7 @@ import torch
 from make import inputs
 from tiny import text_run
 
-from vlrl.methods.core.policy_loss import clipped
+from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.papers.rex_rag import RexRag, RexRagBalanceHeuristic, chances
 from vlrl.registry import ConfigError
 
@@ -95,7 +95,7 @@ def test_the_balance_heuristic():
     logp = [[-0.1, -1.0, -0.3], [-0.1, -1.0, -0.3]]
     x = inputs(logp=logp, old=[[-0.2, -1.1, -0.3]] * 2, sampled=[[-0.2, math.log(0.5), -0.3]] * 2, advantage=[1.0, 1.0])
     x.batch.rollouts[1].info.update(probe=(1, 2), probes=0.5)
-    plain = clipped(x.log_ratio_BT.exp(), x.advantage_BT, 0.2, 0.2).loss
+    plain = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, 0.2, 0.2).loss
     out = RexRagBalanceHeuristic()(x).loss
     assert torch.allclose(out[0], plain[0]) and torch.allclose(out[1, ::2], plain[1, ::2])
     assert out[1, 1].item() == pytest.approx(-math.exp(-1.0) / (0.5 * math.exp(-1.1) + 0.25))

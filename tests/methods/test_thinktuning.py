@@ -9,7 +9,7 @@ import torch
 from make import inputs
 from tiny import text_run
 
-from vlrl.methods.core.policy_loss import clipped
+from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.papers.thinktuning import ThinkTuning, ThinktuningAdvantageAware, lesson
 from vlrl.registry import ConfigError
 
@@ -81,7 +81,7 @@ def test_shaped_loss():
     pi = x.logp_BT.detach().exp()
     assert torch.allclose(out[0], -2 * pi[0] / (pi[0] + 0.0005))
     assert torch.allclose(out[1, :2], 2 * pi[1, :2] / (pi[1, :2] - 0.0005))
-    plain = clipped(x.log_ratio_BT.exp(), x.advantage_BT, 0.2, 0.2, 3.0).loss
+    plain = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, 0.2, 0.2, 3.0).loss
     assert torch.allclose(out[1, 2], plain[1, 2]) and torch.allclose(out[2], plain[2])  # too rare to be pushed down; the policy's own
     (grad,) = torch.autograd.grad(out[0].sum(), x.logp_BT)
     assert torch.allclose(grad[0], out[0].detach())  # the gradient is that of pi over a constant

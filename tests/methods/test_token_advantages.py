@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from make import group, run
 
-from vlrl.methods.core.advantage import whiten
+from vlrl.methods.core.advantage import whiten_rows
 from vlrl.methods.papers.capo import CAPO
 from vlrl.methods.papers.pure import Pure, softmin_rewards
 from vlrl.methods.papers.spae import SPAE
@@ -34,10 +34,10 @@ def whitened(*rows):
 
 def test_whitened_tokens():
     rows = [[1.0, 3.0], [5.0]]
-    whiten(rows, eps=0.0)
+    whiten_rows(rows, eps=0.0)
     assert rows[0][1] == 0.0 and rows[0][0] == pytest.approx(-(1.5**0.5)) and rows[1] == [-rows[0][0]]
     rows = [[2.0, 2.0]]
-    whiten(rows)
+    whiten_rows(rows)
     assert rows == [[0.0, 0.0]]
 
 

@@ -14,17 +14,6 @@ from torch import Tensor
 Scope = Literal["rollout", "group", "batch"]
 
 
-def group_sum(values_B: Tensor, group_B: Tensor) -> Tensor:
-    """(B,): the sum over a rollout's group."""
-    totals_G = values_B.new_zeros(int(group_B.max()) + 1).index_add(0, group_B, values_B)
-    return totals_G[group_B]
-
-
-def group_mean(values_B: Tensor, group_B: Tensor) -> Tensor:
-    """(B,): the mean over a rollout's group."""
-    return group_sum(values_B, group_B) / group_sum(torch.ones_like(values_B), group_B)
-
-
 def members(group_B: Tensor, scope: Scope) -> list[Tensor]:
     """Row indices that belong together: each rollout, each group, or the whole micro-batch."""
     rows_B = torch.arange(len(group_B), device=group_B.device)

@@ -13,38 +13,39 @@ Leave-one-out baseline.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from vlrl import functional
+from vlrl.functional.exact import mean
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AdvantageEstimator
-from vlrl.types import Group
+from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
 
 
-def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean; of nothing: 0. Equal values give exactly that value, so that a group without signal is exactly zero."""
-    if not values:
-        return 0.0
-    return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
+def flat_rewards(groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
+    """(B,) float64 rewards of all rollouts, in order, and the (B,) number of each one's group: what `vlrl.functional` reads."""
+    numbers = [number for number, group in enumerate(groups) for _ in group]
+    return torch.tensor([r for group in groups for r in group.rewards], dtype=torch.float64), torch.tensor(numbers, dtype=torch.long)
 
 
-def std(values: Sequence[float], unbiased: bool = True) -> float:
-    """Standard deviation; 0 for fewer than two values."""
-    if len(values) < 2:
-        return 0.0
-    centre = mean(values)
-    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - unbiased))
+def flat_lengths(groups: Sequence[Group]) -> Tensor:
+    """(B,) lengths in tokens of all rollouts, in order."""
+    return torch.tensor([len(rollout) for group in groups for rollout in group], dtype=torch.long)
 
 
-def centred(values: Sequence[float], divisor: float) -> list[float]:
-    """(v - mean) / divisor; zeros where all values are equal, whatever the divisor."""
-    centre = mean(values)
-    return [(v - centre) / divisor if v != centre else 0.0 for v in values]
+def by_group(values: Tensor, groups: Sequence[Group]) -> list[list[float]]:
+    """One list of numbers per group, from one number per rollout."""
+    remaining = iter(values.tolist())
+    return [[next(remaining) for _ in group] for group in groups]
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,8 @@ class GRPO(GroupRelative):
     scale: Literal["group", "batch", "none"] = "group"
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        pooled = std([r for group in groups for r in group.rewards], self.unbiased)
-        result = []
-        for group in groups:
-            divisor = {"group": std(group.rewards, self.unbiased) + self.eps, "batch": pooled + self.eps, "none": 1.0}[self.scale]
-            result.append(centred(group.rewards, divisor))
-        return result
+        scale = {"group": "std", "batch": "batch_std", "none": "none"}[self.scale]
+        return by_group(functional.group_advantages(*flat_rewards(groups), scale=scale, eps=self.eps, unbiased=self.unbiased), groups)
 
 
 def check_credit(run: RunContext, name: str) -> None:
@@ -91,13 +88,11 @@ def check_credit(run: RunContext, name: str) -> None:
         )
 
 
-def whiten(rows: Sequence[list[float]], eps: float = 1e-8) -> None:
-    """Mean 0 and variance 1 over all tokens, in place. Tokens that are all alike become 0."""
-    flat = [a for row in rows for a in row]
-    centre = mean(flat)
-    spread = math.sqrt(mean([(a - centre) ** 2 for a in flat])) + eps
+def whiten_rows(rows: Sequence[list[float]], eps: float = 1e-8) -> None:
+    """Whitening in place: mean 0 and variance 1 over all tokens of all rows; tokens that are all equal become 0."""
+    whole = iter(functional.whiten(torch.tensor([a for row in rows for a in row], dtype=torch.float64), eps=eps).tolist())
     for row in rows:
-        row[:] = [(a - centre) / spread if a != centre else 0.0 for a in row]
+        row[:] = [next(whole) for _ in row]
 
 
 def hand_over(groups: Sequence[Group], rows: Sequence[list[float]]) -> list[list[float]]:
@@ -107,15 +102,6 @@ def hand_over(groups: Sequence[Group], rows: Sequence[list[float]]) -> list[list
         for rollout in group:
             rollout.info["token_advantages"] = next(left)
     return [[mean(rollout.info["token_advantages"]) for rollout in group] for group in groups]
-
-
-def gae(rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float) -> list[float]:
-    """A_t = sum_k (gamma lambda)^k delta_{t+k},  delta_t = r_t + gamma V_{t+1} - V_t, with V = 0 after the last token."""
-    result, following, advantage = [0.0] * len(rewards), 0.0, 0.0
-    for t in range(len(rewards) - 1, -1, -1):
-        advantage = rewards[t] + gamma * following - values[t] + gamma * lam * advantage
-        result[t], following = advantage, values[t]
-    return result
 
 
 @register("gae")
@@ -147,15 +133,22 @@ class GAE(AdvantageEstimator):
             raise ConfigError(f"advantage gae needs a critic that learns; add callbacks: {{critic: {{name: {wanted}}}}}")
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        rows = []
-        for rollout in (rollout for group in groups for rollout in group):
-            values = rollout.signals[self.values]
-            rewards = [0.0] * (len(rollout) - 1) + [rollout.reward]
-            rows.append(gae(rewards, values, self.gamma, self.lam))
-            rollout.info["targets"] = [a + v for a, v in zip(rows[-1], values)]
+        rollouts = [rollout for group in groups for rollout in group]
+        rows = self.token_advantages(rollouts) if rollouts else []
         if self.whiten:
-            whiten(rows)
+            whiten_rows(rows)
         return hand_over(groups, rows)
+
+    def token_advantages(self, rollouts: Sequence[Rollout]) -> list[list[float]]:
+        """GAE of every rollout, by token; leaves the critic's targets in `rollout.info["targets"]`."""
+        lengths = [len(rollout) for rollout in rollouts]
+        value_BT = pad_sequence([torch.tensor(rollout.signals[self.values], dtype=torch.float64) for rollout in rollouts], batch_first=True)
+        mask_BT = torch.arange(value_BT.shape[1]) < torch.tensor(lengths)[:, None]
+        reward_B = torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float64)
+        advantage_BT, target_BT = functional.gae(functional.token_rewards(reward_B, mask_BT), value_BT, mask_BT, self.gamma, self.lam)
+        for rollout, n, targets in zip(rollouts, lengths, target_BT.tolist(), strict=True):
+            rollout.info["targets"] = targets[:n]
+        return [row[:n] for row, n in zip(advantage_BT.tolist(), lengths, strict=True)]
 
 
 @register("reinforce")
@@ -208,15 +201,8 @@ class ReinforcePP(GroupRelative):
             super().check(run)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        scores = [[r - (mean(group.rewards) if self.baseline else 0.0) for r in group.rewards] for group in groups]
-        pairs = [(s, len(rollout)) for row, group in zip(scores, groups) for s, rollout in zip(row, group)]
-        tokens = sum(n for _, n in pairs)
-        centre = math.fsum(s * n for s, n in pairs) / max(tokens, 1)
-        variance = math.fsum(n * (s - centre) ** 2 for s, n in pairs) / max(tokens - 1, 1)
-        shift = 0.0 if self.baseline else centre
-        if variance < 1e-24:  # all equal: rounding must not be blown up
-            return [[0.0] * len(row) for row in scores]
-        return [[(s - shift) / math.sqrt(variance + self.eps) for s in row] for row in scores]
+        reward_B, group_B = flat_rewards(groups)
+        return by_group(functional.reinforce_pp_advantages(reward_B, flat_lengths(groups), group_B if self.baseline else None, eps=self.eps), groups)
 
 
 @register("rloo")
@@ -229,12 +215,4 @@ class RLOO(GroupRelative):
     """
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        result = []
-        for group in groups:
-            rewards = group.rewards
-            if len(rewards) < 2 or min(rewards) == max(rewards):
-                result.append([0.0] * len(rewards))
-                continue
-            total = math.fsum(rewards)
-            result.append([r - (total - r) / (len(rewards) - 1) for r in rewards])
-        return result
+        return by_group(functional.rloo_advantages(*flat_rewards(groups)), groups)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vlrl.functional import entropy_from_logits
 from vlrl.registry import register
 from vlrl.stages import AuxTensor
 from vlrl.types import TokenBatch
@@ -30,10 +31,7 @@ class Entropy(AuxTensor):
     in_forward = True
 
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
-        logp_NV = logits_NV.log_softmax(-1)
-        probability_NV = logp_NV.exp()
-        # 0 * -inf is 0 here: a token that cannot be drawn adds nothing
-        return -(probability_NV * logp_NV.masked_fill(probability_NV == 0, 0.0)).sum(-1)
+        return entropy_from_logits(logits_NV)
 
 
 @register("hidden")

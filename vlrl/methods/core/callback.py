@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vlrl.functional import effective_sample_size
 from vlrl.methods.common.held_out import accuracy, check_heldout
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Callback
@@ -141,15 +142,9 @@ class EngineMismatch(Callback):
             "mean": gap_N.abs().mean().item(),
             "max": gap_N.abs().max().item(),
             "kl": (torch.expm1(gap_N) - gap_N).mean().item(),
-            "ess": _share(gap_N),
-            "seq_ess": _share(torch.stack([row.sum() for row in rows])),
+            "ess": effective_sample_size(gap_N).item(),
+            "seq_ess": effective_sample_size(torch.stack([row.sum() for row in rows])).item(),
         }
-
-
-def _share(log_weight_N: torch.Tensor) -> float:
-    """Effective sample size of weights exp(log_weight), as a share of N."""
-    weight_N = (log_weight_N - log_weight_N.max()).exp()
-    return (weight_N.sum() ** 2 / (len(weight_N) * (weight_N**2).sum())).item()
 
 
 @register("optimizer_reset")

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from vlrl.functional import value_loss
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AuxTensor, Callback
 from vlrl.types import Group, Rollout, TokenBatch
@@ -147,15 +148,6 @@ class ModelValue(AuxTensor):
     def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
         with torch.no_grad():
             return self.state["critic"].values(policy, batch)
-
-
-def value_loss(value_N: Tensor, old_N: Tensor, target_N: Tensor, clip: float = 0.0) -> Tensor:
-    """Per token: 0.5 max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2); without the second where c is 0."""
-    plain = (value_N - target_N).square()
-    if not clip:
-        return 0.5 * plain
-    bounded = old_N + (value_N - old_N).clamp(-clip, clip)
-    return 0.5 * torch.maximum(plain, (bounded - target_N).square())
 
 
 @register("critic")

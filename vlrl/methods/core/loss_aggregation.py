@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from vlrl import functional
 from vlrl.methods.common.limits import completion_limit
 from vlrl.registry import register
 from vlrl.stages import Denominators, LossAggregation
@@ -37,8 +38,7 @@ class Constant(LossAggregation):
         object.__setattr__(self, "limit", completion_limit(run, self.length, "reduce.length"))
 
     def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
-        divisor = max(totals.sequences, 1.0) * (self.length or self.limit)
-        return torch.full_like(x.length_B, 1.0 / divisor)[:, None]
+        return functional.aggregation_weights(x.mask_BT, "constant", sequences=totals.sequences, length=self.length or self.limit)
 
 
 @register("sequence_mean")
@@ -50,7 +50,7 @@ class SequenceMean(LossAggregation):
     """
 
     def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
-        return (1.0 / (x.length_B * max(totals.sequences, 1.0)))[:, None]
+        return functional.aggregation_weights(x.mask_BT, "sequence_mean", sequences=totals.sequences)
 
 
 @register("token_mean")
@@ -62,4 +62,4 @@ class TokenMean(LossAggregation):
     """
 
     def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
-        return torch.full_like(x.length_B, 1.0 / max(totals.tokens, 1.0))[:, None]
+        return functional.aggregation_weights(x.mask_BT, "token_mean", tokens=totals.tokens)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from vlrl import functional
 from vlrl.methods.core.token_weight import own
 from vlrl.registry import ConfigError, register
 from vlrl.stages import LossTerm
@@ -36,18 +37,6 @@ class EntropyBonus(LossTerm):
 
     def __call__(self, x: LossInputs) -> PerToken:
         return PerToken(-x["entropy"], {"entropy": x["entropy"].detach()})
-
-
-ESTIMATORS = {
-    "k1": lambda log_r: -log_r,
-    "k2": lambda log_r: log_r.square() / 2,
-    "k3": lambda log_r: torch.expm1(log_r) - log_r,
-}
-
-
-def clamp(value: torch.Tensor, bound: float) -> torch.Tensor:
-    """To [-bound, bound]; 0 leaves it."""
-    return value.clamp(-bound, bound) if bound else value
 
 
 @register("kl")
@@ -82,21 +71,17 @@ class KL(LossTerm):
         if self.coef and any(shape.name == "kl_in_reward" for shape in run.reward_shaping.values()):
             raise ConfigError("loss_terms: kl and shape kl_in_reward charge for the same divergence twice; drop one of them")
 
-    def estimate(self, x: LossInputs, kind: str) -> torch.Tensor:
-        """(B, T), zero outside the mask."""
-        log_r_BT = clamp((x[self.ref] - x.logp_BT) * x.mask_BT, self.clamp_log)
-        return clamp(ESTIMATORS[kind](log_r_BT), self.clamp_value)
-
     def __call__(self, x: LossInputs) -> PerToken:
-        kl_BT = self.estimate(x, self.kind)
-        if self.gradient == "k2":
-            k2_BT = self.estimate(x, "k2")
-            loss_BT = kl_BT.detach() + k2_BT - k2_BT.detach()
-        elif self.gradient == "importance":
-            loss_BT = x.log_ratio_BT.exp() * kl_BT
-        else:
-            loss_BT = kl_BT
-        return PerToken(loss_BT, {"kl": kl_BT.detach()})
+        return functional.kl_penalty(
+            x.logp_BT,
+            x[self.ref],
+            x.mask_BT,
+            kind=self.kind,
+            gradient=self.gradient,
+            old_logp_BT=x.old_logp_BT,
+            clamp_log=self.clamp_log,
+            clamp_value=self.clamp_value,
+        )
 
 
 @register("nll")

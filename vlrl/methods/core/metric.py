@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vlrl.functional import pass_at_k
 from vlrl.methods.common.judged_metric import Judged, answer_of, mean
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Metric
@@ -242,11 +243,6 @@ class PassRateMigration(Judged):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.first.update(state["first"])
         self.latest.update(state["latest"])
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """1 - C(n - c, k) / C(n, k): the chance that k of n samples, drawn without return, hold one of the c right ones."""
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
 @register("pass_at_k")

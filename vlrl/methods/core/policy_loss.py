@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
+from vlrl import functional
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -50,19 +49,6 @@ class ZeroLoss(PolicyLoss):
         return PerToken(x.logp_BT * 0.0, {})
 
 
-def clipped(ratio_BT: torch.Tensor, advantage_BT: torch.Tensor, low: torch.Tensor | float, high: torch.Tensor | float, dual: float = 0.0) -> PerToken:
-    """-min(r A, clip(r, 1 - low, 1 + high) A), for A < 0 at most -dual A; the bounds may be tensors."""
-    upper, lower = (torch.as_tensor(bound, dtype=ratio_BT.dtype, device=ratio_BT.device) for bound in (1.0 + high, 1.0 - low))
-    bounded_BT = torch.maximum(torch.minimum(ratio_BT, upper), lower)
-    loss_BT = -torch.minimum(ratio_BT * advantage_BT, bounded_BT * advantage_BT)
-    if dual:
-        loss_BT = torch.where(advantage_BT < 0, torch.minimum(loss_BT, -dual * advantage_BT), loss_BT)
-    upper_BT = ((ratio_BT > upper) & (advantage_BT > 0)).float()
-    lower_BT = ((ratio_BT < lower) & (advantage_BT < 0)).float()
-    metrics = {"clip_fraction": upper_BT + lower_BT, "clip_high": upper_BT, "clip_low": lower_BT, "ratio": ratio_BT.detach()}
-    return PerToken(loss_BT, metrics)
-
-
 @register("ppo_clip")
 @dataclass(frozen=True)
 class PPOClip(PolicyLoss):
@@ -84,7 +70,8 @@ class PPOClip(PolicyLoss):
             raise ValueError(f"dual_clip={self.dual_clip} must be above 1 (3 is usual), or 0 for none")
 
     def __call__(self, x: LossInputs) -> PerToken:
-        return clipped(x.log_ratio_BT.exp(), x.advantage_BT, self.low, self.high, self.dual_clip)
+        dual_clip = self.dual_clip or None
+        return functional.ppo_clip_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high, dual_clip)
 
 
 @register("policy_gradient")
@@ -96,4 +83,5 @@ class PolicyGradient(PolicyLoss):
     """
 
     def __call__(self, x: LossInputs) -> PerToken:
-        return PerToken(-x.advantage_BT * x.logp_BT, {"ratio": x.log_ratio_BT.exp().detach()})
+        loss_BT, _ = functional.reinforce_loss(x.logp_BT, x.advantage_BT, x.mask_BT)
+        return PerToken(loss_BT, {"ratio": x.log_ratio_BT.exp().detach()})

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import torch
+
+from vlrl.functional import overlong_penalty
 from vlrl.methods.common.limits import completion_limit
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RewardShaping
@@ -103,4 +106,5 @@ class SoftOverlong(RewardShaping):
     def __call__(self, group: Group) -> list[float]:
         limit = self.limit or self.resolved
         buffer = self.buffer * limit if self.buffer < 1 else self.buffer
-        return [r.reward - self.factor * min(max((len(r) - limit + buffer) / buffer, 0.0), 1.0) for r in group]
+        penalties = overlong_penalty(torch.tensor([len(rollout) for rollout in group]), limit, buffer).tolist()
+        return [rollout.reward + self.factor * penalty for rollout, penalty in zip(group, penalties, strict=True)]

@@ -11,28 +11,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vlrl import functional
 from vlrl.registry import register
 from vlrl.stages import TokenWeight
 from vlrl.types import LossInputs
 
-SAFE = 20.0  # |log ratio| bound before exp
 
-
-def engine_log_ratio(x: LossInputs) -> Tensor:
-    """(B, T) log pi_old - log pi_engine (nats), zero outside the loss mask and for rollouts that no policy sampled."""
+def engine_mask(x: LossInputs) -> Tensor:
+    """(B, T) bool: trained tokens of rollouts that the policy's engine sampled; log-probs of other rollouts are not the engine's."""
     own_B1 = torch.tensor([[rollout.source == "policy" and bool(rollout.logp)] for rollout in x.batch.rollouts], device=x.mask_BT.device)
-    return torch.where((x.mask_BT > 0) & own_B1, (x.old_logp_BT - x.sampled_logp_BT).detach(), 0.0)
-
-
-def importance(x: LossInputs, level: str) -> Tensor:
-    """The ratio per token (B, T), per sequence (the product, (B, 1)), or its geometric mean over the sequence's trained tokens (B, 1)."""
-    log_BT = engine_log_ratio(x)
-    levels = {
-        "token": lambda: log_BT,
-        "sequence": lambda: log_BT.sum(-1, keepdim=True),
-        "geometric": lambda: log_BT.sum(-1, keepdim=True) / x.length_B.unsqueeze(-1),
-    }
-    return levels[level]().clamp(-SAFE, SAFE).exp()
+    return (x.mask_BT > 0) & own_B1
 
 
 @register("tis")
@@ -57,11 +45,9 @@ class TIS(TokenWeight):
             raise ValueError(f"cap={self.cap} must be positive (0: none), floor={self.floor} between 0 and cap")
 
     def __call__(self, x: LossInputs) -> Tensor:
-        ratio = importance(x, self.level)
-        cap = self.cap or float("inf")
-        if self.mode == "truncate":
-            return ratio.clamp(max=cap)
-        return torch.where((ratio >= self.floor) & (ratio <= cap), ratio, 0.0)
+        return functional.importance_weights(
+            x.old_logp_BT, x.sampled_logp_BT, engine_mask(x), level=self.level, mode=self.mode, cap=self.cap or None, floor=self.floor
+        )
 
 
 @register("icepop")
@@ -80,8 +66,7 @@ class IcePop(TokenWeight):
             raise ValueError(f"low={self.low} and high={self.high}: 0 <= low < high is needed")
 
     def __call__(self, x: LossInputs) -> Tensor:
-        ratio_BT = importance(x, "token")
-        return torch.where((ratio_BT >= self.low) & (ratio_BT <= self.high), ratio_BT, 0.0)
+        return functional.icepop_weights(x.old_logp_BT, x.sampled_logp_BT, engine_mask(x), low=self.low, high=self.high)
 
 
 def own(x: LossInputs) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from vlrl.methods.core.advantage import centred, mean
+from vlrl.functional.exact import centred, mean
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AdvantageEstimator

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
+from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.groups import top_share
 from vlrl.methods.core.loss_term import KL
-from vlrl.methods.core.policy_loss import clipped
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -35,7 +35,7 @@ class Archer(PolicyLoss):
     def __call__(self, x: LossInputs) -> PerToken:
         decides_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
         range_BT = torch.where(decides_BT, self.high_entropy, self.low_entropy).to(x.logp_BT)
-        return clipped(x.log_ratio_BT.exp(), x.advantage_BT, range_BT, range_BT)
+        return clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, range_BT, range_BT)
 
 
 @register("archer.low_entropy_kl")

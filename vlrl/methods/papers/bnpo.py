@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vlrl.methods.core.advantage import GroupRelative, mean
+from vlrl.functional.exact import mean
+from vlrl.methods.core.advantage import GroupRelative
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group
 

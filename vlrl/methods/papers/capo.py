@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from vlrl.methods.core.advantage import GroupRelative, check_credit, hand_over, whiten
+from vlrl.methods.core.advantage import GroupRelative, check_credit, hand_over, whiten_rows
 from vlrl.registry import register
 from vlrl.types import Group, Rollout
 
@@ -50,7 +50,7 @@ class CAPO(GroupRelative):
         rows = []
         for group in groups:
             mine = [self.rewards(rollout) for rollout in group]
-            whiten(mine)
+            whiten_rows(mine)
             rows += mine
         return hand_over(groups, rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vlrl.functional import cispo_loss
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -22,6 +23,4 @@ class CISPO(PolicyLoss):
     high: float = 4.0
 
     def __call__(self, x: LossInputs) -> PerToken:
-        ratio_BT = x.log_ratio_BT.exp().detach()
-        weight_BT = ratio_BT.clamp(1 - self.low, 1 + self.high)
-        return PerToken(-weight_BT * x.advantage_BT * x.logp_BT, {"clip_fraction": (weight_BT != ratio_BT).float(), "ratio": ratio_BT})
+        return cispo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.core.advantage import centred, mean
+from vlrl.functional.exact import centred, mean
 from vlrl.registry import register
 from vlrl.stages import AdvantageEstimator
 from vlrl.types import Group

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vlrl.methods.common.groups import group_mean
+from vlrl.functional import group_mean
 from vlrl.registry import register
 from vlrl.stages import LossTerm
 from vlrl.types import LossInputs, PerToken

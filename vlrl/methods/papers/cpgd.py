@@ -6,10 +6,8 @@ The pull back to the policy that sampled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
 
-import torch
-
+from vlrl.functional import cpgd_loss
 from vlrl.registry import register
 from vlrl.stages import LossTerm, PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -27,11 +25,7 @@ class CPGD(PolicyLoss):
     eps: float = 0.2
 
     def __call__(self, x: LossInputs) -> PerToken:
-        d_BT = x.log_ratio_BT
-        bounded_BT = d_BT.clamp(log(1 - self.eps), log(1 + self.eps))
-        loss_BT = -torch.minimum(d_BT * x.advantage_BT, bounded_BT * x.advantage_BT)
-        clip_BT = (bounded_BT != d_BT) & (d_BT * x.advantage_BT > bounded_BT * x.advantage_BT)
-        return PerToken(loss_BT, {"clip_fraction": clip_BT.float(), "ratio": d_BT.exp().detach()})
+        return cpgd_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.eps)
 
 
 @register("cpgd.policy_drift")

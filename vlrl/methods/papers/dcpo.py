@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from vlrl.methods.core.advantage import centred, mean, std
-from vlrl.methods.core.policy_loss import clipped
+from vlrl.functional import aggregation_weights, clipped_ratio_loss
+from vlrl.functional.exact import centred, mean, std
 from vlrl.registry import register
 from vlrl.stages import AdvantageEstimator, Denominators, LossAggregation, PolicyLoss
 from vlrl.types import Group, LossInputs, PerToken
@@ -80,7 +80,7 @@ class DCPO(PolicyLoss):
         q_BT = x.old_logp_BT.exp().clamp(min=1e-12)
         lower_BT = 0.5 + 0.5 * (1 - 4 * self.low / q_BT).clamp(min=0).sqrt()
         upper_BT = (0.5 + 0.5 * (1 + 4 * self.high / q_BT).sqrt()).clamp(max=self.r_max)
-        return clipped(x.log_ratio_BT.exp(), x.advantage_BT, 1 - lower_BT, upper_BT - 1)
+        return clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, 1 - lower_BT, upper_BT - 1)
 
 
 @register("dcpo.only_token_mean")
@@ -93,4 +93,4 @@ class DcpoOnlyTokenMean(LossAggregation):
     """
 
     def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
-        return (1.0 / x.length_B)[:, None]
+        return aggregation_weights(x.mask_BT, "sequence_mean_sum")

@@ -12,9 +12,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import from_token, joined, together
 from vlrl.methods.common.derived_prompts import accuracy
-from vlrl.methods.core.advantage import check_credit, mean
+from vlrl.methods.core.advantage import check_credit
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AdvantageEstimator

@@ -7,9 +7,8 @@ from typing import Literal
 
 import torch
 
+from vlrl.functional import clipped_ratio_loss, sequence_log_ratio
 from vlrl.methods.common.groups import normalised
-from vlrl.methods.core.policy_loss import clipped
-from vlrl.methods.papers.gspo import sequence_log_ratio
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -38,9 +37,9 @@ class DHPO(PolicyLoss):
         return ("entropy",) if self.mixing == "entropy" else ()
 
     def __call__(self, x: LossInputs) -> PerToken:
-        token = clipped(x.log_ratio_BT.exp(), x.advantage_BT, self.token_low, self.token_high)
-        ratio_BT = sequence_log_ratio(x).exp().expand_as(x.logp_BT)
-        sequence = clipped(ratio_BT, x.advantage_BT, self.sequence_low, self.sequence_high)
+        token = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, self.token_low, self.token_high)
+        ratio_BT = sequence_log_ratio(x.logp_BT, x.old_logp_BT, x.mask_BT).exp().expand_as(x.logp_BT)
+        sequence = clipped_ratio_loss(ratio_BT, x.advantage_BT, self.sequence_low, self.sequence_high)
         if self.mixing == "entropy":
             w_BT = normalised(x["entropy"], x.mask_BT, x.group_B)
         else:

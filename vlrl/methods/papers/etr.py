@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.methods.common.groups import group_mean
-from vlrl.methods.core.policy_loss import clipped
+from vlrl.functional import clipped_ratio_loss, group_mean
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -29,5 +28,5 @@ class ETR(PolicyLoss):
     def __call__(self, x: LossInputs) -> PerToken:
         p_B = group_mean((x.reward_B > self.threshold).to(x.logp_BT), x.group_B)
         stretch_BT = (1 + self.micro * x.advantage_BT.abs().tanh()) * (1 + self.macro * 4 * p_B * (1 - p_B))[:, None]
-        out = clipped(x.log_ratio_BT.exp(), x.advantage_BT, (self.low * stretch_BT).clamp(max=1.0), self.high * stretch_BT)
+        out = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, (self.low * stretch_BT).clamp(max=1.0), self.high * stretch_BT)
         return PerToken(out.loss, {**out.metrics, "stretch": stretch_BT})

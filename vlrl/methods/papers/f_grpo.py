@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from vlrl.methods.common.groups import group_mean
+from vlrl.functional import group_mean
 from vlrl.registry import register
 from vlrl.stages import TokenWeight
 from vlrl.types import LossInputs

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vlrl.methods.core.advantage import GroupRelative, centred, std
+import torch
+
+from vlrl.functional import gdpo_advantages
+from vlrl.methods.core.advantage import GroupRelative, by_group, flat_rewards
 from vlrl.registry import register
 from vlrl.types import Group
 
@@ -36,16 +39,10 @@ class GDPO(GroupRelative):
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         weights = {**self.reward_weights, **self.weights}
-        sums = []
-        for group in groups:
-            total = [0.0] * len(group)
-            for slot in sorted(set.intersection(*(set(r.rewards) for r in group)) if len(group) else ()):
-                scores, weight = group.raw(slot), weights.get(slot, 1.0)
-                total = [t + weight * z for t, z in zip(total, centred(scores, std(scores, self.unbiased) + self.eps))]
-            sums.append(total)
-        if not self.whiten:
-            return sums
-        flat = [value for total in sums for value in total]
-        spread = std(flat, self.unbiased) + self.eps
-        centre = math.fsum(flat) / max(len(flat), 1)  # zero up to rounding: every group is centred
-        return [[(value - centre) / spread if any(total) else 0.0 for value in total] for total in sums]
+        scored_by = [set.intersection(*(set(rollout.rewards) for rollout in group)) if len(group) else set() for group in groups]
+        slots = sorted(set().union(*scored_by))
+        rows = [[r.rewards[slot] if slot in scored else math.nan for slot in slots] for group, scored in zip(groups, scored_by) for r in group]
+        score_BK = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(slots))
+        _, group_B = flat_rewards(groups)
+        factors = [weights.get(slot, 1.0) for slot in slots]
+        return by_group(gdpo_advantages(score_BK, group_B, factors, eps=self.eps, unbiased=self.unbiased, whiten=self.whiten), groups)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
+from vlrl.functional import gmpo_loss
 from vlrl.methods.core.policy_loss import WholeRollout
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken
@@ -24,8 +23,4 @@ class GMPO(WholeRollout):
     high: float = 0.4
 
     def __call__(self, x: LossInputs) -> PerToken:
-        log_r_BT = x.log_ratio_BT
-        bounded_BT = torch.where(x.advantage_BT > 0, log_r_BT.clamp(max=self.high), log_r_BT.clamp(min=-self.low))
-        ratio_B1 = ((bounded_BT * x.mask_BT).sum(-1) / x.length_B).exp()[:, None]
-        metrics = {"clip_fraction": (bounded_BT != log_r_BT).float(), "ratio": log_r_BT.exp().detach()}
-        return PerToken(-x.advantage_BT * ratio_B1, metrics)
+        return gmpo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high)

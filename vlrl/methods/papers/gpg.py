@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.methods.core.advantage import GroupRelative, centred, std
+from vlrl.functional.exact import centred, std
+from vlrl.methods.core.advantage import GroupRelative
 from vlrl.registry import register
 from vlrl.types import Group
 

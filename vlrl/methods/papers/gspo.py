@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
-from vlrl.methods.core.policy_loss import WholeRollout, clipped
+from vlrl.functional import gspo_loss, gspo_token_loss
+from vlrl.methods.core.policy_loss import WholeRollout
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
-
-
-def sequence_log_ratio(x: LossInputs) -> torch.Tensor:
-    """(B, 1): the mean over a rollout's tokens of log pi - log pi_old."""
-    return (x.log_ratio_BT.sum(-1) / x.length_B)[:, None]
 
 
 @register("gspo")
@@ -40,9 +34,5 @@ class GSPO(WholeRollout):
             super().check(run)
 
     def __call__(self, x: LossInputs) -> PerToken:
-        log_s_B1 = sequence_log_ratio(x)
-        if self.token_level:
-            log_s_BT = log_s_B1.detach() + x.logp_BT - x.logp_BT.detach()
-        else:
-            log_s_BT = log_s_B1.expand_as(x.logp_BT)
-        return clipped(log_s_BT.exp(), x.advantage_BT, self.low, self.high)
+        loss = gspo_token_loss if self.token_level else gspo_loss
+        return loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from vlrl.methods.common.groups import group_mean
+from vlrl.functional import group_mean
 from vlrl.methods.core.loss_term import KL
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AuxTensor

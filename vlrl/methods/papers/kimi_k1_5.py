@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from vlrl.functional import kimi_length_reward, mirror_descent_loss
 from vlrl.methods.core.policy_loss import WholeRollout
 from vlrl.methods.core.reward_shaping import check_alone
 from vlrl.registry import register
@@ -40,12 +43,11 @@ class KimiK15LengthReward(RewardShaping):
         object.__setattr__(self, "run", run)
 
     def __call__(self, group: Group) -> list[float]:
-        lengths = [len(rollout) for rollout in group]
-        spread = max(lengths) - min(lengths)
-        if not spread or (self.run is not None and self.run.phase_step < self.warmup):
+        if self.run is not None and self.run.phase_step < self.warmup:
             return group.rewards
-        bonuses = [0.5 - (n - min(lengths)) / spread for n in lengths]
-        return [r + self.factor * (b if r > self.threshold else min(0.0, b)) for r, b in zip(group.rewards, bonuses)]
+        length_B, correct_B = torch.tensor([len(rollout) for rollout in group]), torch.tensor([r > self.threshold for r in group.rewards])
+        bonuses = kimi_length_reward(length_B, correct_B, torch.zeros_like(length_B)).tolist()
+        return [r + self.factor * bonus for r, bonus in zip(group.rewards, bonuses, strict=True)]
 
 
 @register("kimi_k1_5")
@@ -60,7 +62,4 @@ class KimiK15(WholeRollout):
     tau: float = 0.1
 
     def __call__(self, x: LossInputs) -> PerToken:
-        advantage_B = (x.advantage_BT * x.mask_BT).sum(-1) / x.length_B
-        drift_B = x.log_ratio_BT.sum(-1)
-        logp_B = (x.logp_BT * x.mask_BT).sum(-1)
-        return PerToken(-advantage_B * logp_B + self.tau / 2 * drift_B.square(), {"drift": drift_B.detach(), "ratio": x.log_ratio_BT.exp().detach()})
+        return mirror_descent_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.tau)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vlrl.methods.core.advantage import GRPO, std
+from vlrl.functional.exact import std
+from vlrl.methods.core.advantage import GRPO
 from vlrl.registry import ConfigError, register
 from vlrl.stages import LossTerm, RewardShaping
 from vlrl.types import Group, LossInputs, PerToken, Rollout

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.derived_prompts import accuracy
-from vlrl.methods.core.policy_loss import clipped
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PolicyLoss, TokenWeight
@@ -167,7 +167,7 @@ class LensCalibratedClip(PolicyLoss):
     def __call__(self, x: LossInputs) -> PerToken:
         other_B1 = torch.tensor([[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device)
         log_BT = torch.where(other_B1, (x.logp_BT - x.sampled_logp_BT) * x.mask_BT, x.log_ratio_BT).clamp(-20, 20)
-        return clipped(log_BT.exp(), x.advantage_BT, self.low, self.high)
+        return clipped_ratio_loss(log_BT.exp(), x.advantage_BT, self.low, self.high)
 
 
 @register("lens.success_rate")

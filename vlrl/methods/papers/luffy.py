@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from vlrl.methods.core.policy_loss import clipped
+from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.core.rollout import Independent, written
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PolicyLoss
@@ -117,10 +117,16 @@ class LuffyPolicyShaping(PolicyLoss):
     def __call__(self, x: LossInputs) -> PerToken:
         other_B1 = torch.tensor([[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device)
         ratio_BT = x.log_ratio_BT.exp()
-        own = clipped(ratio_BT, x.advantage_BT, self.low, self.high, self.dual_clip) if self.clip else PerToken(-ratio_BT * x.advantage_BT, {})
+        own = (
+            clipped_ratio_loss(ratio_BT, x.advantage_BT, self.low, self.high, self.dual_clip or None)
+            if self.clip
+            else PerToken(-ratio_BT * x.advantage_BT, {})
+        )
         u_BT = self.relative(x)
         f_BT = u_BT / (u_BT + self.beta) if self.beta else u_BT
         rare_BT = (1 - x.logp_BT.detach().exp()).clamp(min=0).pow(self.explore)
-        others_BT = clipped(u_BT, x.advantage_BT, self.low, self.high, self.dual_clip).loss if self.clip_others else -f_BT * x.advantage_BT
+        others_BT = (
+            clipped_ratio_loss(u_BT, x.advantage_BT, self.low, self.high, self.dual_clip or None).loss if self.clip_others else -f_BT * x.advantage_BT
+        )
         loss_BT = torch.where(other_B1, others_BT * rare_BT, own.loss)
         return PerToken(loss_BT, {**own.metrics, "ratio": ratio_BT.detach(), "off_policy": other_B1.to(x.logp_BT).expand_as(ratio_BT)})

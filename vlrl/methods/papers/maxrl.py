@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vlrl.methods.core.advantage import GroupRelative, mean
+from vlrl.functional import maxrl_advantages
+from vlrl.methods.core.advantage import GroupRelative, by_group, flat_rewards
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group
 
@@ -33,10 +34,7 @@ class MaxRL(GroupRelative):
             )
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        result = []
         for group in groups:
             if any(r < 0 for r in group.rewards):
                 raise ValueError(f"row {group.row.id!r}: maxrl divides by the mean reward, so rewards must not be negative, got {min(group.rewards)}")
-            centre = mean(group.rewards)
-            result.append([(r - centre) / (centre + self.eps) if centre else 0.0 for r in group.rewards])
-        return result
+        return by_group(maxrl_advantages(*flat_rewards(groups), eps=self.eps), groups)

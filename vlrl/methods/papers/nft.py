@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from vlrl.methods.common.groups import group_mean
+from vlrl.functional import group_mean
 from vlrl.methods.core.policy_loss import WholeRollout
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken

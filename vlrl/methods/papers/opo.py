@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.core.advantage import GroupRelative
+from vlrl.functional import opo_advantages
+from vlrl.methods.core.advantage import GroupRelative, by_group, flat_lengths, flat_rewards
 from vlrl.registry import register
 from vlrl.types import Group
 
@@ -21,12 +21,5 @@ class OPO(GroupRelative):
     """
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        result = []
-        for group in groups:
-            rewards, lengths = group.rewards, [len(rollout) for rollout in group]
-            if not rewards or min(rewards) == max(rewards):
-                result.append([0.0] * len(rewards))
-                continue
-            baseline = math.fsum(r * n for r, n in zip(rewards, lengths)) / max(sum(lengths), 1)
-            result.append([r - baseline for r in rewards])
-        return result
+        reward_B, group_B = flat_rewards(groups)
+        return by_group(opo_advantages(reward_B, flat_lengths(groups), group_B), groups)

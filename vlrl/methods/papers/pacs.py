@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from vlrl.methods.common.groups import group_mean, group_sum
+from vlrl.functional import group_mean, group_sum
 from vlrl.methods.core.policy_loss import WholeRollout
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vlrl.functional import kl_estimate
 from vlrl.methods.common.groups import top_share
 from vlrl.methods.common.pixels import Repainted
-from vlrl.methods.core.loss_term import ESTIMATORS, clamp
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AuxTensor, LossTerm
 from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
@@ -96,8 +96,7 @@ class PapoMaskedKl(LossTerm):
             )
 
     def __call__(self, x: LossInputs) -> PerToken:
-        log_r_BT = clamp((x["papo.masked_logp"] - x.logp_BT) * x.mask_BT, 20.0)
-        kl_BT = clamp(ESTIMATORS["k3"](log_r_BT), 10.0)
+        kl_BT = kl_estimate(x.logp_BT, x["papo.masked_logp"], x.mask_BT, kind="k3", clamp_log=20.0, clamp_value=10.0)
         metrics = {"kl_perception": kl_BT.detach()}
         if self.share < 1:
             kl_BT = torch.where(top_share(kl_BT, x.mask_BT, x.group_B, self.share, "rollout"), kl_BT, 0.0)

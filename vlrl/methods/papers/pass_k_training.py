@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vlrl.functional import pass_at_k_advantages
+from vlrl.methods.core.advantage import by_group, flat_rewards
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AdvantageEstimator
 from vlrl.types import Group
@@ -37,15 +38,5 @@ class PassKTraining(AdvantageEstimator):
             raise ConfigError(f"advantage.k={self.k} must be below group_size={run.group_size}: the best of all rollouts tells none of them apart")
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        return [self.of_group(group.rewards) for group in groups]
-
-    def of_group(self, rewards: Sequence[float]) -> list[float]:
-        """Advantages of one group."""
-        n, k = len(rewards), min(self.k, len(rewards))
-        wrong = sum(r <= self.threshold for r in rewards)
-        failing = math.comb(wrong, k) / math.comb(n, k) if n else 0.0
-        if failing in (0.0, 1.0):
-            return [0.0] * n
-        spread = math.sqrt(failing * (1 - failing))
-        low = (failing - math.comb(wrong - 1, k - 1) / math.comb(n - 1, k - 1)) / spread
-        return [failing / spread if r > self.threshold else low for r in rewards]
+        reward_B, group_B = flat_rewards(groups)
+        return by_group(pass_at_k_advantages((reward_B > self.threshold).to(reward_B), group_B, self.k), groups)

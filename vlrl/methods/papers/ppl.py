@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.core.advantage import GRPO, mean, std
+from vlrl.functional.exact import mean, std
+from vlrl.methods.core.advantage import GRPO
 from vlrl.registry import register
 from vlrl.stages import TokenCredit
 from vlrl.types import Group, Rollout

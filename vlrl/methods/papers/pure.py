@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from vlrl.methods.core.advantage import RLOO, GroupRelative, check_credit, hand_over, whiten
+from vlrl.methods.core.advantage import RLOO, GroupRelative, check_credit, hand_over, whiten_rows
 from vlrl.registry import register
 from vlrl.types import Group
 
@@ -59,7 +59,7 @@ class Pure(GroupRelative):
                     row[start : start + width] = [self.outcome * outcome + math.fsum(gains[k:])] * width
                     start += width
                 rows.append(row)
-        whiten(rows)
+        whiten_rows(rows)
         return hand_over(groups, rows)
 
     def expected(self, group: Group, shaped: Sequence[Sequence[float]], i: int, widths: Sequence[int]) -> list[float]:

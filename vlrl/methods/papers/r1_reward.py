@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.core.advantage import mean, std
-from vlrl.methods.core.policy_loss import clipped
+from vlrl.functional import clipped_ratio_loss
+from vlrl.functional.exact import mean, std
 from vlrl.registry import register
 from vlrl.stages import AdvantageEstimator, PolicyLoss
 from vlrl.types import Group, LossInputs, PerToken
@@ -63,4 +63,4 @@ class R1RewardPreClip(PolicyLoss):
 
     def __call__(self, x: LossInputs) -> PerToken:
         ratio_BT = x.log_ratio_BT.clamp(math.log(self.floor), math.log(self.ceiling)).exp()
-        return clipped(ratio_BT, x.advantage_BT, self.low, self.high)
+        return clipped_ratio_loss(ratio_BT, x.advantage_BT, self.low, self.high)

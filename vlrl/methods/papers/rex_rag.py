@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.branching import spread
 from vlrl.methods.common.conversation import Segment, Talk
 from vlrl.methods.common.derived_prompts import accuracy
-from vlrl.methods.core.policy_loss import clipped
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PolicyLoss
@@ -166,4 +166,4 @@ class RexRagBalanceHeuristic(PolicyLoss):
                 put = x.sampled_logp_BT[row, given].to(mu_BT).clamp(-20, 0)
                 mu_BT[row, given] = torch.logaddexp(mu_BT[row, given] + (1 - share).log(), put + share.log())
         log_BT = ((x.logp_BT - mu_BT) * x.mask_BT).clamp(-20, 20)
-        return clipped(log_BT.exp(), x.advantage_BT, self.low, self.high)
+        return clipped_ratio_loss(log_BT.exp(), x.advantage_BT, self.low, self.high)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vlrl.methods.core.advantage import mean, std
+from vlrl.functional.exact import mean, std
 from vlrl.registry import register
 from vlrl.stages import GroupFilter, RewardShaping
 from vlrl.types import FilterDecision, Group, Rollout

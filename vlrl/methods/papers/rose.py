@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import Branching, from_token, joined
-from vlrl.methods.core.advantage import check_credit, mean
+from vlrl.methods.core.advantage import check_credit
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AdvantageEstimator
 from vlrl.types import Group, Prompt

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
+from vlrl.functional import sapo_loss
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -24,7 +23,4 @@ class SAPO(PolicyLoss):
     negative: float = 1.05
 
     def __call__(self, x: LossInputs) -> PerToken:
-        ratio_BT = x.log_ratio_BT.exp()
-        tau_BT = torch.where(x.advantage_BT > 0, self.positive, self.negative)
-        gate_BT = torch.sigmoid(tau_BT * (ratio_BT - 1)) * 4 / tau_BT
-        return PerToken(-gate_BT * x.advantage_BT, {"ratio": ratio_BT.detach()})
+        return sapo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.positive, self.negative)

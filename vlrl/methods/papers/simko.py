@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.groups import top_share
-from vlrl.methods.core.policy_loss import clipped
 from vlrl.registry import register
 from vlrl.stages import AuxTensor, PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -60,4 +60,4 @@ class SimKO(PolicyLoss):
         ratio_BT = torch.where(forks_BT & (x.advantage_BT > 0), smooth_BT, ratio_BT)
         likeliest_BT = x.logp_BT.detach() >= top_BTK[..., 0].detach() - 1e-6
         advantage_BT = torch.where(forks_BT & likeliest_BT & (x.advantage_BT < 0), self.penalty * x.advantage_BT, x.advantage_BT)
-        return clipped(ratio_BT, advantage_BT, self.low, self.high)
+        return clipped_ratio_loss(ratio_BT, advantage_BT, self.low, self.high)

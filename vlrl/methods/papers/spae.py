@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vlrl.methods.core.advantage import GroupRelative, centred, check_credit, hand_over, mean, whiten
+from vlrl.functional.exact import centred, mean
+from vlrl.methods.core.advantage import GroupRelative, check_credit, hand_over, whiten_rows
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request, Rollout
@@ -137,5 +138,5 @@ class SPAE(GroupRelative):
                     row += [a * factor + self.xi * g] * (end - start)
                     start, full = end, full + (phi > self.saturated)
                 rows.append(row)
-        whiten(rows)
+        whiten_rows(rows)
         return hand_over(groups, rows)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.derived_prompts import harmless
 from vlrl.methods.common.sampling_rounds import fits, with_system, with_text
-from vlrl.methods.core.policy_loss import clipped
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PolicyLoss
@@ -158,7 +158,7 @@ class ThinktuningAdvantageAware(PolicyLoss):
 
     def __call__(self, x: LossInputs) -> PerToken:
         taught_B1 = torch.tensor([[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device)
-        own = clipped(x.log_ratio_BT.exp(), x.advantage_BT, self.low, self.high, self.dual_clip)
+        own = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, self.low, self.high, self.dual_clip or None)
         pi_BT = x.logp_BT.exp()
         shaped_BT = taught_B1 & ~((x.advantage_BT < 0) & (pi_BT.detach() < self.rare))
         loss_BT = torch.where(shaped_BT, -x.advantage_BT * self.shaped(pi_BT, x.advantage_BT), own.loss)

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlrl.methods.common.groups import group_mean
+from vlrl.functional import group_mean
 from vlrl.registry import register
 from vlrl.stages import TokenWeight
 from vlrl.types import LossInputs

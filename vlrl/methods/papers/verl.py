@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from vlrl.methods.core.advantage import GRPO, mean
+from vlrl.functional.exact import mean
+from vlrl.methods.core.advantage import GRPO
 from vlrl.registry import register
 from vlrl.types import Group
 

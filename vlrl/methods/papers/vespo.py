@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import torch
-
+from vlrl.functional import vespo_loss
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -25,9 +23,4 @@ class VESPO(PolicyLoss):
     negative: tuple[float, float] = (3.0, 2.0)
 
     def __call__(self, x: LossInputs) -> PerToken:
-        log_w_B = x.log_ratio_BT.detach().clamp(-20, 20).sum(-1).clamp(math.log(1e-8), 20)
-        up_BT = x.advantage_BT >= 0
-        k_BT = torch.where(up_BT, self.positive[0], self.negative[0])
-        lam_BT = torch.where(up_BT, self.positive[1], self.negative[1])
-        phi_BT = (lam_BT + k_BT * log_w_B[:, None] - lam_BT * log_w_B.exp()[:, None]).exp()
-        return PerToken(-phi_BT * x.advantage_BT * x.logp_BT, {"phi": phi_BT, "ratio": x.log_ratio_BT.exp().detach()})
+        return vespo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.positive, self.negative)

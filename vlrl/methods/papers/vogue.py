@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from vlrl.functional.exact import mean
 from vlrl.methods.common.pixels import Repainted
-from vlrl.methods.core.advantage import GRPO, check_credit, mean
+from vlrl.methods.core.advantage import GRPO, check_credit
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AuxTensor
