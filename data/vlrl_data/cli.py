@@ -1,10 +1,12 @@
-"""Look at, check, clean, split and convert datasets."""
+"""Check, preview, clean, split and convert datasets."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from vlrl.registry import ConfigError, build, names
-from vlrl.stages import Sampler, Scaffold, Source
-from vlrl.types import Row
+from vlrl.stages import PromptSampler, PromptTemplate, Source
+from vlrl.types import Row, RowError
+from vlrl_data.quarantine import Quarantine
+from vlrl_data.validation import validate_row
+
+RECORD_SOURCES = ("files", "folder", "webdataset", "hub")
+RECORD_SUFFIXES = (".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 SourceArg = Annotated[str, typer.Argument(help="a file, a folder, a glob, a .tar, hub:ID[@split], or a source with fields: lab_counting,size=84")]
@@ -32,69 +39,88 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def spec_of(text: str) -> dict[str, Any]:
-    """What is meant by a place or a source spec."""
+    """The spec of a source from a path, hub:ID, or a source's name with fields."""
     spec = parse(text)
-    place, path = spec.pop("name"), Path(re.split(r",(?=\w+=)", text)[0])
-    if place in names(Source):
-        return {"name": place, **spec}
-    if place.startswith("hub:"):
-        ident, _, split = place.removeprefix("hub:").partition("@")
-        return {"name": "hub", "path": ident, "split": split or "train", **spec}
-    if path.is_dir():
+    name, path = spec.pop("name"), Path(re.split(r",(?=\w+=)", text)[0])
+    if name in names(Source):
+        return {"name": name, **spec}
+    if name.startswith("hub:"):
+        dataset, _, split = name.removeprefix("hub:").partition("@")
+        return {"name": "hub", "path": dataset, "split": split or "train", **spec}
+    if os.path.isdir(path):
         saved = any((path / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
-        files = any(file.suffix in (".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv") and file.stem != "metadata" for file in path.iterdir())
-        return {"name": "hub" if saved else "files" if files else "folder", "path": place, **spec}
-    return {"name": "webdataset" if path.suffix == ".tar" else "files", "path": place, **spec}
+        try:
+            files = any(file.suffix in RECORD_SUFFIXES and file.stem != "metadata" for file in path.iterdir())
+        except OSError as error:
+            raise ConfigError(f"{name}: the folder cannot be read: {error.strerror or error}") from None
+        return {"name": "hub" if saved else "files" if files else "folder", "path": name, **spec}
+    return {"name": "webdataset" if path.suffix == ".tar" else "files", "path": name, **spec}
 
 
 def rows_of(text: str, limit: int = 0, **options: Any) -> Any:
-    """The rows of a place or source spec. Raises ConfigError."""
+    """The rows of a path or source spec. Raises ConfigError."""
     spec = spec_of(text)
-    own = {"max_bad": 1.0} | options if spec["name"] in ("files", "folder", "webdataset", "hub") else {}
+    own = {"max_bad": 1.0} | options if spec["name"] in RECORD_SOURCES else {}
     rows = build(Source, {**own, **spec})()
     return rows[:limit] if limit else rows
 
 
-def say(told: dict[str, Any], as_json: bool, title: str) -> None:
+def report(figures: dict[str, Any], as_json: bool, title: str) -> None:
     """Print figures, as JSON or as a table."""
     if as_json:
-        typer.echo(json.dumps(told, ensure_ascii=False, default=str))
+        typer.echo(json.dumps(figures, ensure_ascii=False, default=str))
         return
     table = Table(title=title, show_header=False)
-    for name, value in told.items():
+    for name, value in figures.items():
         shown = "\n".join(f"{key}: {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
         table.add_row(name, shown, end_section=True)
     Console().print(table)
 
 
 @app.command()
-def stats(source: SourceArg, media: Annotated[bool, typer.Option(help="open the pictures")] = True, limit: Limit = 0, as_json: Json = False) -> None:
-    """Rows, tasks, answers, picture sizes, question lengths."""
+def stats(source: SourceArg, media: Annotated[bool, typer.Option(help="open the media")] = True, limit: Limit = 0, as_json: Json = False) -> None:
+    """Number of rows, tasks, answers, image sizes, question lengths."""
     from vlrl_data.tools.stats import stats as compute
 
-    say(compute(rows_of(source, limit), media), as_json, source)
+    report(compute(rows_of(source, limit), media), as_json, source)
 
 
 @app.command()
 def check(
     source: SourceArg,
     level: Annotated[str, typer.Option(help="rows, headers (media are opened) or decode (media are decoded)")] = "decode",
-    quarantine: Annotated[str, typer.Option(help="write the unusable rows there")] = "",
+    quarantine: Annotated[str, typer.Option(help="file for the unusable rows")] = "",
     as_json: Json = False,
 ) -> None:
-    """Look at every row and medium; exit code 1 if some cannot be used."""
+    """Check every row and medium; exit code 1 if some cannot be used."""
     spec = spec_of(source)
-    made = build(Source, {**({"max_bad": 1.0, "check_level": level, "quarantine": quarantine} if "path" in spec else {}), **spec})
-    rows = made()
-    found = getattr(rows, "quarantine", None)
-    bad = found.rows if found else []
-    told: dict[str, Any] = {"usable": len(rows), "unusable": len(bad)}
-    if hasattr(made, "chosen"):
-        told["format"] = {part.make.stem: " because ".join((part.make.family.name, made.chosen(part.records)[1])) for part in rows.parts}
+    reads_records = spec["name"] in RECORD_SOURCES
+    built = build(Source, {**({"max_bad": 1.0, "check_level": level, "quarantine": quarantine} if reads_records else {}), **spec})
+    rows = built()
+    figures: dict[str, Any] = {}
+    if reads_records:
+        found = rows.quarantine
+        figures["format"] = {part.builder.stem: " because ".join((part.builder.family.name, built.family_of(part.records)[1])) for part in rows.parts}
+        if dropped := rows.dropped_columns():
+            figures["dropped columns"] = dropped
+    else:
+        found = check_generated(source, rows)
+    bad = found.rows
     if bad:
-        told |= {"reasons": found.counts(), "rows": {item.place: item.reason for item in bad[:20]}}
-    say(told, as_json, source)
+        figures |= {"reasons": found.counts(), "rows": {item.location: item.reason for item in bad[:20]}}
+    report({"usable": len(rows) - (0 if reads_records else len(bad)), "unusable": len(bad)} | figures, as_json, source)
     raise typer.Exit(1 if bad else 0)
+
+
+def check_generated(source: str, rows: Sequence[Row]) -> Quarantine:
+    """Validate the rows of a source that reads no records; their media are made by code and not opened."""
+    found = Quarantine(source)
+    for index in range(len(rows)):
+        try:
+            validate_row(rows[index], "optional")
+        except RowError as error:
+            found.add(index, f"{source}#{index}", str(error))
+    return found
 
 
 @app.command()
@@ -102,29 +128,29 @@ def preview(
     source: SourceArg,
     out: Out = Path("preview.html"),
     limit: Limit = 20,
-    scaffold: Annotated[str, typer.Option(help="show prompts as this scaffold makes them: chat,style=think")] = "",
+    template: Annotated[str, typer.Option("--prompt-template", help="show the prompts of this template: chat,style=think")] = "",
 ) -> None:
-    """An HTML page of rows: prompt, pictures with boxes, video frames, answer."""
+    """An HTML page of rows: prompt, images with boxes, video frames, answer."""
     from vlrl_data.tools.preview import page
 
     rows = rows_of(source, check_level="rows")
-    maker = build(Scaffold, parse(scaffold)) if scaffold else None
+    prompt_template = build(PromptTemplate, parse(template)) if template else None
     shown = rows[:limit] if limit else rows
-    out.write_text(page(shown, source, f"{len(shown)} of {len(rows)} rows", maker), encoding="utf-8")
+    out.write_text(page(shown, source, f"{len(shown)} of {len(rows)} rows", prompt_template), encoding="utf-8")
     typer.echo(str(out))
 
 
 @app.command()
-def convert(source: SourceArg, out: Out, inside: Annotated[bool, typer.Option("--pack", help="put the media into the file")] = False) -> None:
-    """Any record family to our JSON lines."""
-    from vlrl_data.convert import pack, write
+def convert(source: SourceArg, out: Out, packed: Annotated[bool, typer.Option("--pack", help="put the media into the file")] = False) -> None:
+    """Convert any record family to our JSON lines."""
+    from vlrl_data.tools.convert import pack, write
 
-    typer.echo(f"{(pack if inside else write)(rows_of(source), out)} rows in {out}")
+    typer.echo(f"{(pack if packed else write)(rows_of(source), out)} rows in {out}")
 
 
 @app.command()
 def dedup(source: SourceArg, out: Out, by: str = "both", radius: int = 4, as_json: Json = False) -> None:
-    """Drop rows that repeat an earlier one (by: text, image, both; radius: bits of the picture hash that may differ)."""
+    """Drop rows that repeat an earlier one (by: text, image, both; radius: bits of the image hash that may differ)."""
     from vlrl_data.tools.duplicates import dedup as find
 
     rows = rows_of(source)
@@ -140,35 +166,35 @@ def decontaminate(
     radius: int = 4,
     as_json: Json = False,
 ) -> None:
-    """Drop rows that share a run of n words or a look-alike picture with evaluation rows."""
+    """Drop rows that share an n-gram of words or a similar image with evaluation rows."""
     from vlrl_data.tools.duplicates import decontaminate as find
 
     rows = rows_of(source)
-    suites = [row for place in against for row in rows_of(place, answers="optional")]
+    suites = [row for suite in against for row in rows_of(suite, answers="optional")]
     _drop(rows, find(rows, suites, n, radius), out, as_json, source)
 
 
 def _drop(rows: Any, matches: list[Any], out: Path, as_json: bool, title: str) -> None:
-    from vlrl_data.convert import write
+    from vlrl_data.tools.convert import write
 
-    gone = {match.id for match in matches}
-    kept: list[Row] = [row for row in rows if row.id not in gone]
+    dropped = {match.id for match in matches}
+    kept: list[Row] = [row for row in rows if row.id not in dropped]
     write(kept, out)
     shown = {match.id: f"{match.reason} ({match.other})" for match in matches[: None if as_json else 20]}
-    say({"kept": len(kept), "dropped": len(gone), "rows": shown}, as_json, title)
+    report({"kept": len(kept), "dropped": len(dropped), "rows": shown}, as_json, title)
 
 
 @app.command()
 def difficulty(
     runs: Annotated[list[Path], typer.Argument(help="run folders, with rollouts/*.parquet")],
     out: Out,
-    slot: Annotated[str, typer.Option(help="the reward that says right or wrong (default: the total)")] = "",
-    threshold: float = 0.5,
+    slot: Annotated[str, typer.Option(help="the reward slot to read (default: the total reward)")] = "",
+    correct_at: Annotated[float, typer.Option(help="the reward from which on a rollout counts as correct")] = 0.5,
 ) -> None:
     """Pass rate per row from a run's rollouts, for `difficulty:` of a source and the `pass_rate` selection."""
-    from vlrl_data.tools.difficulty import from_rollouts, merge
+    from vlrl_data.tools.rollout_rewards import merge_pass_rates, pass_rates
 
-    table = merge(from_rollouts(folder, slot, threshold) for folder in runs)
+    table = merge_pass_rates(pass_rates(folder, slot, correct_at) for folder in runs)
     out.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     typer.echo(f"{len(table)} rows in {out}")
 
@@ -178,22 +204,22 @@ def select(
     runs: Annotated[list[Path], typer.Argument(help="run folders, with rollouts/*.parquet of every step")],
     out: Out,
     score: Annotated[str, typer.Option(help="alignment (LIMR), spread (1-shot RLVR) or accuracy")] = "alignment",
-    least: Annotated[float, typer.Option(help="the least score of a chosen row")] = -math.inf,
-    most: Annotated[float, typer.Option(help="the largest")] = math.inf,
-    top: Annotated[int, typer.Option(help="only the so many best (0: all)")] = 0,
-    slot: Annotated[str, typer.Option(help="the reward that says right or wrong (default: the total)")] = "",
+    least: Annotated[float, typer.Option(help="minimum score of a chosen row")] = -math.inf,
+    most: Annotated[float, typer.Option(help="maximum score of a chosen row")] = math.inf,
+    top: Annotated[int, typer.Option(help="number of best rows to choose (0: all)")] = 0,
+    slot: Annotated[str, typer.Option(help="the reward slot to read (default: the total reward)")] = "",
 ) -> None:
-    """Rows chosen by how their accuracy went over runs, as a config: `vlrl train CONFIG OUT` trains on these rows alone."""
-    from vlrl_data.tools.history import left_out, visits, write_choice
+    """Rows chosen by their mean reward at each visit over runs, as a config: `vlrl train CONFIG OUT` trains on these rows alone."""
+    from vlrl_data.tools.rollout_rewards import mean_reward_by_visit, steps_without_rollouts, write_selection
 
     series: dict[str, list[float]] = {}
     for folder in runs:
-        if missing := left_out(folder):
+        if missing := steps_without_rollouts(folder):
             typer.echo(f"{folder}: {missing} steps kept no rollouts, so visits are missing; train with watch.rollouts_every=1", err=True)
-        for name, values in visits(folder, slot).items():
+        for name, values in mean_reward_by_visit(folder, slot).items():
             series.setdefault(name, []).extend(values)
-    chosen = build(Sampler, {"name": "by_history", "score": score, "least": least, "most": most, "top": top}).choose(series)
-    write_choice(chosen, out)
+    chosen = build(PromptSampler, {"name": "by_history", "score": score, "least": least, "most": most, "top": top}).choose(series)
+    write_selection(chosen, out)
     typer.echo(f"{len(chosen)} of {len(series)} rows in {out}, scores {min(chosen.values()):.3f} to {max(chosen.values()):.3f}")
 
 
@@ -203,24 +229,25 @@ def lengths(
     out: Out,
     processor: Annotated[str, typer.Option(help="a model's hub id or folder")],
     max_tokens: int = 4096,
-    scaffold: Annotated[str, typer.Option(help="how prompts are made: chat,style=think")] = "chat",
+    template: Annotated[str, typer.Option("--prompt-template", help="the prompt template: chat,style=think")] = "chat",
     as_json: Json = False,
 ) -> None:
-    """Keep the rows whose prompt, with its pictures and videos written out, has at most so many tokens (exact; nothing is cut)."""
+    """Keep the rows whose prompt, with its images and videos, has at most so many tokens (exact; nothing is truncated)."""
     from transformers import AutoProcessor
 
-    from vlrl_data.convert import write
-    from vlrl_data.tools.lengths import over_budget, summary
+    from vlrl_data.tools.convert import write
+    from vlrl_data.tools.lengths import split_by_length, summary
 
-    kept, dropped = over_budget(rows_of(source), build(Scaffold, parse(scaffold)), AutoProcessor.from_pretrained(processor), max_tokens)
+    prompt_template = build(PromptTemplate, parse(template))
+    kept, dropped = split_by_length(rows_of(source), prompt_template, AutoProcessor.from_pretrained(processor), max_tokens)
     write(kept, out)
-    say(summary(kept, dropped, max_tokens), as_json, source)
+    report(summary(kept, dropped, max_tokens), as_json, source)
 
 
 @app.command()
 def split(source: SourceArg, out: Out, parts: str = "train=0.9,heldout=0.1", by: str = "media", seed: int = 0) -> None:
-    """Parts that share no picture (or id, or meta field): OUT/train.jsonl, OUT/heldout.jsonl ..."""
-    from vlrl_data.convert import write
+    """Split into parts that share no media (or id, or meta field): OUT/train.jsonl, OUT/heldout.jsonl ..."""
+    from vlrl_data.tools.convert import write
     from vlrl_data.tools.split import split as divide
 
     try:
@@ -234,15 +261,15 @@ def split(source: SourceArg, out: Out, parts: str = "train=0.9,heldout=0.1", by:
 @app.command()
 def mixture(
     runs: Annotated[list[Path], typer.Argument(help="folders of finished runs that differ in the weights of their sources")],
-    tasks: Annotated[str, typer.Option(help="held-out tasks and how much they count: counting=1,grounding=2 (default: all equally)")] = "",
-    floor: Annotated[float, typer.Option(help="least share of a source")] = 0.0,
+    tasks: Annotated[str, typer.Option(help="held-out tasks and their weights: counting=1,grounding=2 (default: all equal)")] = "",
+    floor: Annotated[float, typer.Option(help="minimum share of a source")] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """The mixture of sources that a quadratic fit over short runs promises most of (MoDoMoDo, arXiv:2505.24871)."""
+    """The best mixture of sources by a quadratic fit over short runs (MoDoMoDo, arXiv:2505.24871)."""
     from vlrl_data.tools.mixture import propose, read_run
 
-    counts = {name: float(value or 1) for name, _, value in (part.partition("=") for part in tasks.split(",") if part)}
-    proposal = propose([read_run(folder) for folder in runs], counts or None, floor)
-    say(proposal._asdict(), as_json, "mixture")
+    weights = {name: float(value or 1) for name, _, value in (part.partition("=") for part in tasks.split(",") if part)}
+    proposal = propose([read_run(folder) for folder in runs], weights or None, floor)
+    report(proposal._asdict(), as_json, "mixture")
     if not as_json:
         typer.echo(" ".join(f"data.train.{name}.weight={share}" for name, share in proposal.shares.items()))

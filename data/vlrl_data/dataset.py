@@ -1,145 +1,151 @@
-"""Rows of a dataset by number: the good ones, found before training, the others in quarantine."""
+"""The usable rows of a dataset, by number: records are checked before training, and the others are quarantined with a reason."""
 
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from vlrl.types import Media, MediaError, Row, RowError, RowView
 from vlrl_data.quarantine import Quarantine
 from vlrl_data.records import BadRecord, Records
-from vlrl_data.rowmaker import RowMaker
+from vlrl_data.row_builder import BuiltRow, RowBuilder
 
-LEVELS = ("none", "rows", "headers", "decode")
-AUTO = ((2_000, "decode"), (20_000, "headers"), (100_000, "rows"))  # up to so many rows, look so closely
-FIRST = 2_000  # rows that are looked at even where all are too many
-PARALLEL = 2_000  # media from which worker processes pay
+AUTO_LEVELS = ((2_000, "decode"), (20_000, "headers"), (100_000, "rows"))  # (most rows, check level)
+UNCHECKED_HEAD = 2_000  # records that level "none" still checks
+PARALLEL_MEDIA = 2_000  # media from which worker processes are faster
 
 
-def level_for(check: str, count: int) -> str:
-    """What `auto` means for `count` rows."""
-    return check if check != "auto" else next((level for most, level in AUTO if count <= most), "none")
+def resolve_check_level(check: str, count: int) -> str:
+    """The check level for `count` rows, where `auto` chooses by their number."""
+    return check if check != "auto" else next((level for most, level in AUTO_LEVELS if count <= most), "none")
 
 
 @dataclass(frozen=True)
-class Part:
-    """Records with their row maker."""
+class DatasetPart:
+    """Records with the builder of their rows. `dropped` counts columns that checked records have and rows do not carry."""
 
     records: Records
-    make: RowMaker
+    builder: RowBuilder
+    dropped: Counter[str] = field(default_factory=Counter, compare=False)
 
-    def row(self, index: int) -> Row:
+    def build(self, index: int) -> BuiltRow:
         """Raises RowError."""
         try:
-            return self.make(self.records.get(index), index)
+            return self.builder.build(self.records.get(index), index)
         except BadRecord as error:
             raise RowError(str(error)) from None
 
 
 class Dataset(RowView):
-    """The usable rows of some parts, in order. Rows are made when they are asked for; RowError is raised only for rows that were not looked at.
+    """The usable rows of some parts, in order. A row is built when it is asked for; only rows that were not checked raise RowError.
 
-    `good` are the numbers of the usable records among the first `looked`; all of the rest, up to `total`, follow.
+    `usable` are the numbers of the usable records among the first `checked`; all records from `checked` up to `total` follow.
     """
 
-    def __init__(self, parts: Sequence[Part], good: np.ndarray, looked: int, total: int, quarantine: Quarantine) -> None:
-        self.parts, self.good, self.looked, self.total, self.quarantine = parts, good, looked, total, quarantine
+    def __init__(self, parts: Sequence[DatasetPart], usable: np.ndarray, checked: int, total: int, quarantine: Quarantine) -> None:
+        self.parts, self.usable, self.checked, self.total, self.quarantine = parts, usable, checked, total, quarantine
         self.ends = np.cumsum([len(part.records) for part in parts])
 
     def __len__(self) -> int:
-        return len(self.good) + self.total - self.looked
+        return len(self.usable) + self.total - self.checked
 
     def at(self, index: int) -> Row:
-        number = int(self.good[index]) if index < len(self.good) else self.looked + index - len(self.good)
-        part, place = locate(self.parts, self.ends, number)
+        number = int(self.usable[index]) if index < len(self.usable) else self.checked + index - len(self.usable)
+        part, place = find_part(self.parts, self.ends, number)
         try:
-            return part.row(place)
+            return part.build(place).row
         except RowError as error:
-            self._set_aside(number, str(error))
+            self._quarantine(number, str(error))
             raise
 
-    def _set_aside(self, number: int, reason: str) -> None:
-        part, index = locate(self.parts, self.ends, number)
-        if all(bad.index != number for bad in self.quarantine.rows):
-            self.quarantine.add(number, part.records.place(index), reason)
+    def dropped_columns(self) -> dict[str, int]:
+        """Column -> number of checked records that have it and whose rows do not carry it."""
+        return dict(sum((part.dropped for part in self.parts), Counter()).most_common())
+
+    def _quarantine(self, number: int, reason: str) -> None:
+        part, index = find_part(self.parts, self.ends, number)
+        if all(row.index != number for row in self.quarantine.rows):
+            self.quarantine.add(number, part.records.location(index), reason)
             self.quarantine.save()
 
 
-def locate(parts: Sequence[Part], ends: np.ndarray, number: int) -> tuple[Part, int]:
-    """The part that holds record `number`, and its place there."""
+def find_part(parts: Sequence[DatasetPart], ends: np.ndarray, number: int) -> tuple[DatasetPart, int]:
+    """The part that holds record `number`, and the record's index there."""
     which = int(np.searchsorted(ends, number, side="right"))
     return parts[which], number - int(ends[which]) + len(parts[which].records)
 
 
-def examine(parts: Sequence[Part], check: str, quarantine: Quarantine, limit: int = 0, workers: int = 0) -> Dataset:
-    """Look at all rows as closely as `check` says, and put aside what cannot be used: broken records and media, missing answers, ids seen before."""
+def check_records(parts: Sequence[DatasetPart], check: str, quarantine: Quarantine, limit: int = 0, workers: int = 0) -> Dataset:
+    """Check all records at level `check`, and quarantine broken records and media, rows that fail validation, and repeated ids."""
     total = sum(len(part.records) for part in parts)
     total = min(total, limit) if limit else total
-    level = level_for(check, total)
-    looked = min(total, FIRST) if level == "none" else total
+    level = resolve_check_level(check, total)
+    checked = min(total, UNCHECKED_HEAD) if level == "none" else total
     ends = np.cumsum([len(part.records) for part in parts])
-    seen: dict[str, str] = {}
-    good: list[int] = []
+    first_with_id: dict[str, str] = {}
+    usable: list[int] = []
     media: list[tuple[int, Media]] = []
-    for number in range(looked):
-        part, index = locate(parts, ends, number)
-        place = part.records.place(index)
+    for number in range(checked):
+        part, index = find_part(parts, ends, number)
+        location = part.records.location(index)
         try:
-            row = part.row(index)
-            if row.id in seen:
-                raise RowError(f"duplicate id {row.id!r}, first at {seen[row.id]}")
+            built = part.build(index)
+            if built.row.id in first_with_id:
+                raise RowError(f"duplicate id {built.row.id!r}, first at {first_with_id[built.row.id]}")
         except RowError as error:
-            quarantine.add(number, place, str(error))
+            quarantine.add(number, location, str(error))
             continue
-        seen[row.id] = place
-        good.append(number)
-        media += [(number, medium) for medium in row.media] if level in ("headers", "decode") else []
-    broken = look(media, level == "decode", workers)
+        part.dropped.update(built.dropped)
+        first_with_id[built.row.id] = location
+        usable.append(number)
+        media += [(number, medium) for medium in built.row.media] if level in ("headers", "decode") else []
+    broken = check_media(media, level == "decode", workers)
     for number, reason in broken.items():
-        part, index = locate(parts, ends, number)
-        quarantine.add(number, part.records.place(index), reason, part.row(index).id)
-    quarantine.rows.sort(key=lambda bad: bad.index)
-    kept = np.array([number for number in good if number not in broken], dtype=np.int64)
-    return Dataset(parts, kept, looked, total, quarantine)
+        part, index = find_part(parts, ends, number)
+        quarantine.add(number, part.records.location(index), reason, part.build(index).row.id)
+    quarantine.rows.sort(key=lambda row: row.index)
+    kept = np.array([number for number in usable if number not in broken], dtype=np.int64)
+    return Dataset(parts, kept, checked, total, quarantine)
 
 
-def look(media: Sequence[tuple[int, Media]], whole: bool, workers: int) -> dict[int, str]:
-    """Row number -> what is wrong with the first of its media that cannot be used. Each different file is looked at once."""
-    jobs: dict[tuple[type, object], list[int]] = {}
+def check_media(media: Sequence[tuple[int, Media]], decode: bool, workers: int) -> dict[int, str]:
+    """Row number -> fault of the first of its media that cannot be used. Each distinct file is checked once."""
+    numbers: dict[tuple[type, object], list[int]] = {}
     unique: dict[tuple[type, object], Media] = {}
     for number, medium in media:
         key = (type(medium), getattr(medium, "source", None) or id(medium))
-        jobs.setdefault(key, []).append(number)
+        numbers.setdefault(key, []).append(number)
         unique.setdefault(key, medium)
     broken: dict[int, str] = {}
-    for key, reason in zip(unique, verdicts(list(unique.values()), whole, workers)):
-        for number in jobs[key] if reason else ():
+    for key, reason in zip(unique, media_faults(list(unique.values()), decode, workers)):
+        for number in numbers[key] if reason else ():
             broken.setdefault(number, reason)
     return broken
 
 
-def verdicts(media: Sequence[Media], whole: bool, workers: int) -> Iterable[str]:
-    """For each medium, in order, why it cannot be used, or "". In worker processes where there are many and they are decoded whole."""
-    if not whole or len(media) < PARALLEL or workers == 1:
-        return (verdict((medium, whole)) for medium in media)
+def media_faults(media: Sequence[Media], decode: bool, workers: int) -> Iterable[str]:
+    """For each medium, in order, why it cannot be used, or "". Many media that are to be decoded are checked in worker processes."""
+    if not decode or len(media) < PARALLEL_MEDIA or workers == 1:
+        return (media_fault((medium, decode)) for medium in media)
     return _in_processes(media, workers)
 
 
 def _in_processes(media: Sequence[Media], workers: int) -> Iterator[str]:
     with ProcessPoolExecutor(workers or None, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(verdict, [(medium, True) for medium in media], chunksize=64)
+        yield from pool.map(media_fault, [(medium, True) for medium in media], chunksize=64)
 
 
-def verdict(job: tuple[Media, bool]) -> str:
-    """Why a medium cannot be used, or ""."""
-    medium, whole = job
+def media_fault(job: tuple[Media, bool]) -> str:
+    """Why a medium cannot be used, or "". The job is (medium, whether to decode it)."""
+    medium, decode = job
     try:
         medium.check()
-        if whole:
+        if decode:
             medium.load()
     except MediaError as error:
         return str(error)

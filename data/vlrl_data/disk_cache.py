@@ -1,4 +1,4 @@
-"""A bounded folder of files named by what they hold: downloads, converted tables, results of checks."""
+"""A bounded folder of files named by a digest of their content's origin: downloads and converted tables."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True)
 class DiskCache:
-    """Files under `folder`, the least recently used first out when they exceed `max_bytes`. Safe between processes: a file appears whole."""
+    """Files under `folder`; above `max_bytes` the least recently used are deleted. Safe between processes: a file appears whole or not at all."""
 
     folder: Path
     max_bytes: int = 20 << 30
 
     def path(self, key: str, suffix: str = "") -> Path:
-        """Where a key's file is, or would be."""
+        """The path of a key's file, whether or not it exists."""
         return self.folder / key[:2] / f"{key}{suffix}"
 
     def get(self, key: str, write: Callable[[Path], None], suffix: str = "") -> Path:
-        """The file of `key`; if it is not there, `write(path)` makes it. Errors of `write` leave nothing behind."""
+        """The file of `key`; if it does not exist, `write(path)` makes it. An error of `write` leaves no file."""
         target = self.path(key, suffix)
         if target.exists():
             os.utime(target)
@@ -44,18 +44,18 @@ class DiskCache:
         return target
 
     def trim(self, keep: Path | None = None) -> int:
-        """Delete the least recently used files until the rest fits; returns how many went. `keep` stays."""
+        """Delete the least recently used files until the others fit, except `keep`; returns how many were deleted."""
         files = [(file.stat(), file) for file in self.folder.glob("??/*") if file.is_file() and not file.name.startswith(".making-")]
         used = sum(stat.st_size for stat, _ in files)
-        gone = 0
+        deleted = 0
         for stat, file in sorted(files, key=lambda item: item[0].st_mtime_ns):
             if used <= self.max_bytes:
                 break
             if file != keep:
                 file.unlink(missing_ok=True)
                 used -= stat.st_size
-                gone += 1
-        return gone
+                deleted += 1
+        return deleted
 
 
 def default_cache() -> DiskCache:

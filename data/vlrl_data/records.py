@@ -1,7 +1,10 @@
 """Records (plain mappings) of dataset files by number, without reading the files into memory.
 
-JSON lines are found through an index of line starts; parquet, CSV and arrow are memory-mapped arrow tables (parquet and CSV converted once, into the
-disk cache). Ten million records open in seconds and take memory only when they are read.
+JSON lines are found through an index of line starts; parquet, CSV and arrow are memory-mapped arrow tables (parquet and CSV are converted once,
+into the disk cache). Ten million records open in seconds; a record takes memory only while it is read.
+
+A fault of one record (broken JSON, a byte that is not UTF-8, nesting or integers beyond what Python parses) is a `BadRecord`; a fault of a whole
+file (an unknown suffix, UTF-16, a container that is cut short) is a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -10,33 +13,50 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from vlrl.registry import ConfigError
-from vlrl_data.cache import DiskCache, default_cache
-from vlrl_data.media import digest
+from vlrl_data.disk_cache import DiskCache, default_cache
+from vlrl_data.media.images import digest
 
-BLOCK = 1 << 24
+BLOCK_BYTES = 1 << 24
+TEXT_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
 
 
 class BadRecord(ValueError):
-    """A record that cannot be read, with the place it stands at."""
+    """A record that cannot be read; the message starts with its location."""
 
 
 class Records(Protocol):
-    """Random access. `get` raises BadRecord; `place` names a record for messages."""
+    """Random access to records. `get` raises BadRecord; `location` names a record for messages."""
 
     def __len__(self) -> int: ...
 
     def get(self, index: int) -> Any: ...
 
-    def place(self, index: int) -> str: ...
+    def location(self, index: int) -> str: ...
 
 
-class Lines:
-    """A JSONL file. Empty lines are no records, yet count for line numbers."""
+def json_fault(error: Exception, data: bytes) -> str:
+    """Why `data` is no JSON that can be read, from the error that `json.loads` raised."""
+    if isinstance(error, UnicodeDecodeError):
+        byte = data[error.start]
+        latin = bytes([byte]).decode("latin-1")
+        return f"not UTF-8: byte 0x{byte:02X} at byte {error.start + 1} (Latin-1 reads it as {latin!r}); convert the file to UTF-8"
+    if isinstance(error, RecursionError):
+        return "JSON that is nested too deeply to be read"
+    if isinstance(error, json.JSONDecodeError):
+        cut = ", where it ends: it is cut short" if error.pos >= len(error.doc.rstrip()) else ""
+        return f"broken JSON: {error.msg}, {f'line {error.lineno}, ' if error.lineno > 1 else ''}column {error.colno}{cut}"
+    if "integer string conversion" in str(error):
+        return "an integer of more digits than Python parses (4,300); write it as text"
+    return f"broken JSON: {error}"
+
+
+class JsonLines:
+    """A JSONL file. Empty lines are no records, but count for line numbers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,7 +66,7 @@ class Lines:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def place(self, index: int) -> str:
+    def location(self, index: int) -> str:
         return f"{self.path}:{index + 1 if self.numbers is None else self.numbers[index]}"
 
     def get(self, index: int) -> Any:
@@ -54,25 +74,26 @@ class Lines:
             self._handle = os.open(self.path, os.O_RDONLY)
         start = int(self.starts[index])
         end = int(self.starts[index + 1]) if index + 1 < len(self.starts) else self.size
+        line = os.pread(self._handle, end - start, start)  # not mapped: the pages read would count as this process's memory
         try:
-            return json.loads(os.pread(self._handle, end - start, start))  # not mapped: pages read would count as our memory
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            detail = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-            raise BadRecord(f"{self.place(index)}: broken JSON: {detail}") from None
+            return json.loads(line.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise BadRecord(f"{self.location(index)}: {json_fault(error, line)}") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_handle": None}
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            os.close(self._handle)
+        handle = getattr(self, "_handle", None)
+        if handle is not None:
+            os.close(handle)
 
 
 def _line_starts(path: Path) -> tuple[np.ndarray, np.ndarray | None, int]:
     """Byte offsets and 1-based numbers (None: all lines) of the lines that are not blank, and the file's size."""
     breaks, at = [np.array([-1])], 0
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(BLOCK_BYTES):
             breaks.append(np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + at)
             at += len(block)
     ends = np.concatenate(breaks)
@@ -81,11 +102,11 @@ def _line_starts(path: Path) -> tuple[np.ndarray, np.ndarray | None, int]:
     starts, lengths = ends[:-1] + 1, np.diff(ends) - 1
     keep = lengths > 0
     if keep.any() and (lengths[keep] < 8).any():
-        keep &= ~_blank(path, starts, lengths, keep & (lengths < 8))
+        keep &= ~_blank_lines(path, starts, lengths, keep & (lengths < 8))
     return starts[keep], None if keep.all() else np.flatnonzero(keep) + 1, at
 
 
-def _blank(path: Path, starts: np.ndarray, lengths: np.ndarray, which: np.ndarray) -> np.ndarray:
+def _blank_lines(path: Path, starts: np.ndarray, lengths: np.ndarray, which: np.ndarray) -> np.ndarray:
     blank = np.zeros(len(starts), bool)
     with path.open("rb") as file:
         for index in np.flatnonzero(which):
@@ -94,7 +115,7 @@ def _blank(path: Path, starts: np.ndarray, lengths: np.ndarray, which: np.ndarra
     return blank
 
 
-class Listed:
+class RecordList:
     """A JSON file that holds one list (or a mapping of lists, or of id to record)."""
 
     def __init__(self, path: Path, items: Sequence[Any]) -> None:
@@ -103,7 +124,7 @@ class Listed:
     def __len__(self) -> int:
         return len(self.items)
 
-    def place(self, index: int) -> str:
+    def location(self, index: int) -> str:
         return f"{self.path}[{index}]"
 
     def get(self, index: int) -> Any:
@@ -111,31 +132,32 @@ class Listed:
 
 
 def open_json(path: Path) -> Records:
-    """A .json file: a list, or JSON lines under the wrong name. Raises ConfigError with line and column where it is broken."""
+    """A .json file: a list, or JSON lines under the wrong suffix. Raises ConfigError with line and column where it is broken."""
+    data = path.read_bytes()
     try:
-        content = json.loads(path.read_bytes())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        lines = Lines(path)
-        if len(lines) > 1 and _parses(lines, 0):
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        lines = JsonLines(path)
+        if len(lines) > 1 and _is_record(lines, 0):
             return lines
-        raise ConfigError(f"{path}: broken JSON: {error}") from None
+        raise ConfigError(f"{path}: {json_fault(error, data)}") from None
     if isinstance(content, Mapping):
         lists = [value for value in content.values() if isinstance(value, list)]
         content = lists[0] if len(lists) == 1 else [content]
     if not isinstance(content, list):
         raise ConfigError(f"{path}: expected a list of records, got {type(content).__name__}")
-    return Listed(path, content)
+    return RecordList(path, content)
 
 
-def _parses(lines: Lines, index: int) -> bool:
+def _is_record(lines: JsonLines, index: int) -> bool:
     try:
         return isinstance(lines.get(index), dict)
     except BadRecord:
         return False
 
 
-class Table:
-    """A memory-mapped arrow table."""
+class ArrowTable:
+    """A memory-mapped arrow table. `shown` is the file that messages name: the one it was converted from."""
 
     def __init__(self, path: Path, shown: Path) -> None:
         self.path, self.shown = path, shown
@@ -157,11 +179,16 @@ class Table:
     def __len__(self) -> int:
         return self.count
 
-    def place(self, index: int) -> str:
+    def location(self, index: int) -> str:
         return f"{self.shown}#{index}"
 
     def get(self, index: int) -> Any:
-        return self.table.slice(index, 1).to_pylist()[0]
+        try:
+            return self.table.slice(index, 1).to_pylist()[0]
+        except UnicodeDecodeError as error:
+            raise BadRecord(f"{self.location(index)}: {json_fault(error, error.object)}") from None
+        except (ValueError, OverflowError) as error:  # times and numbers outside Python's range
+            raise BadRecord(f"{self.location(index)}: a value cannot be read: {error}") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_table": None}
@@ -176,81 +203,67 @@ def write_arrow(target: Path, batches: Iterable[Any], schema: Any) -> None:
             writer.write(batch)
 
 
-def _parquet(path: Path, target: Path) -> None:
+def _parquet_to_arrow(path: Path, target: Path) -> None:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path)
     write_arrow(target, file.iter_batches(batch_size=4096), file.schema_arrow)
 
 
-def _csv(path: Path, target: Path) -> None:
+def _csv_to_arrow(path: Path, target: Path) -> None:
     import pyarrow.csv as pc
 
     delimiter = "\t" if path.suffix == ".tsv" else ","
-    reader = pc.open_csv(path, parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True))
+    convert = pc.ConvertOptions(check_utf8=False)  # one field that is not UTF-8 is a fault of its record, not of the file
+    reader = pc.open_csv(path, parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True), convert_options=convert)
     write_arrow(target, reader, reader.schema)
 
 
-def _converted(path: Path, convert: Callable[[Path, Path], None], cache: DiskCache) -> Table:
+def _arrow_table(path: Path, convert: Callable[[Path, Path], None] | None, cache: DiskCache | None) -> ArrowTable:
     import pyarrow as pa
 
     stat = path.stat()
     key = digest("table", str(path.resolve()), repr((stat.st_size, stat.st_mtime_ns)))
     try:
-        return Table(cache.get(key, lambda target: convert(path, target), ".arrow"), path)
+        arrow = path if convert is None or cache is None else cache.get(key, lambda target: convert(path, target), ".arrow")
+        return ArrowTable(arrow, path)
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{path}: cannot be read as {path.suffix}: {error}") from None
-
-
-class _Joined(NamedTuple):
-    records: Records
-    start: int
-
-
-class Joined:
-    """Several files, one after the other."""
-
-    def __init__(self, parts: Sequence[Records]) -> None:
-        self.parts = parts
-        self.ends = np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self.ends[-1])
-
-    def part(self, index: int) -> int:
-        """Which file a record is in."""
-        return int(np.searchsorted(self.ends, index, side="right"))
-
-    def _find(self, index: int) -> _Joined:
-        part = self.part(index)
-        return _Joined(self.parts[part], int(self.ends[part]) - len(self.parts[part]))
-
-    def place(self, index: int) -> str:
-        records, start = self._find(index)
-        return records.place(index - start)
-
-    def get(self, index: int) -> Any:
-        records, start = self._find(index)
-        return records.get(index - start)
+        raise ConfigError(f"{path}: cannot be read as {path.suffix}: {error} (is the file cut short, or of another type?)") from None
 
 
 OPENERS: dict[str, Callable[[Path], Records]] = {
-    ".jsonl": Lines,
-    ".ndjson": Lines,
+    ".jsonl": JsonLines,
+    ".ndjson": JsonLines,
     ".json": open_json,
-    ".arrow": lambda path: Table(path, path),
-    ".feather": lambda path: Table(path, path),
-    ".parquet": lambda path: _converted(path, _parquet, default_cache()),
-    ".csv": lambda path: _converted(path, _csv, default_cache()),
-    ".tsv": lambda path: _converted(path, _csv, default_cache()),
+    ".arrow": lambda path: _arrow_table(path, None, None),
+    ".feather": lambda path: _arrow_table(path, None, None),
+    ".parquet": lambda path: _arrow_table(path, _parquet_to_arrow, default_cache()),
+    ".csv": lambda path: _arrow_table(path, _csv_to_arrow, default_cache()),
+    ".tsv": lambda path: _arrow_table(path, _csv_to_arrow, default_cache()),
 }
 
 
 def open_records(path: Path) -> Records:
-    """A file by its ending. Raises ConfigError for an unknown one."""
+    """A file of records, read by its suffix. Raises ConfigError for a file that cannot be read as a whole."""
     opener = OPENERS.get(path.suffix.lower())
     if opener is None:
-        raise ConfigError(f"path: {path} has an ending that is not known. Known: {', '.join(OPENERS)} (folders: source `folder`; tar: `webdataset`).")
-    if not path.stat().st_size:
-        raise ConfigError(f"path: {path} is empty")
-    return opener(path)
+        raise ConfigError(f"path: {path} has an unknown suffix. Known: {', '.join(OPENERS)} (folders: source `folder`; tar: `webdataset`).")
+    try:
+        if not path.stat().st_size:
+            raise ConfigError(f"path: {path} is empty")
+        if path.suffix.lower() in TEXT_SUFFIXES and (encoding := _wide_encoding(path)):
+            raise ConfigError(f"path: {path} is {encoding} text; convert it to UTF-8 (iconv -f {encoding} -t UTF-8)")
+        return opener(path)
+    except OSError as error:
+        raise ConfigError(f"path: {path} cannot be read: {error.strerror or error}") from None
+
+
+def _wide_encoding(path: Path) -> str:
+    """UTF-16 or UTF-32, by the byte order mark or the zero bytes of the first 4,096 bytes; "" for other files."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):
+        return "UTF-32"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or head.count(0) * 4 > len(head):
+        return "UTF-16"
+    return ""

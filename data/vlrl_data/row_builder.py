@@ -1,4 +1,4 @@
-"""One record to one `Row`, or a `RowError` that says what is wrong with it."""
+"""One record to one `Row`, or a `RowError` with the reason."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from PIL import Image
 
 from vlrl.registry import suggest
-from vlrl.types import Clip, Media, MediaError, Row, RowError, Space
-from vlrl_data import anymedia
-from vlrl_data.answers import scaled
-from vlrl_data.anymedia import Place
-from vlrl_data.families import Family, is_box, is_boxes
+from vlrl.types import Clip, CoordinateSpace, Media, MediaError, Row, RowError
 from vlrl_data.generators import jigsaw
-from vlrl_data.media import Made, Picture, PilImage, _ByKey, digest, image_size
+from vlrl_data.media.images import EqualByKey, GeneratedImage, InMemoryImage, StoredImage, digest, image_size
+from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
+from vlrl_data.record_families import RecordFamily
+from vlrl_data.record_families.answers import to_pixels
+from vlrl_data.record_families.base import Draft, ReadRecord, as_list
 from vlrl_data.records import BadRecord
+from vlrl_data.validation import MAX_CHARACTERS, is_box, is_labelled_boxes, validate_row
 
-MARKERS = ("<image>", "<video>")
+MAX_META_CHARACTERS = 100_000  # of one column, as JSON
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a source sets for all its rows. `fields` renames columns; `task`, `rewards` and `system` replace what the record says."""
+class RowOptions:
+    """What a source sets for all its rows. `fields` renames columns; `task`, `rewards` and `system` replace what the record holds."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     question: str = ""
@@ -35,14 +36,15 @@ class Options:
     rewards: tuple[str, ...] = ()
     system: str = ""
     answers: Literal["required", "optional"] = "required"
-    rates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    pass_rates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     row_pixels: int = 0
     over_budget: Literal["resize", "drop"] = "resize"
+    max_characters: int = MAX_CHARACTERS
 
 
 @dataclass(frozen=True, eq=False)
-class Shrunk(_ByKey, Media):
-    """A picture of at most `pixels` pixels. Its coordinates are its own: never used for a row whose answer is in pixels."""
+class ResizedImage(EqualByKey, Media):
+    """An image resized to at most `pixels` pixels. Its coordinates differ from the original's: never used for a row whose answer is in pixels."""
 
     medium: Media
     pixels: int
@@ -53,109 +55,119 @@ class Shrunk(_ByKey, Media):
         return digest("shrunk", self.medium.key, str(self.pixels))
 
     def load(self) -> Image.Image | Clip:
-        picture = self.medium.load()
-        assert isinstance(picture, Image.Image), picture
-        scale = math.sqrt(self.pixels / (picture.width * picture.height))
-        return (
-            picture
-            if scale >= 1
-            else picture.resize((max(1, int(picture.width * scale)), max(1, int(picture.height * scale))), Image.Resampling.BICUBIC)
-        )
+        image = self.medium.load()
+        assert isinstance(image, Image.Image), image
+        scale = math.sqrt(self.pixels / (image.width * image.height))
+        if scale >= 1:
+            return image
+        return image.resize((max(1, int(image.width * scale)), max(1, int(image.height * scale))), Image.Resampling.BICUBIC)
 
     def check(self) -> None:
         self.medium.check()
 
 
 def size_of(medium: Media) -> tuple[int, int]:
-    """Width and height of a picture; files are read no further than their header."""
-    if isinstance(medium, Picture):
+    """Width and height of an image; of a file, only the header is read."""
+    if isinstance(medium, StoredImage):
         return image_size(medium.source, medium.limits)
-    loaded = medium.image if isinstance(medium, PilImage) else medium.load()
+    loaded = medium.image if isinstance(medium, InMemoryImage) else medium.load()
     assert isinstance(loaded, Image.Image), loaded
     return loaded.size
 
 
-@dataclass(frozen=True)
-class RowMaker:
-    """Makes rows of one record family. Pure: the same record and index give the same row."""
+class BuiltRow(NamedTuple):
+    """A row, and the columns of its record that it does not carry: known to the family but unused, or no plain values for `meta`."""
 
-    family: Family
-    place: Place
-    options: Options
+    row: Row
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RowBuilder:
+    """Builds the rows of one record family. Pure: the same record and index give the same row."""
+
+    family: RecordFamily
+    media: MediaSettings
+    options: RowOptions
     stem: str
 
     def __call__(self, record: Any, index: int) -> Row:
-        """Raises RowError (also for media that can be seen to be wrong without opening them)."""
+        """The row of a record. Raises RowError."""
+        return self.build(record, index).row
+
+    def build(self, record: Any, index: int) -> BuiltRow:
+        """The row of a record, and what it does not carry. Raises RowError, also for media that are wrong without being opened."""
         record = {"": record} if isinstance(record, str) else record
         if not isinstance(record, Mapping):
             raise RowError(f"a record must be a mapping of fields, got {type(record).__name__}")
         record = {self.options.fields.get(name, name): value for name, value in record.items()}
+        read = ReadRecord(record)
         try:
-            draft = self.family.draft(record)
-            return self._row(dict(draft), record, index)
+            return self._build(dict(self.family.draft(read)), read, index)
         except KeyError as error:
-            close = suggest(str(error.args[0]), record)
+            close = suggest(str(error.args[0]), map(str, record))
             raise RowError(f"the field {error} is missing (as {self.family.name} records have).{close}") from None
+        except RecursionError:
+            raise RowError("it is nested too deeply") from None
         except (MediaError, BadRecord) as error:
             raise RowError(str(error)) from None
-        except (TypeError, AttributeError, ValueError, IndexError) as error:
+        except (TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
             if isinstance(error, RowError):
                 raise
             raise RowError(f"not a {self.family.name} record: {error}") from None
 
-    def _row(self, draft: dict[str, Any], record: Mapping[str, Any], index: int) -> Row:
+    def _build(self, draft: Draft, record: ReadRecord, index: int) -> BuiltRow:
         options, units, own_id = self.options, draft.pop("units", "original"), draft.pop("id", None)
-        puzzle = draft.pop("needs_puzzle", False)
-        extra = {name: value for name, value in record.items() if name not in self.family.known}
-        if extra and self.family.name == "vlrl":
-            name = next(iter(extra))
-            raise RowError(f"unknown column {name!r}.{suggest(name, self.family.known)} Put columns of your own into `meta`.")
-        images = tuple(anymedia.image(value, self.place) for value in draft.pop("images", ()))
-        videos = tuple(anymedia.video(value, self.place) for value in draft.pop("videos", ()))
-        if puzzle:
+        extra = {name: value for name, value in record.record.items() if name not in self.family.known}
+        self._refuse_unknown(extra)
+        self._take_explicit(draft, extra)
+        images = tuple(parse_image(value, self.media) for value in as_list(draft.pop("images", ())))
+        videos = tuple(parse_video(value, self.media) for value in as_list(draft.pop("videos", ())))
+        if draft.pop("needs_puzzle", False):
             draft |= puzzle_over(images[0], str(record[""]))
             images = draft.pop("images")
-        meta = dict(draft.pop("meta", {})) | {name: value for name, value in extra.items() if _is_plain(value)}
+        plain = {name: value for name, value in extra.items() if _is_plain(value)}
         row = Row(
             id=self._id(draft.pop("id", own_id), index),
-            question=_text(draft.pop("question", "") or options.question, "question"),
+            question=draft.pop("question", "") or options.question,
             images=images,
             videos=videos,
-            task=options.task or _task(str(draft.pop("task", "default")), record),
-            rewards=options.rewards or tuple(draft.pop("rewards", ())),
-            system=_text(draft.pop("system", ""), "system") or options.system,
-            meta=meta,
+            task=options.task or draft.pop("task", "default"),
+            rewards=options.rewards or tuple(as_list(draft.pop("rewards", ()))),
+            system=draft.pop("system", "") or options.system,
+            meta=_mapping(draft.pop("meta", {})) | plain,
             **{name: value for name, value in draft.items() if name in ("answer", "target", "choices", "messages")},
         )
-        self._refuse(row)
-        if row.id in self.options.rates:
-            row = replace(row, meta={**row.meta, "pass_rate": self.options.rates[row.id]["pass_rate"]})
-        return self._within_budget(self._in_pixels(row, units))
+        validate_row(row, options.answers, options.max_characters)
+        if row.id in options.pass_rates:
+            row = replace(row, meta={**row.meta, "pass_rate": options.pass_rates[row.id]["pass_rate"]})
+        unread = [name for name, value in record.record.items() if name in self.family.known - record.read and value not in (None, "", [], {})]
+        return BuiltRow(self._within_budget(self._in_pixels(row, units)), (*unread, *sorted(map(str, set(extra) - set(plain)))))
+
+    def _refuse_unknown(self, extra: Mapping[str, Any]) -> None:
+        if extra and self.family.name == "vlrl":
+            name = next(iter(extra))
+            raise RowError(f"unknown column {name!r}.{suggest(str(name), self.family.known)} Put columns of your own into `meta`.")
+
+    @staticmethod
+    def _take_explicit(draft: Draft, extra: dict[str, Any]) -> None:
+        """A record's own `task` and `target` columns go before what its family infers."""
+        for name in ("task", "target"):
+            value = extra.pop(name, None)
+            if value is not None and value != "":
+                draft[name] = value
 
     def _id(self, own: Any, index: int) -> str:
-        """The record's own id; a bare number says too little where several files meet."""
+        """The record's own id; a bare number gets the file's stem, because numbers repeat between files."""
         if own is None:
             return f"{self.stem}-{index}"
         return f"{self.stem}-{own}" if str(own).isdigit() and self.family.name != "vlrl" else str(own)
-
-    def _refuse(self, row: Row) -> None:
-        if row.answer is None and self.options.answers == "required":
-            raise RowError("it has no answer (set `answers: optional` if none is meant)")
-        if isinstance(row.answer, float) and not math.isfinite(row.answer):
-            raise RowError(f"its answer is {row.answer}")
-        if not row.question.strip() and not row.messages:
-            raise RowError("it has no question")
-        texts = [row.question, *(str(m["content"]) for m in row.messages if m["role"] != "assistant")]
-        for marker, media in zip(MARKERS, (row.images, row.videos)):
-            count = sum(text.count(marker) for text in texts)
-            if count not in (0, len(media)):
-                raise RowError(f"it has {count} {marker} markers for {len(media)} {media[0].kind + 's' if media else 'such media'}")
 
     def _in_pixels(self, row: Row, units: str) -> Row:
         if units == "original" or not row.images:
             return row
         size = size_of(row.images[0])
-        return replace(row, answer=scaled(row.answer, Space(size, size, units)))  # type: ignore[arg-type]
+        return replace(row, answer=to_pixels(row.answer, CoordinateSpace(size, size, "unit" if units == "unit" else "per_mille")))
 
     def _within_budget(self, row: Row) -> Row:
         budget = self.options.row_pixels
@@ -164,36 +176,32 @@ class RowMaker:
         pixels = [width * height for width, height in map(size_of, row.images)]
         if sum(pixels) <= budget:
             return row
-        says = f"its pictures have {sum(pixels)} pixels, over the budget of {budget} (row_pixels)"
+        reason = f"its pictures have {sum(pixels)} pixels, over the budget of {budget} (row_pixels)"
         if self.options.over_budget == "drop":
-            raise RowError(says)
-        if is_box(row.answer) or is_boxes(row.answer):
-            raise RowError(f"{says}, and cannot be resized because its answer is in pixels")
+            raise RowError(reason)
+        if is_box(row.answer) or is_labelled_boxes(row.answer):
+            raise RowError(f"{reason}, and cannot be resized because its answer is in pixels")
         shares = [budget * count // sum(pixels) for count in pixels]
-        return replace(row, images=tuple(Shrunk(medium, share) for medium, share in zip(row.images, shares)))
+        return replace(row, images=tuple(ResizedImage(medium, share) for medium, share in zip(row.images, shares)))
 
 
 def puzzle_over(medium: Media, name: str) -> dict[str, Any]:
-    """Jigsaw-R1's records are bare pictures: the 2 x 1 `full` puzzle over one, its order a function of the picture's name."""
+    """Jigsaw-R1's records are bare images: the 2 x 1 `full` puzzle over one, its order a function of the image's name."""
     rng = random.Random(f"jigsaw {name}")
-    puzzle = jigsaw.Puzzle(2, 1, jigsaw.order_of(rng, 2))
-    picture = Made(jigsaw.draw_medium, (medium, 2, 1, puzzle.order))
-    return jigsaw.ask(puzzle, "full", rng, (0, 0)) | {"images": (picture,), "id": name}
+    puzzle = jigsaw.Puzzle(2, 1, jigsaw.random_order(rng, 2))
+    image = GeneratedImage(jigsaw.draw_medium, (medium, 2, 1, puzzle.order))
+    return jigsaw.ask(puzzle, "full", rng, (0, 0)) | {"images": (image,), "id": name}
 
 
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise RowError(f"its {name} is {type(value).__name__}, not text")
-    return value
-
-
-def _task(found: str, record: Mapping[str, Any]) -> str:
-    own = record.get("task")
-    return own if found == "default" and isinstance(own, str) and own else found
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RowError(f"its meta is {type(value).__name__}, not a mapping")
+    return dict(value)
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether a column can go to `meta`: JSON of moderate size."""
     try:
-        return len(json.dumps(value)) < 100_000
-    except (TypeError, ValueError):
+        return len(json.dumps(value)) < MAX_META_CHARACTERS
+    except (TypeError, ValueError, RecursionError):
         return False

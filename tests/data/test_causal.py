@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from vlrl_data.generators.causal import LEVELS, Graph, draw
+from vlrl_data.generators.causal import LEVELS, Graph, random_graph
 
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward, Source
@@ -44,14 +44,14 @@ def factorised(graph, target, do, given):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_cells_agree_with_the_factorisation(seed):
-    graph = draw(random.Random(seed), 4, 2)
+    graph = random_graph(random.Random(seed), 4, 2)
     for cause, x in itertools.product(range(3), (0, 1)):
         assert graph.query(3, {}, {cause: x}) == pytest.approx(factorised(graph, 3, {}, {cause: x}))
         assert graph.query(3, {cause: x}, {}) == pytest.approx(factorised(graph, 3, {cause: x}, {}))
 
 
 def test_a_counterfactual_by_simulation():
-    graph = draw(random.Random(5), 3, 2)
+    graph = random_graph(random.Random(5), 3, 2)
     noise = np.random.default_rng(0).random((15_000, 3))
     seen = [tuple(u) for u in noise if graph.values(tuple(u), {})[0] == 1 and graph.values(tuple(u), {})[2] == 0]
     share = np.mean([graph.values(u, {0: 0})[2] for u in seen])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 from vlrl_data.media.images import InMemoryImage
-from vlrl_data.record_families.answers import scaled
+from vlrl_data.record_families.answers import to_pixels
 
 from vlrl.registry import build
 from vlrl.types import CoordinateSpace
@@ -47,7 +47,7 @@ def test_both_ways(seen, units):
     ("units", "raw"), [("per_mille", [238, 250, 714, 750]), ("unit", [40 / 168, 0.25, 120 / 168, 0.75]), ("original", [40, 24, 120, 72])]
 )
 def test_gold_answers_become_original_pixels(units, raw):
-    found = scaled([raw], CoordinateSpace(SIZE, SIZE, units))[0]
+    found = to_pixels([raw], CoordinateSpace(SIZE, SIZE, units))[0]
     assert all(abs(a - b) < 0.1 for a, b in zip(found, BOX))
 
 

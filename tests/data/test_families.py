@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from vlrl_data.record_families import by_name, recognise
-from vlrl_data.record_families.answers import literal, parsed, untagged
+from vlrl_data.record_families.answers import literal, parse_answer, strip_tags
 from vlrl_data.tools.convert import pack, record_of, write
 
 from vlrl.registry import ConfigError, build
@@ -89,7 +89,7 @@ def seen(row: Row):
 def test_fixture(name):
     family, expected = EXPECTED[name]
     source, rows = read(name)
-    chosen, why = source.chosen(rows.parts[0].records)
+    chosen, why = source.family_of(rows.parts[0].records)
     assert chosen.name == family and why
     assert [seen(row) for row in rows] == expected
 
@@ -124,7 +124,7 @@ def test_details():
 
 def test_jigsaw_r1_lists_become_puzzles():
     source, rows = read("jigsaw_r1.json")
-    assert source.chosen(rows.parts[0].records)[0].name == "jigsaw_r1" and len(rows) == 2
+    assert source.family_of(rows.parts[0].records)[0].name == "jigsaw_r1" and len(rows) == 2
     for row, name in zip(rows, ("red", "green")):
         whole = np.asarray(Image.open(FIXTURES / "media" / f"{name}.png"))
         halves = {1: whole[:28], 2: whole[28:]}
@@ -208,10 +208,10 @@ def test_unknown_names():
     ],
 )
 def test_answers(raw, expected):
-    assert parsed(raw) == expected
+    assert parse_answer(raw) == expected
 
 
 def test_literal_runs_no_code():
     with pytest.raises(ValueError, match=r"malformed|neither"):
         literal("__import__('os').getcwd()")
-    assert untagged("<answer>1</answer> or <answer>2</answer>") == "2"
+    assert strip_tags("<answer>1</answer> or <answer>2</answer>") == "2"

@@ -3,10 +3,10 @@
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from vlrl_data.media.parse import MediaSettings, Web
-from vlrl_data.record_families import by_name, recognise, table
-from vlrl_data.record_families.answers import parsed
-from vlrl_data.row_builder import Options, RowBuilder
+from vlrl_data.media.parse import MediaSettings, Web, parse_image, parse_video
+from vlrl_data.record_families import FAMILIES, by_name, recognise
+from vlrl_data.record_families.answers import parse_answer
+from vlrl_data.row_builder import RowBuilder, RowOptions
 from vlrl_data.tools.duplicates import ngrams
 from vlrl_data.tools.preview import marks_of
 
@@ -14,7 +14,7 @@ from vlrl.registry import ConfigError
 from vlrl.types import MediaError, Row, RowError
 
 PLACE = MediaSettings(("/no/such/folder",), web=Web(enabled=False))
-FIELDS = sorted(set().union(*(family.known for family in table().values())))
+FIELDS = sorted(set().union(*(family.known for family in FAMILIES.values())))
 TEXT = st.one_of(
     st.text(max_size=12),
     st.sampled_from(["<image>", "<answer>1</answer>", "[1,2,3,4]", "<img>a</img>", "data:image/png;base64,xx", "\x80", "http://x/y"]),
@@ -32,13 +32,13 @@ PLAIN = st.recursive(
 )
 
 
-@pytest.mark.parametrize("name", sorted(table()))
+@pytest.mark.parametrize("name", sorted(FAMILIES))
 @settings(max_examples=60, deadline=None)
 @given(record=st.dictionaries(st.sampled_from(FIELDS), PLAIN, max_size=7))
 def test_any_record(name, record):
-    maker = RowBuilder(by_name(name), PLACE, Options(answers="optional"), "s")
+    builder = RowBuilder(by_name(name), PLACE, RowOptions(answers="optional"), "s")
     try:
-        row = maker(record, 0)
+        row = builder(record, 0)
     except RowError as error:
         assert str(error)
     else:
@@ -59,7 +59,7 @@ def test_recognition(record):
 @settings(max_examples=100, deadline=None)
 @given(value=PLAIN)
 def test_media_columns(value):
-    for read in (anymedia.image, anymedia.video):
+    for read in (parse_image, parse_video):
         try:
             assert read(value, PLACE).kind in ("image", "video")
         except MediaError as error:
@@ -69,6 +69,6 @@ def test_media_columns(value):
 @settings(max_examples=100, deadline=None)
 @given(value=PLAIN)
 def test_answers_marks_and_words(value):
-    answer = parsed(value)
+    answer = parse_answer(value)
     assert isinstance(marks_of(answer), list)
     assert all(ngrams(str(value), n) is not None for n in (1, 3))

@@ -167,7 +167,7 @@ def test_maze_has_the_asked_difficulty():
         grid = [list(line) for line in row.answer]
         start = next((i, j) for i, line in enumerate(grid) for j, mark in enumerate(line) if mark == "S")
         goal = next((i, j) for i, line in enumerate(grid) for j, mark in enumerate(line) if mark == "G")
-        assert len(maze.ways(grid, start)[goal]) == row.meta["length"]
+        assert len(maze.shortest_moves(grid, start)[goal]) == row.meta["length"]
     assert maze.turns("UULLU") == 2 and maze.turns("") == 0
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from vlrl_data.tools.lengths import over_budget, summary, token_count
+from vlrl_data.tools.lengths import split_by_length, summary, token_count
 
 from vlrl.registry import build
 from vlrl.stages import PromptTemplate, Source
@@ -22,17 +22,17 @@ def policy():
 @pytest.mark.parametrize("spec", ["lab_digits", "lab_video", "lab_knights", str(FIXTURES / "easyr1.jsonl"), str(FIXTURES / "ms_swift.jsonl")])
 def test_same_as_the_policy(policy, spec):
     rows = build(Source, {"name": "files", "path": spec} if "/" in spec else spec)()
-    scaffold = build(PromptTemplate, {"name": "chat", "style": "think_open"})
+    template = build(PromptTemplate, {"name": "chat", "style": "think_open"})
     for row in rows[:3]:
-        prompt = scaffold(row)
+        prompt = template(row)
         assert token_count(prompt, policy.processor) == len(policy.encode(prompt))
 
 
 def test_rows_over_budget_are_told(policy):
     rows = build(Source, {"name": "lab_knights", "count": 20})()
-    scaffold = build(PromptTemplate, "chat")
-    counts = sorted(token_count(scaffold(row), policy.processor) for row in rows)
-    kept, dropped = over_budget(rows, scaffold, policy.processor, counts[9])
+    template = build(PromptTemplate, "chat")
+    counts = sorted(token_count(template(row), policy.processor) for row in rows)
+    kept, dropped = split_by_length(rows, template, policy.processor, counts[9])
     assert len(kept) == sum(count <= counts[9] for count in counts) and len(kept) + len(dropped) == 20
     told = summary(kept, dropped, counts[9])
     assert told["longest"] == counts[-1] and all(length.tokens > counts[9] for length in dropped)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from bad_rows_kit import good, write_folder
 from PIL import Image
-from vlrl_data.quarantine import kind_of
+from vlrl_data.quarantine import reason_kind
 
 from vlrl.registry import ConfigError, build
 from vlrl.stages import PromptSampler, Source
@@ -33,7 +33,7 @@ def test_everything_bad_is_found_with_its_reason(folder, tmp_path, caplog):
     assert len(rows) == 1000
     told = [json.loads(line) for line in (tmp_path / "quarantine.jsonl").read_text().splitlines()]
     expected = {number: reason for number, (_, reason) in enumerate(lines, 1) if reason not in ("", "blank")}
-    found = {int(entry["place"].rpartition(":")[2]): entry["reason"] for entry in told}
+    found = {int(entry["location"].rpartition(":")[2]): entry["reason"] for entry in told}
     assert set(found) == set(expected) and len(found) == 200
     for number, reason in expected.items():
         assert re.search(reason, found[number]), (number, reason, found[number])
@@ -73,7 +73,7 @@ def test_levels(folder, level, bad):
 
 def test_unchecked_rows_are_refused_when_asked_for(folder, tmp_path, monkeypatch):
     root, _ = folder
-    monkeypatch.setattr("vlrl_data.dataset.FIRST", 20)
+    monkeypatch.setattr("vlrl_data.dataset.UNCHECKED_HEAD", 20)
     rows = source(root, check_level="none", quarantine=str(tmp_path / "q.jsonl"))()
     before = len(rows.quarantine.rows)
     refused = [index for index in range(len(rows)) if not usable(rows, index)]
@@ -144,4 +144,4 @@ def test_budget(tmp_path):
 
 
 def test_kinds_leave_out_what_differs():
-    assert kind_of("/a/b.png: 30 x 40 pixels, 'x'") == kind_of("/c.png: 3 x 4 pixels, 'why'")
+    assert reason_kind("/a/b.png: 30 x 40 pixels, 'x'") == reason_kind("/c.png: 3 x 4 pixels, 'why'")

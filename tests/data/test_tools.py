@@ -14,7 +14,7 @@ from vlrl_data.lab import shipped_images
 from vlrl_data.media.images import InMemoryImage, StoredImage
 from vlrl_data.tools.duplicates import HashIndex, decontaminate, dedup, distance, ngrams, picture_hash, words
 from vlrl_data.tools.preview import entry, marks_of, page
-from vlrl_data.tools.rollout_rewards import from_rollouts, load, merge
+from vlrl_data.tools.rollout_rewards import load_pass_rates, merge_pass_rates, pass_rates
 from vlrl_data.tools.split import split
 from vlrl_data.tools.stats import answer_kind, stats
 
@@ -145,12 +145,12 @@ def test_difficulty_is_measured_stored_and_used(tmp_path):
     table = [{"id": "a-0", "reward": r, "reward/acc": a} for r, a in ((1.1, 1.0), (0.1, 0.0), (0.1, 0.0), (0.1, 0.0))]
     table += [{"id": "a-1", "reward": 1.0, "reward/acc": 1.0}, {"id": "a-2", "reward": 0.0, "reward/acc": None}]
     rollouts(tmp_path / "run", table)
-    measured = from_rollouts(tmp_path / "run", "acc")
+    measured = pass_rates(tmp_path / "run", "acc")
     assert measured == {"a-0": {"pass_rate": 0.25, "tries": 4, "mean": 0.25}, "a-1": {"pass_rate": 1.0, "tries": 1, "mean": 1.0}}
-    assert merge([measured, {"a-1": {"pass_rate": 0.0, "tries": 3, "mean": 0.0}}])["a-1"] == {"pass_rate": 0.25, "tries": 4, "mean": 0.25}
+    assert merge_pass_rates([measured, {"a-1": {"pass_rate": 0.0, "tries": 3, "mean": 0.0}}])["a-1"] == {"pass_rate": 0.25, "tries": 4, "mean": 0.25}
     out = tmp_path / "difficulty.json"
     assert CliRunner().invoke(app, ["difficulty", str(tmp_path / "run"), "--slot", "acc", "-o", str(out)]).exit_code == 0
-    assert load(out) == measured
+    assert load_pass_rates(out) == measured
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"problem": f"q{i}", "answer": "x"}) for i in range(3)))
     rows = build(Source, {"name": "files", "path": str(tmp_path / "a.jsonl"), "difficulty": str(out)})()
     assert [row.meta.get("pass_rate") for row in rows] == [0.25, 1.0, None]
@@ -159,10 +159,10 @@ def test_difficulty_is_measured_stored_and_used(tmp_path):
     assert [row.id for row in build(Select, {"name": "order", "descending": True})(rows)] == ["a-1", "a-0", "a-2"]
     for bad, words_ in (("slot", "no reward 'nope'. Known: acc"), ("none", "no rollouts")):
         with pytest.raises(ConfigError, match=words_):
-            from_rollouts(tmp_path / ("run" if bad == "slot" else "x"), "nope")
+            pass_rates(tmp_path / ("run" if bad == "slot" else "x"), "nope")
     (tmp_path / "x.json").write_text("[1]")
     with pytest.raises(ConfigError, match="not a table"):
-        load(tmp_path / "x.json")
+        load_pass_rates(tmp_path / "x.json")
 
 
 def test_selections():
@@ -235,7 +235,7 @@ def test_commands(tmp_path, monkeypatch):
     assert told.exit_code == 0 and json.loads(told.stdout)["rows"] == 2
     told = run("check", FIXTURES / "easyr1.jsonl", "--json")
     assert told.exit_code == 0 and json.loads(told.stdout)["format"] == {"easyr1": "easyr1 because it has `problem` and `answer`"}
-    assert run("preview", FIXTURES / "vlm_r1_rec.jsonl", "-o", tmp_path / "p.html", "--scaffold", "chat,style=boxed").exit_code == 0
+    assert run("preview", FIXTURES / "vlm_r1_rec.jsonl", "-o", tmp_path / "p.html", "--prompt-template", "chat,style=boxed").exit_code == 0
     assert r"\boxed{}" in (tmp_path / "p.html").read_text()
     for option in ((), ("--pack",)):
         assert run("convert", FIXTURES / "verl.parquet", "-o", tmp_path / "ours.jsonl", *option).exit_code == 0

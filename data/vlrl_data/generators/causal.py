@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.lab.base import Lab, demonstrate
+from vlrl_data.lab.base import GeneratedSource, tagged_answer
 
 LEVELS = ("associational", "interventional", "counterfactual")
 NAMES = "ABCDEF"
@@ -17,20 +17,20 @@ NAMES = "ABCDEF"
 
 @dataclass(frozen=True)
 class Graph:
-    """Binary variables 0 .. n - 1 in causal order. Variable i is 1 if its own uniform random number is below table[i][values of its parents]."""
+    """Binary variables 0 .. n - 1 in causal order. Variable i is 1 if its own uniform random number is below tables[i][values of its parents]."""
 
     parents: tuple[tuple[int, ...], ...]
     tables: tuple[Mapping[tuple[int, ...], float], ...]
 
     def values(self, noise: tuple[float, ...], do: Mapping[int, int]) -> list[int]:
-        """All variables under given random numbers, with some held at a value."""
+        """The values of all variables for given random numbers; the variables in `do` are set."""
         found: list[int] = []
         for i, (parents, table) in enumerate(zip(self.parents, self.tables)):
             found.append(do[i] if i in do else int(noise[i] < table[tuple(found[p] for p in parents)]))
         return found
 
     def worlds(self) -> Iterator[tuple[tuple[float, ...], float]]:
-        """(random numbers, probability): one representative of every cell in which no variable can tell two numbers apart."""
+        """(random numbers, probability) of every cell of random numbers that give the same values: one representative each."""
         cells = []
         for table in self.tables:
             cuts = [0.0, *sorted(set(table.values())), 1.0]
@@ -42,7 +42,7 @@ class Graph:
             yield tuple(number for number, _ in world), weight
 
     def query(self, target: int, do: Mapping[int, int], given: Mapping[int, int]) -> float:
-        """P(target = 1 in the world where `do` is set | `given` was seen in the world as it was). Raises ValueError if `given` cannot be."""
+        """P(target = 1 where `do` is set | `given` was observed where nothing is set). Raises ValueError if `given` has probability 0."""
         both = seen = 0.0
         for noise, weight in self.worlds():
             actual = self.values(noise, {})
@@ -54,7 +54,7 @@ class Graph:
         return both / seen
 
 
-def draw(rng: random.Random, nodes: int, most_parents: int) -> Graph:
+def random_graph(rng: random.Random, nodes: int, most_parents: int) -> Graph:
     """A random graph; every variable but the first has a parent; probabilities are 0.1 .. 0.9."""
     parents, tables = [], []
     for i in range(nodes):
@@ -67,12 +67,12 @@ def draw(rng: random.Random, nodes: int, most_parents: int) -> Graph:
 
 @register("gen_causal")
 @dataclass(frozen=True, kw_only=True)
-class GenCausal(Lab):
+class GenCausal(GeneratedSource):
     """P(Y = 1 | X = x), P(Y = 1 | do(X = x)) or P(Y would be 1 had X been 1 - x | X = x, Y = y), on a graph of `nodes` binary variables.
 
     Paper: arXiv:2512.20760 (the levels of the causal ladder; graphs, tables and wording here are ours). A variable is 1 if its own random number is
-    below its probability, which makes counterfactuals exact. The answer is a number to three decimals. Reward: `numeric` with a tolerance.
-    `meta` has the level.
+    below its probability, so that counterfactuals are exact. The answer is a number to three decimals. Reward: `numeric` with a tolerance.
+    `meta.level` is the level.
     """
 
     levels: tuple[str, ...] = LEVELS
@@ -88,7 +88,7 @@ class GenCausal(Lab):
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
-        graph = draw(rng, self.nodes, self.most_parents)
+        graph = random_graph(rng, self.nodes, self.most_parents)
         level = rng.choice(self.levels)
         target = self.nodes - 1
         cause, x, y = rng.randrange(target), rng.randint(0, 1), rng.randint(0, 1)
@@ -105,14 +105,14 @@ class GenCausal(Lab):
         question, do, given = asked[level]
         answer = round(graph.query(target, do, given), 3)
         rule = "Each variable draws a random number from 0 to 1 of its own and is 1 if that is below its probability, else 0."
-        text = f"{_tell(graph)} {rule} {question} Give three decimals."
-        return Row(self.id(index), text, answer, task="causal", target=demonstrate(f"{answer:.3f}"), meta={"level": level})
+        text = f"{_describe(graph)} {rule} {question} Give three decimals."
+        return Row(self.id(index), text, answer, task="causal", target=tagged_answer(f"{answer:.3f}"), meta={"level": level})
 
 
-def _tell(graph: Graph) -> str:
-    said = []
+def _describe(graph: Graph) -> str:
+    parts = []
     for i, (parents, table) in enumerate(zip(graph.parents, graph.tables)):
         for states, chance in table.items():
             condition = " and ".join(f"{NAMES[p]} = {state}" for p, state in zip(parents, states))
-            said.append(f"P({NAMES[i]} = 1{' if ' + condition if condition else ''}) = {chance:.1f}.")
-    return " ".join(said)
+            parts.append(f"P({NAMES[i]} = 1{' if ' + condition if condition else ''}) = {chance:.1f}.")
+    return " ".join(parts)

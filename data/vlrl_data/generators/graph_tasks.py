@@ -1,18 +1,19 @@
-"""What can be asked of an undirected graph, with the answer computed by networkx."""
+"""The kinds of question about an undirected graph, each with its answer computed by networkx."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import networkx as nx
 
 from vlrl.registry import ConfigError
 
-Asked = tuple[str, Any, str, dict[str, Any]]  # question, gold answer, demonstration, what a checker needs beside the graph
-Task = Callable[[random.Random, Any], Asked]  # may plant what it asks for in the graph
+Asked = tuple[str, Any, str, dict[str, Any]]  # question, gold answer, demonstration, meta for the checker
+Task = Callable[[random.Random, Any], Asked]  # may change the graph, so that the answer exists or is balanced
 
 COUNTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "edges": ("How many edges has the graph?", lambda g: g.number_of_edges()),
@@ -82,22 +83,23 @@ WEIGHTED: dict[str, tuple[str, Callable[[Any, int, int], Any]]] = {
 
 
 def distances(graph: Any, node: int) -> dict[int, int]:
-    """Edges of the shortest way to every node that can be reached."""
+    """Number of edges of the shortest path to every node that can be reached."""
     return dict(nx.single_source_shortest_path_length(graph, node))
 
 
 def largest_clique(graph: Any) -> list[int]:
-    """A largest set of nodes that are all joined."""
-    return sorted(max(nx.find_cliques(graph), key=len))
+    """A largest clique."""
+    largest: list[int] = max(nx.find_cliques(graph), key=len)
+    return sorted(largest)
 
 
 def matching(graph: Any) -> list[tuple[int, int]]:
-    """A largest set of edges without a common node."""
+    """A largest matching: edges without a common node."""
     return sorted((min(e), max(e)) for e in nx.max_weight_matching(graph, maxcardinality=True))
 
 
 def two_joined(rng: random.Random, graph: Any) -> tuple[int, int]:
-    """Two nodes with a way between them."""
+    """Two nodes with a path between them."""
     starts = [node for node in graph if graph.degree[node]]
     if not starts:
         raise ConfigError("density: the graph has no edge; raise `density` or `nodes`")
@@ -105,19 +107,19 @@ def two_joined(rng: random.Random, graph: Any) -> tuple[int, int]:
     return a, rng.choice(sorted(set(distances(graph, a)) - {a}))
 
 
-def _word(value: Any) -> Asked:
-    """(without the question) a fact, a set of nodes or a number."""
+def _answered(question: str, value: Any) -> Asked:
+    """A question whose answer is a number, yes or no, or a set of nodes."""
     if isinstance(value, bool):
         answer = "yes" if value else "no"
-        return "", answer, answer, {}
+        return question, answer, answer, {}
     if isinstance(value, int):
-        return "", value, str(value), {}
+        return question, value, str(value), {}
     nodes = [str(node) for node in sorted(value)]
-    return "", nodes, ", ".join(nodes) or "none", {}
+    return question, nodes, ", ".join(nodes) or "none", {}
 
 
-def _said(question: str, value: Any) -> Asked:
-    return question, *_word(value)[1:]
+def _of_graph(rng: random.Random, graph: Any, question: str, rule: Callable[[Any], Any]) -> Asked:
+    return _answered(question, rule(graph))
 
 
 def _redraw(rng: random.Random, graph: Any) -> None:
@@ -129,38 +131,38 @@ def _redraw(rng: random.Random, graph: Any) -> None:
 
 
 def _fact(rng: random.Random, graph: Any, question: str, rule: Callable[[Any], Any]) -> Asked:
-    wanted = rng.random() < 0.5  # the graph as drawn would nearly always give the same answer
+    wanted = rng.random() < 0.5  # the first graph nearly always gives the same answer, so graphs are redrawn until half the answers are yes
     for _ in range(50):
         if bool(rule(graph)) == wanted:
             break
         _redraw(rng, graph)
-    return _said(f"{question} Answer yes or no.", bool(rule(graph)))
+    return _answered(f"{question} Answer yes or no.", bool(rule(graph)))
 
 
 def _of_a_node(rng: random.Random, graph: Any, question: str, rule: Callable[[Any, int], Any]) -> Asked:
     node = rng.choice([a for a in graph if graph.degree[a]])
-    return _said(question.format(node), rule(graph, node))
+    return _answered(question.format(node), rule(graph, node))
 
 
 def _weighted(rng: random.Random, graph: Any, question: str, rule: Callable[[Any, int, int], Any]) -> Asked:
     for a, b in graph.edges:
         graph[a][b]["weight"] = rng.randint(1, 9)
     a, b = two_joined(rng, graph)
-    return _said(question.format(a, b), int(rule(graph, a, b)))
+    return _answered(question.format(a, b), int(rule(graph, a, b)))
 
 
 def _of_two(rng: random.Random, graph: Any, question: str, rule: Callable[[Any, int, int], Any]) -> Asked:
     a, b = two_joined(rng, graph)
-    return _said(question.format(a, b), rule(graph, a, b))
+    return _answered(question.format(a, b), rule(graph, a, b))
 
 
 def _connected(rng: random.Random, graph: Any) -> Asked:
     a, b = rng.sample(sorted(graph), 2)
-    return _said(f"Is there a way from node {a} to node {b}? Answer yes or no.", nx.has_path(graph, a, b))
+    return _answered(f"Is there a way from node {a} to node {b}? Answer yes or no.", nx.has_path(graph, a, b))
 
 
-def _checked(question: str, answer: list[int], check: str, said: str = "", **needs: Any) -> Asked:
-    return question, answer, said or " ".join(map(str, answer)), {"check": check, **needs}
+def _checked(question: str, answer: list[int], check: str, demonstration: str = "", **needs: Any) -> Asked:
+    return question, answer, demonstration or " ".join(map(str, answer)), {"check": check, **needs}
 
 
 def _path(rng: random.Random, graph: Any) -> Asked:
@@ -199,9 +201,9 @@ def _cover(rng: random.Random, graph: Any) -> Asked:
 
 def _matching(rng: random.Random, graph: Any) -> Asked:
     pairs = matching(graph)
-    said = " ".join(f"{a}-{b}" for a, b in pairs)
+    demonstration = " ".join(f"{a}-{b}" for a, b in pairs)
     return _checked(
-        f"Name {len(pairs)} edges of which no two share a node, as a-b.", [n for e in pairs for n in e], "matching", said, size=len(pairs)
+        f"Name {len(pairs)} edges of which no two share a node, as a-b.", [n for e in pairs for n in e], "matching", demonstration, size=len(pairs)
     )
 
 
@@ -213,10 +215,10 @@ def _spanning_tree(rng: random.Random, graph: Any) -> Asked:
 
 
 TASKS: dict[str, Task] = {
-    **{kind: lambda rng, graph, q=q, f=f: _said(q, f(graph)) for kind, (q, f) in (COUNTS | SETS).items()},
-    **{kind: lambda rng, graph, q=q, f=f: _fact(rng, graph, q, f) for kind, (q, f) in FACTS.items()},
-    **{kind: lambda rng, graph, q=q, f=f: _of_a_node(rng, graph, q, f) for kind, (q, f) in OF_A_NODE.items()},
-    **{kind: lambda rng, graph, q=q, f=f: _weighted(rng, graph, q, f) for kind, (q, f) in WEIGHTED.items()},
+    **{kind: partial(_of_graph, question=question, rule=rule) for kind, (question, rule) in (COUNTS | SETS).items()},
+    **{kind: partial(_fact, question=question, rule=rule) for kind, (question, rule) in FACTS.items()},
+    **{kind: partial(_of_a_node, question=question, rule=rule) for kind, (question, rule) in OF_A_NODE.items()},
+    **{kind: partial(_weighted, question=question, rule=rule) for kind, (question, rule) in WEIGHTED.items()},
     "connected": _connected,
     "distance": lambda rng, graph: _of_two(rng, graph, "How many edges has the shortest way from node {0} to node {1}?", nx.shortest_path_length),
     "ways": lambda rng, graph: _of_two(

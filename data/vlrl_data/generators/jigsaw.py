@@ -11,8 +11,8 @@ from PIL import Image
 from vlrl.registry import ConfigError, register
 from vlrl.types import Media, Row
 from vlrl_data.generators.pictures import FromPictures, Reference, fitted, identity
-from vlrl_data.lab.base import demonstrate
-from vlrl_data.media import Made
+from vlrl_data.lab.base import tagged_answer
+from vlrl_data.media.images import GeneratedImage
 
 LETTERS = "ABCDEFGH"
 RELATIONS = {
@@ -37,22 +37,22 @@ class Puzzle:
     order: tuple[int, ...]
 
     def place_of(self, piece: int) -> int:
-        """Where (from 1) the piece with original index `piece` is shown."""
+        """The place (from 1) at which the piece with original index `piece` is shown."""
         return self.order.index(piece) + 1
 
     @property
     def backward(self) -> list[int]:
-        """Entry k: where the piece that belongs to place k is shown."""
+        """Entry k: the place at which the piece that belongs to place k is shown."""
         return [self.place_of(piece) for piece in range(1, len(self.order) + 1)]
 
     def relation(self, first: int, second: int) -> str | None:
-        """How the piece shown at place `first` (from 1) lies, in the original, to the one shown at `second`; None if they do not touch."""
+        """The position, in the original, of the piece shown at place `first` (from 1) relative to the one at `second`; None if they do not touch."""
         (r1, c1), (r2, c2) = (divmod(self.order[place - 1] - 1, self.cols) for place in (first, second))
         return RELATIONS.get((r1 - r2, c1 - c2))
 
 
 def shuffled(picture: Image.Image, rows: int, cols: int, order: tuple[int, ...], mask: float = 0.0) -> Image.Image:
-    """The picture (cropped to a multiple of the grid) with its pieces in the given order; `mask` blackens that share of each piece's border."""
+    """The image (cropped to a multiple of the grid) with its pieces in the given order; `mask` blackens that share of each piece's border."""
     width, height = picture.width // cols, picture.height // rows
     shown = Image.new("RGB", (width * cols, height * rows))
     border = (round(width * mask / 2), round(height * mask / 2))
@@ -70,12 +70,12 @@ def shuffled(picture: Image.Image, rows: int, cols: int, order: tuple[int, ...],
 def draw(
     reference: Reference, rows: int, cols: int, piece: int, order: tuple[int, ...], mask: float, place: tuple[float, float], share: float
 ) -> Image.Image:
-    """Recipe of a puzzle over a picture."""
+    """Recipe: a puzzle over a part of an image."""
     return shuffled(fitted(reference, cols * piece, rows * piece, place, share), rows, cols, order, mask)
 
 
 def draw_medium(medium: Media, rows: int, cols: int, order: tuple[int, ...]) -> Image.Image:
-    """Recipe of a puzzle over a whole picture of a dataset."""
+    """Recipe: a puzzle over a whole image of a dataset."""
     loaded = medium.load()
     assert isinstance(loaded, Image.Image), loaded
     return shuffled(loaded, rows, cols, order)
@@ -111,10 +111,10 @@ def _pair(puzzle: Puzzle, rng: random.Random, piece: tuple[int, int], choices: i
     places = [(a, b) for a in range(1, count + 1) for b in range(1, count + 1) if a != b and puzzle.relation(a, b)]
     first, second = rng.choice(places)
     flat = [(0, -1), (0, 1)] if puzzle.rows == 1 else [(-1, 0), (1, 0)] if puzzle.cols == 1 else list(RELATIONS)
-    said = [RELATIONS[step] for step in flat]
-    answer = LETTERS[said.index(str(puzzle.relation(first, second)))]
+    relations = [RELATIONS[step] for step in flat]
+    answer = LETTERS[relations.index(str(puzzle.relation(first, second)))]
     question = f"In the original picture, the piece shown at place {first} is ... the piece shown at place {second}."
-    return {"question": question, "answer": answer, "choices": tuple(said), "meta": {"answer_type": "letter"}}
+    return {"question": question, "answer": answer, "choices": tuple(relations), "meta": {"answer_type": "letter"}}
 
 
 def _multiple(puzzle: Puzzle, rng: random.Random, piece: tuple[int, int], choices: int, count: int) -> dict[str, Any]:
@@ -129,8 +129,8 @@ def _multiple(puzzle: Puzzle, rng: random.Random, piece: tuple[int, int], choice
     options = [puzzle.order, *sorted(wrong)]
     rng.shuffle(options)
     question = "Which list gives, place by place, the original number of the piece shown there?"
-    said = tuple(" ".join(map(str, option)) for option in options)
-    return {"question": question, "answer": LETTERS[options.index(puzzle.order)], "choices": said, "meta": {"answer_type": "letter"}}
+    texts = tuple(" ".join(map(str, option)) for option in options)
+    return {"question": question, "answer": LETTERS[options.index(puzzle.order)], "choices": texts, "meta": {"answer_type": "letter"}}
 
 
 def _box(puzzle: Puzzle, rng: random.Random, piece: tuple[int, int], choices: int, count: int) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def _box(puzzle: Puzzle, rng: random.Random, piece: tuple[int, int], choices: in
     return {"question": question, "answer": box, "meta": {"answer_type": "box"}}
 
 
-def order_of(rng: random.Random, count: int) -> tuple[int, ...]:
-    """A random order of 1..count, each equally likely."""
+def random_order(rng: random.Random, count: int) -> tuple[int, ...]:
+    """A random order of 1..count; all orders are equally likely."""
     return tuple(rng.sample(range(1, count + 1), count))
 
 
@@ -154,7 +154,7 @@ class GenJigsaw(FromPictures):
 
     Paper: Wang et al. 2025, arXiv:2505.23590, sec. 3. Rewards: `jigsaw` (full, backward), `jigsaw_question` (the others); tasks jigsaw and
     jigsaw_question. `mask` blackens that share of each piece's border. Deviates: `box` asks for the place of a piece (the release marks a pair
-    that was swapped); crops are random, so that the pictures are used more than once.
+    that was swapped); crops are random, so that each image is used more than once.
     """
 
     ask: tuple[str, ...] = ("full",)
@@ -178,10 +178,10 @@ class GenJigsaw(FromPictures):
         rng = self.rng(index)
         kind = rng.choice(self.ask)
         reference = identity(self.references(rng)[0])
-        puzzle = Puzzle(self.rows, self.cols, order_of(rng, self.rows * self.cols))
+        puzzle = Puzzle(self.rows, self.cols, random_order(rng, self.rows * self.cols))
         args = (reference, self.rows, self.cols, self.piece, puzzle.order, self.mask, (rng.random(), rng.random()), rng.uniform(0.6, 1))
         fields = ask(puzzle, kind, rng, (self.piece, self.piece), self.choices)
         answer = fields["answer"]
         target = " ".join(map(str, answer)) if kind in ("full", "backward") else str(answer)
         task = "jigsaw" if kind in ("full", "backward") else "jigsaw_question"
-        return Row(self.id(index), images=(Made(draw, args),), task=task, target=demonstrate(target), **fields)
+        return Row(self.id(index), images=(GeneratedImage(draw, args),), task=task, target=tagged_answer(target), **fields)

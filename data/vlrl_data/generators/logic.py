@@ -1,4 +1,4 @@
-"""Boolean satisfiability and chains of arithmetic problems."""
+"""Boolean satisfiability problems (SATURN) and chains of arithmetic problems (R-Horizon)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.lab.base import Lab, demonstrate
+from vlrl_data.lab.base import GeneratedSource, tagged_answer
 
 NAMES = "abcdefghijklmnopqrstuvwxyz"
 Clause = tuple[int, ...]  # literals: +i for variable i (from 1), -i for its negation
@@ -26,8 +26,8 @@ def difficulty(n: int, k: int, l: int) -> float:  # noqa: E741 (the paper's lett
 
 @register("gen_sat")
 @dataclass(frozen=True, kw_only=True)
-class GenSat(Lab):
-    """`clauses` clauses of `width` literals over `variables` variables, true under a hidden one; the answer is any assignment that fits.
+class GenSat(GeneratedSource):
+    """`clauses` clauses of `width` literals over `variables` variables, satisfiable by construction; any satisfying assignment is correct.
 
     Paper: SATURN, arXiv:2505.16368, sec. 3 (SAT(n, k, l) with n = width, k = variables, l = clauses). Reward: `sat`, which evaluates the clauses in
     `answer` (lists of signed variable numbers). `meta.difficulty` is the paper's estimate.
@@ -50,17 +50,17 @@ class GenSat(Lab):
             clause = tuple(v * rng.choice((1, -1)) for v in sorted(rng.sample(range(1, self.variables + 1), self.width)))
             if satisfied([clause], hidden):
                 clauses.append(clause)
-        said = " and ".join("(" + " or ".join(("not " if v < 0 else "") + NAMES[abs(v) - 1] for v in clause) + ")" for clause in clauses)
+        clause_text = " and ".join("(" + " or ".join(("not " if v < 0 else "") + NAMES[abs(v) - 1] for v in clause) + ")" for clause in clauses)
         order = " ".join(NAMES[: self.variables])
-        question = f"{said}\nGive 0 or 1 for each of {order}, in this order, so that all of this is true."
+        question = f"{clause_text}\nGive 0 or 1 for each of {order}, in this order, so that all of this is true."
         meta = {"variables": self.variables, "difficulty": round(difficulty(self.width, self.variables, self.clauses), 3)}
-        return Row(self.id(index), question, [list(clause) for clause in clauses], task="sat", target=demonstrate(hidden), meta=meta)
+        return Row(self.id(index), question, [list(clause) for clause in clauses], task="sat", target=tagged_answer(hidden), meta=meta)
 
 
 @register("gen_chain")
 @dataclass(frozen=True, kw_only=True)
-class GenChain(Lab):
-    """`horizon` sums, each of which uses the answer to the one before; the answer is the list of all results.
+class GenChain(GeneratedSource):
+    """`horizon` sums, each using the result of the one before; the answer is the list of all results.
 
     Paper: R-Horizon, arXiv:2510.08189, sec. 3 (query composition: a number of problem i + 1 becomes a function of answer i). Reward: `chain` (all
     right, the last one, or the share). Here the seed problems are sums of numbers up to `largest`.
@@ -76,13 +76,14 @@ class GenChain(Lab):
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
-        lines, answers = [], []
+        lines: list[str] = []
+        answers: list[int] = []
         for step in range(1, self.horizon + 1):
             text, value = self._problem(rng, step, answers[-1] if answers else None)
             lines.append(f"{step}) {text}")
             answers.append(value)
         question = "\n".join([*lines, "Answer all of them, in order, separated by commas."])
-        return Row(self.id(index), question, answers, task="chain", target=demonstrate(",".join(map(str, answers))), meta={"horizon": self.horizon})
+        return Row(self.id(index), question, answers, task="chain", target=tagged_answer(",".join(map(str, answers))), meta={"horizon": self.horizon})
 
     def _problem(self, rng: random.Random, step: int, before: int | None) -> tuple[str, int]:
         a, b = rng.randint(0, self.largest), rng.randint(0, self.largest)

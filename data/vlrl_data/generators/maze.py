@@ -1,4 +1,4 @@
-"""Mazes whose shortest way has a given length and number of turns."""
+"""Mazes whose shortest path has a given length and number of turns (Ariadne)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.lab.base import Lab, demonstrate
-from vlrl_data.media import Made
+from vlrl_data.lab.base import GeneratedSource, tagged_answer
+from vlrl_data.media.images import GeneratedImage
 
 MOVES = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 WORDS = {"U": "up", "D": "down", "L": "left", "R": "right"}
@@ -38,8 +38,8 @@ def carve(rng: random.Random, side: int) -> list[list[str]]:
     return grid
 
 
-def ways(grid: list[list[str]], start: Cell) -> dict[Cell, str]:
-    """Shortest moves from `start` to every cell that can be reached."""
+def shortest_moves(grid: list[list[str]], start: Cell) -> dict[Cell, str]:
+    """The shortest moves from `start` to every cell that can be reached."""
     found, queue = {start: ""}, deque([start])
     while queue:
         row, col = queue.popleft()
@@ -52,7 +52,7 @@ def ways(grid: list[list[str]], start: Cell) -> dict[Cell, str]:
 
 
 def turns(moves: str) -> int:
-    """How often the direction changes."""
+    """The number of changes of direction."""
     return sum(a != b for a, b in itertools.pairwise(moves))
 
 
@@ -70,11 +70,11 @@ def draw_maze(rows: tuple[str, ...], cell: int) -> Image.Image:
 
 @register("gen_maze")
 @dataclass(frozen=True, kw_only=True)
-class GenMaze(Lab):
-    """Find a way through a maze of `side` x `side` cells whose shortest way has `length` = [low, high] steps and `turns` = [low, high] turns.
+class GenMaze(GeneratedSource):
+    """Find a path through a maze of `side` x `side` cells whose shortest path has `length` = [low, high] steps and `turns` = [low, high] turns.
 
     Paper: Ariadne, arXiv:2511.00710 (length and turns as difficulty; its curriculum is a list of phases with other ranges). Reward: `maze`,
-    which walks the moves; the gold answer is the maze itself, as rows of text. Shown as a picture (`cell` pixels a cell), or as text with `text`.
+    which follows the moves; the gold answer is the maze itself, as rows of text. Shown as an image (`cell` pixels a cell), or as text with `text`.
     """
 
     side: int = 7
@@ -92,12 +92,12 @@ class GenMaze(Lab):
 
     def row(self, index: int) -> Row:
         rows, moves = self._maze(self.rng(index))
-        media = () if self.text else (Made(draw_maze, (rows, self.cell)),)
+        media = () if self.text else (GeneratedImage(draw_maze, (rows, self.cell)),)
         shown = "\n".join(rows) + "\n" if self.text else ""
         where = "from S to G" if self.text else "from blue to green"
         question = f"{shown}Find a way {where}. Answer with moves: U, D, L, R."
         meta = {"length": len(moves), "turns": turns(moves)}
-        return Row(self.id(index), question, list(rows), images=media, task="maze", target=demonstrate(" ".join(moves)), meta=meta)
+        return Row(self.id(index), question, list(rows), images=media, task="maze", target=tagged_answer(" ".join(moves)), meta=meta)
 
     def _maze(self, rng: random.Random) -> tuple[tuple[str, ...], str]:
         for _ in range(500):
@@ -105,7 +105,7 @@ class GenMaze(Lab):
             start = rng.choice([(i, j) for i, row in enumerate(grid) for j, mark in enumerate(row) if mark == "."])
             fits = [
                 (cell, moves)
-                for cell, moves in ways(grid, start).items()
+                for cell, moves in shortest_moves(grid, start).items()
                 if self.length[0] <= len(moves) <= self.length[1] and self.turns[0] <= turns(moves) <= self.turns[1]
             ]
             if fits:
@@ -113,5 +113,5 @@ class GenMaze(Lab):
                 grid[start[0]][start[1]], grid[goal[0]][goal[1]] = "S", "G"
                 return tuple("".join(row) for row in grid), moves
         raise ConfigError(
-            f"no maze of side {self.side} has a shortest way of length {self.length} with {self.turns} turns; widen them or raise `side`"
+            f"no maze of side {self.side} has a shortest path of length {self.length} with {self.turns} turns; widen them or raise `side`"
         )

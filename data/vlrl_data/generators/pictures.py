@@ -1,6 +1,6 @@
-"""The pictures and videos that generators start from: a user's files, or the photographs that ship with scikit-image and scikit-learn.
+"""The images and videos that generators start from: a user's files, or the photographs that ship with scikit-image and scikit-learn.
 
-A reference is plain (it can be pickled and named in a key): ("photo", name, split) or ("file", path).
+A reference is a tuple of texts (it pickles, and it is part of a medium's key): ("photo", name, split) or ("file", path).
 """
 
 from __future__ import annotations
@@ -15,63 +15,63 @@ import numpy as np
 from PIL import Image
 
 from vlrl.registry import ConfigError
-from vlrl_data.lab import real
-from vlrl_data.lab.base import Lab
-from vlrl_data.media import IMAGE_SUFFIXES, file_key, open_image
+from vlrl_data.lab import shipped_images
+from vlrl_data.lab.base import GeneratedSource
+from vlrl_data.media.images import IMAGE_SUFFIXES, file_key, open_image
 
 Reference = tuple[str, ...]
-HELDOUT = 0.2  # of a user's files
+HELDOUT_SHARE = 0.2  # of a user's files
 
 
 @lru_cache(maxsize=8)
-def files_of(folder: str, endings: frozenset[str]) -> tuple[str, ...]:
-    """Files below a folder (or matching a glob), sorted. Raises ConfigError if there is none."""
+def files_of(folder: str, suffixes: frozenset[str]) -> tuple[str, ...]:
+    """Files below a folder with one of the suffixes, sorted. Raises ConfigError if there is none."""
     root = Path(folder).expanduser()
-    found = sorted(str(file) for file in root.rglob("*") if file.suffix.lower() in endings) if root.is_dir() else []
+    found = sorted(str(file) for file in root.rglob("*") if file.suffix.lower() in suffixes) if root.is_dir() else []
     if not found:
-        raise ConfigError(f"pictures: {folder!r} is no folder with files of {', '.join(sorted(endings))}")
+        raise ConfigError(f"pictures: {folder!r} is no folder with files of {', '.join(sorted(suffixes))}")
     return tuple(found)
 
 
 def of_split(files: tuple[str, ...], split: str) -> list[str]:
     """A user's files of a split: a fifth, by a hash of the name, is held out."""
-    chosen = [file for file in files if (hashlib.sha256(Path(file).name.encode()).digest()[0] < 256 * HELDOUT) == (split == "heldout")]
+    chosen = [file for file in files if (hashlib.sha256(Path(file).name.encode()).digest()[0] < 256 * HELDOUT_SHARE) == (split == "heldout")]
     return chosen or list(files)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromPictures(Lab):
+class FromPictures(GeneratedSource):
     """A generator over `pictures`: a folder, or "" for the photographs that ship with scikit-image and scikit-learn."""
 
     pictures: str = ""
 
     def references(self, rng: random.Random, count: int = 1) -> list[Reference]:
-        """`count` different pictures (as many as there are, then again from the start)."""
+        """`count` images, all different unless there are fewer."""
         if self.pictures:
             found: list[Reference] = [("file", file) for file in of_split(files_of(self.pictures, IMAGE_SUFFIXES), self.split)]
         else:
-            found = [("photo", name, self.split) for name in real.PHOTOS]
+            found = [("photo", name, self.split) for name in shipped_images.PHOTOS]
         rng.shuffle(found)
         return [found[i % len(found)] for i in range(count)]
 
 
 def identity(reference: Reference) -> Reference:
-    """A reference that changes when its file does: what goes into a recipe's arguments."""
+    """The reference with the key of its file: a recipe's arguments change when the file's content does."""
     return (*reference, file_key(reference[1])) if reference[0] == "file" else reference
 
 
 @lru_cache(maxsize=32)
-def opened(reference: Reference) -> Image.Image:
-    """The picture (for a photograph: the part that belongs to the split)."""
+def open_reference(reference: Reference) -> Image.Image:
+    """The image (of a photograph, the part that belongs to the split)."""
     if reference[0] == "file":
         return open_image(reference[1])
-    box = real.region(reference[1], reference[2])
-    return real.crop(reference[1], box, box[2] - box[0], box[3] - box[1])
+    box = shipped_images.region(reference[1], reference[2])
+    return shipped_images.crop(reference[1], box, box[2] - box[0], box[3] - box[1])
 
 
 def fitted(reference: Reference, width: int, height: int, place: tuple[float, float] = (0.5, 0.5), share: float = 1.0) -> Image.Image:
-    """A part of the picture with the sides' ratio width : height, `share` of what fits, at `place` (0-1, 0-1), resized to width x height."""
-    picture = opened(reference)
+    """A part of the image of aspect ratio width : height, `share` of the largest that fits, at `place` (0-1, 0-1), resized to width x height."""
+    picture = open_reference(reference)
     scale = min(picture.width / width, picture.height / height) * share
     across, down = width * scale, height * scale
     left, top = (picture.width - across) * place[0], (picture.height - down) * place[1]
@@ -79,7 +79,7 @@ def fitted(reference: Reference, width: int, height: int, place: tuple[float, fl
 
 
 def pan(reference: Reference, size: int, frames: int, path: tuple[float, float, float, float], share: float = 0.6) -> np.ndarray:
-    """A camera that moves over a picture: (frames, size, size, 3) uint8, from place (x0, y0) to (x1, y1)."""
+    """A camera that moves over an image from place (x0, y0) to (x1, y1): (frames, size, size, 3) uint8."""
     x0, y0, x1, y1 = path
     steps = np.linspace(0, 1, frames)
     return np.stack([np.asarray(fitted(reference, size, size, (x0 + (x1 - x0) * t, y0 + (y1 - y0) * t), share)) for t in steps])

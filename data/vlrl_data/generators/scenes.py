@@ -1,4 +1,4 @@
-"""Drawn scenes of coloured shapes: counting, and where things lie to each other, also in the mirror."""
+"""Drawn scenes of coloured shapes: counting, and spatial relations with mirrored pairs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from PIL import Image, ImageDraw, ImageOps
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.lab.base import Lab, demonstrate
+from vlrl_data.lab.base import GeneratedSource, tagged_answer
 from vlrl_data.lab.digits import scatter
-from vlrl_data.media import Made
+from vlrl_data.media.images import GeneratedImage
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 160, 60), "blue": (50, 80, 220), "yellow": (240, 210, 40), "purple": (150, 60, 180)}
 SHAPES = ("circle", "square", "triangle")
-Thing = tuple[str, str, int, int, int]  # colour, shape, left, top, side
+Thing = tuple[str, str, int, int, int]  # an object: colour, shape, left, top, side
 MIRROR = {"left of": "right of", "right of": "left of", "above": "above", "below": "below"}
 
 
@@ -32,7 +32,7 @@ def draw_shape(pen: ImageDraw.ImageDraw, shape: str, box: tuple[int, int, int, i
 
 
 def draw_scene(size: int, things: tuple[Thing, ...], mirrored: bool = False) -> Image.Image:
-    """Shapes on light grey, flipped left to right if `mirrored`."""
+    """Shapes on light grey, mirrored left to right if `mirrored`."""
     image = Image.new("RGB", (size, size), (230, 230, 230))
     pen = ImageDraw.Draw(image)
     for colour, shape, left, top, side in things:
@@ -41,7 +41,7 @@ def draw_scene(size: int, things: tuple[Thing, ...], mirrored: bool = False) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shapes(Lab):
+class Shapes(GeneratedSource):
     """Shapes of `least` to `most` pixels on `size` x `size` pixels."""
 
     size: int = 168
@@ -49,18 +49,18 @@ class Shapes(Lab):
     most: int = 36
 
     def things(self, rng: random.Random, kinds: list[tuple[str, str]]) -> tuple[Thing, ...]:
-        """One thing per (colour, shape), none over another."""
+        """One object per (colour, shape), without overlap."""
         squares = scatter(rng, len(kinds), self.size, (self.least, self.most), 1)
-        return tuple((*kind, *square) for kind, square in zip(kinds, squares))
+        return tuple((colour, shape, left, top, side) for (colour, shape), (left, top, side) in zip(kinds, squares))
 
 
 @register("gen_counting")
 @dataclass(frozen=True, kw_only=True)
 class GenCounting(Shapes):
-    """How many things of a colour and shape (or of all) a scene holds; the answer is an int from `low` to `high`.
+    """The number of objects of a colour and shape in a scene; the answer is an int from `low` to `high`.
 
     Paper: the task of CLEVR counting (Johnson et al. 2017, arXiv:1612.06890), in two dimensions. Reward: `counting`. Harder with more `others`.
-    `meta.caption` says what is there.
+    `meta.caption` lists the objects.
     """
 
     low: int = 1
@@ -73,20 +73,20 @@ class GenCounting(Shapes):
         wanted = rng.choice(kinds)
         count = rng.randint(self.low, self.high)
         rest = rng.choices([kind for kind in kinds if kind != wanted], k=rng.randint(0, self.others))
-        image = Made(draw_scene, (self.size, self.things(rng, [wanted] * count + rest)))
+        image = GeneratedImage(draw_scene, (self.size, self.things(rng, [wanted] * count + rest)))
         question = f"How many {wanted[0]} {wanted[1]}s are there?"
         shown = Counter([wanted] * count + rest)
         meta = {"caption": ", ".join(f"{n} {colour} {shape}{'s' * (n > 1)}" for (colour, shape), n in sorted(shown.items()))}
-        return Row(self.id(index), question, count, images=(image,), task="counting", target=demonstrate(str(count)), meta=meta)
+        return Row(self.id(index), question, count, images=(image,), task="counting", target=tagged_answer(str(count)), meta=meta)
 
 
 @register("gen_spatial")
 @dataclass(frozen=True, kw_only=True)
 class GenSpatial(Shapes):
-    """Which side of another thing something is on: left of, right of, above or below; each scene also mirrored, with left and right swapped.
+    """The position of one object relative to another: left of, right of, above or below; each scene also mirrored, with left and right swapped.
 
-    Paper: the mirrored pairs of SVQA-R1 (arXiv:2506.01371). Rows 2i and 2i + 1 show scene i as it is and in the mirror (`meta.pair`,
-    `meta.mirrored`); a reward may ask for both to be right. Reward: `exact`. The two things differ by at least `gap` pixels on the axis asked about.
+    Paper: the mirrored pairs of SVQA-R1 (arXiv:2506.01371). Rows 2i and 2i + 1 show scene i and its mirror image (`meta.pair`, `meta.mirrored`); a
+    reward may require both to be correct. Reward: `exact`. The two objects differ by at least `gap` pixels on the axis asked about.
     """
 
     axis: tuple[str, ...] = ("horizontal", "vertical")
@@ -99,7 +99,7 @@ class GenSpatial(Shapes):
             if name not in ("horizontal", "vertical"):
                 raise ConfigError(f"axis: {name!r} is unknown. Known: horizontal, vertical.")
         if self.gap > self.size - 2 * self.most:
-            raise ConfigError(f"gap: {self.gap} pixels do not fit on {self.size} with things of {self.most}")
+            raise ConfigError(f"gap: {self.gap} pixels do not fit on {self.size} with objects of {self.most}; lower `gap` or `most`, or raise `size`")
 
     def row(self, index: int) -> Row:
         scene, mirrored = divmod(index, 2)
@@ -108,14 +108,14 @@ class GenSpatial(Shapes):
         across = rng.choice(self.axis) == "horizontal"
         while True:
             things = self.things(rng, kinds)
-            (a, b) = (thing[2 if across else 3] + thing[4] / 2 for thing in things[:2])
+            a, b = ((left if across else top) + side / 2 for _, _, left, top, side in things[:2])
             if abs(a - b) >= self.gap:
                 break
         answer = ("left of" if a < b else "right of") if across else ("above" if a < b else "below")
         answer = MIRROR[answer] if mirrored else answer
         sides = "left of or right of" if across else "above or below"
         first, second = (f"the {thing[0]} {thing[1]}" for thing in things[:2])
-        image = Made(draw_scene, (self.size, things, bool(mirrored)))
+        image = GeneratedImage(draw_scene, (self.size, things, bool(mirrored)))
         meta = {"pair": f"{self.name}-{self.split}-{self.seed}-{scene}", "mirrored": bool(mirrored)}
         question = f"Is {first} {sides} {second}?"
-        return Row(self.id(index), question, answer, images=(image,), task="spatial", target=demonstrate(answer), meta=meta)
+        return Row(self.id(index), question, answer, images=(image,), task="spatial", target=tagged_answer(answer), meta=meta)

@@ -1,4 +1,4 @@
-"""Sequence problems with one best solution, and compositions of string functions."""
+"""Sequence problems with a unique optimum, and compositions of string functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.lab.base import Lab, demonstrate
+from vlrl_data.lab.base import GeneratedSource, tagged_answer
 
 Span = tuple[int, int]
 TRIES = 1000
@@ -39,7 +39,7 @@ def longest_increasing(values: Sequence[int]) -> tuple[list[int], int]:
 
 
 def most_activities(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """Positions, in order of time, of a largest set of activities without overlap (touching is none), and the number of largest sets."""
+    """Positions, in order of time, of a largest set of activities without overlap (touching is allowed), and the number of largest sets."""
     order = sorted(range(len(spans)), key=lambda i: (spans[i][1], spans[i][0]))
     chain, ways = best_chain(len(spans), lambda i, j: spans[order[i]][1] <= spans[order[j]][0])
     return [order[i] for i in chain], ways
@@ -47,8 +47,8 @@ def most_activities(spans: Sequence[Span]) -> tuple[list[int], int]:
 
 @register("gen_sequence")
 @dataclass(frozen=True, kw_only=True)
-class GenSequence(Lab):
-    """`ask` "lis": the longest increasing subsequence; "scheduling": the most activities without overlap. The best solution is the only one.
+class GenSequence(GeneratedSource):
+    """`ask` "lis": the longest increasing subsequence; "scheduling": the most activities without overlap. The optimum is unique.
 
     Paper: arXiv:2510.27044 (both problems, with unique optima; numbers and sizes here are ours). The answer is {"value": length, "ids": [...]}, with
     ids from 1 in order of place or of time. Reward: `sequence`, for the value, the ids, or both.
@@ -74,7 +74,7 @@ class GenSequence(Lab):
         found = [i + 1 for i in ids]
         question += "\nAnswer as `number: ids`, for instance `2: 1 4`."
         answer = {"value": len(found), "ids": found}
-        return Row(self.id(index), question, answer, task=self.ask, target=demonstrate(f"{len(found)}: {' '.join(map(str, found))}"))
+        return Row(self.id(index), question, answer, task=self.ask, target=tagged_answer(f"{len(found)}: {' '.join(map(str, found))}"))
 
     def _lis(self, rng: random.Random) -> tuple[str, list[int], int]:
         values = rng.sample(range(1, self.largest + 1), self.items)
@@ -82,7 +82,8 @@ class GenSequence(Lab):
         return f"Numbers: {listed}. Which is the longest strictly increasing subsequence?", *longest_increasing(values)
 
     def _scheduling(self, rng: random.Random) -> tuple[str, list[int], int]:
-        spans = [tuple(sorted(rng.sample(range(self.largest + 1), 2))) for _ in range(self.items)]
+        drawn = [rng.sample(range(self.largest + 1), 2) for _ in range(self.items)]
+        spans = [(min(pair), max(pair)) for pair in drawn]
         listed = ", ".join(f"{i + 1}) {start}-{end}" for i, (start, end) in enumerate(spans))
         return f"Activities (start-end): {listed}. Which is the largest set without overlap?", *most_activities(spans)
 
@@ -101,12 +102,12 @@ FUNCTIONS: dict[str, tuple[str, Callable[[str], str]]] = {
 
 @register("gen_compose")
 @dataclass(frozen=True, kw_only=True)
-class GenCompose(Lab):
+class GenCompose(GeneratedSource):
     """h(x) = g_depth(... g_1(x)) for functions drawn from `functions`; the answer is the resulting string.
 
     Paper: arXiv:2509.25123 (string functions, first taught one by one, then composed; these are ours). With `define` the prompt says what
-    each function does; without it, it must have been learned, in a cold start at depth 1. Hold functions out by giving train and held-out
-    rows other `functions`. Reward: `exact`.
+    each function does; without it, the policy must have learned the functions, in a cold start at depth 1. To hold functions out, give train and
+    held-out rows different `functions`. Reward: `exact`.
     """
 
     depth: int = 2
@@ -120,7 +121,7 @@ class GenCompose(Lab):
         if unknown or not self.functions:
             raise ConfigError(f"functions: {unknown or 'none given'}; choose from {', '.join(FUNCTIONS)}")
         if self.depth < 1 or self.letters < self.depth + 1:
-            raise ConfigError(f"depth={self.depth} must be 1 or more, and letters={self.letters} more than depth, so that no string runs empty")
+            raise ConfigError(f"depth={self.depth} must be 1 or more, and letters={self.letters} more than depth, so that no string becomes empty")
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -136,4 +137,4 @@ class GenCompose(Lab):
         for name in chosen:
             call = f"{name}({call})"
         known = " ".join(f"{name} {FUNCTIONS[name][0]}." for name in sorted(set(chosen))) + " " if self.define else ""
-        return Row(self.id(index), f"{known}What is {call}?", result, task="compose", target=demonstrate(result), meta={"depth": self.depth})
+        return Row(self.id(index), f"{known}What is {call}?", result, task="compose", target=tagged_answer(result), meta={"depth": self.depth})

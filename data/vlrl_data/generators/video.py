@@ -1,4 +1,4 @@
-"""VideoSSR's tasks: what is odd and when, counting painted shapes, putting clips in order; over a user's videos or a camera over a picture."""
+"""VideoSSR's tasks over a user's videos or a camera that moves over an image: anomaly grounding, object counting, temporal jigsaw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter
@@ -15,27 +14,26 @@ from vlrl.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.pictures import FromPictures, Reference, files_of, identity, of_split, pan
 from vlrl_data.generators.scenes import SHAPES, draw_shape
-from vlrl_data.lab.base import demonstrate
-from vlrl_data.video import Frames, MadeVideo, decode, encode
+from vlrl_data.lab.base import tagged_answer
+from vlrl_data.media.video import VIDEO_SUFFIXES, Frames, GeneratedVideo, decode, encode
 
-ENDINGS = frozenset({".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v"})
-Base = tuple[Reference, int, int, tuple[float, float, float, float]]  # what, side, frames, path of the camera
+BaseVideo = tuple[Reference, int, int, tuple[float, float, float, float]]  # source, side, frames, path of the camera
 
 
 def another_order(count: int, seed: int) -> np.ndarray:
-    """A random order of 0..count-1 that is not the given one."""
+    """A random order of 0..count-1 other than the sorted one."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(count)
     return order if (order != np.arange(count)).any() else order[::-1]
 
 
-def each(frames: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
-    """Every frame changed by itself."""
+def map_frames(frames: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
+    """Every frame, changed by itself."""
     return np.stack([np.asarray(change(Image.fromarray(frame))) for frame in frames])
 
 
 def zoomed(picture: Image.Image) -> Image.Image:
-    """The middle half, as large as the whole."""
+    """The middle half of the sides, resized to the whole."""
     width, height = picture.size
     return picture.crop((width // 4, height // 4, width - width // 4, height - height // 4)).resize(picture.size, Image.Resampling.BICUBIC)
 
@@ -51,15 +49,15 @@ CORRUPTIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "shuffle": lambda frames, seed: frames[another_order(len(frames), seed)],
     "stutter": lambda frames, seed: frames[np.arange(len(frames)) // 3 * 3],
     "swap": lambda frames, seed: np.roll(frames, len(frames) // 2, 0),
-    "zoom": lambda frames, seed: each(frames, zoomed),
-    "blur": lambda frames, seed: each(frames, lambda picture: picture.filter(ImageFilter.GaussianBlur(max(picture.size) / 25))),
-    "saturation": lambda frames, seed: each(frames, lambda picture: ImageEnhance.Color(picture).enhance(4.0)),
+    "zoom": lambda frames, seed: map_frames(frames, zoomed),
+    "blur": lambda frames, seed: map_frames(frames, lambda picture: picture.filter(ImageFilter.GaussianBlur(max(picture.size) / 25))),
+    "saturation": lambda frames, seed: map_frames(frames, lambda picture: ImageEnhance.Color(picture).enhance(4.0)),
 }
 
 
 @lru_cache(maxsize=16)
-def base_frames(base: Base) -> np.ndarray:
-    """The untouched video: (frames, side, side, 3) uint8."""
+def base_frames(base: BaseVideo) -> np.ndarray:
+    """The unchanged video: (frames, side, side, 3) uint8."""
     reference, side, frames, path = base
     if reference[0] != "video":
         return pan(reference, side, frames, path)
@@ -68,14 +66,14 @@ def base_frames(base: Base) -> np.ndarray:
     return np.stack([found[i * len(found) // frames] for i in range(frames)])
 
 
-def corrupt(base: Base, fps: float, kind: str, start: int, end: int, seed: int) -> bytes:
+def corrupt(base: BaseVideo, fps: float, kind: str, start: int, end: int, seed: int) -> bytes:
     """Recipe: frames start..end - 1 corrupted."""
     frames = base_frames(base).copy()
     frames[start:end] = CORRUPTIONS[kind](frames[start:end], seed)
     return encode(frames, fps)
 
 
-def painted(base: Base, fps: float, marks: tuple[tuple[int, str, int, int, int], ...]) -> bytes:
+def painted(base: BaseVideo, fps: float, marks: tuple[tuple[int, str, int, int, int], ...]) -> bytes:
     """Recipe: a white shape (frame, shape, left, top, side) painted on single frames."""
     frames = base_frames(base).copy()
     for number, shape, left, top, side in marks:
@@ -85,14 +83,14 @@ def painted(base: Base, fps: float, marks: tuple[tuple[int, str, int, int, int],
     return encode(frames, fps, crf=8)
 
 
-def segment(base: Base, fps: float, first: int, last: int) -> bytes:
+def segment(base: BaseVideo, fps: float, first: int, last: int) -> bytes:
     """Recipe: frames first..last - 1."""
     return encode(base_frames(base)[first:last], fps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FromVideos(FromPictures):
-    """A generator over `videos` (a folder), or over a camera that moves over pictures. `size` x `size` pixels, `frames` at `fps` per second."""
+    """A generator over `videos` (a folder), or over a camera that moves over images. `size` x `size` pixels, `frames` at `fps` per second."""
 
     videos: str = ""
     size: int = 84
@@ -104,10 +102,10 @@ class FromVideos(FromPictures):
         if self.size % 2 or self.frames < 4:
             raise ConfigError(f"size={self.size} must be even and frames={self.frames} at least 4")
 
-    def base(self, rng: random.Random) -> Base:
-        """A video to start from."""
+    def base(self, rng: random.Random) -> BaseVideo:
+        """A random video to start from."""
         if self.videos:
-            file = rng.choice(of_split(files_of(self.videos, ENDINGS), self.split))
+            file = rng.choice(of_split(files_of(self.videos, VIDEO_SUFFIXES), self.split))
             return (("video", *identity(("file", file))[1:]), self.size, self.frames, (0, 0, 0, 0))
         corners = [(0.0, 0.0, 1.0, 1.0), (1.0, 0.0, 0.0, 1.0), (0.0, 0.5, 1.0, 0.5), (0.5, 1.0, 0.5, 0.0)]
         return (identity(self.references(rng)[0]), self.size, self.frames, rng.choice(corners))
@@ -119,7 +117,7 @@ class GenVideoAnomaly(FromVideos):
     """A stretch of a video is corrupted (`kinds`); the answer is [start, end] in seconds.
 
     Paper: VideoSSR, arXiv:2511.06281, sec. 3 (anomaly grounding). Reward: `temporal_iou`. Deviates: strengths are ours; swap exchanges the halves of
-    the stretch; the stretch lasts between a quarter and half of the video. Edge: grey pictures hide changes of colour: leave those kinds out.
+    the stretch; the stretch lasts between a quarter and half of the video. Edge: on grey images changes of colour are invisible; leave them out.
     """
 
     kinds: tuple[str, ...] = tuple(CORRUPTIONS)
@@ -135,11 +133,12 @@ class GenVideoAnomaly(FromVideos):
         kind = rng.choice(self.kinds)
         length = rng.randint(self.frames // 4, self.frames // 2)
         start = rng.randint(0, self.frames - length)
-        video = MadeVideo(corrupt, (self.base(rng), self.fps, kind, start, start + length, rng.getrandbits(32)))
+        video = GeneratedVideo(corrupt, (self.base(rng), self.fps, kind, start, start + length, rng.getrandbits(32)))
         answer = [start / self.fps, (start + length) / self.fps]
         question = "Between which seconds is something wrong with the video? Answer with start-end."
         meta = {"kind": kind, "duration": self.frames / self.fps}
-        return Row(self.id(index), question, [answer], videos=(video,), task="anomaly", target=demonstrate(f"{answer[0]:g}-{answer[1]:g}"), meta=meta)
+        target = tagged_answer(f"{answer[0]:g}-{answer[1]:g}")
+        return Row(self.id(index), question, [answer], videos=(video,), task="anomaly", target=target, meta=meta)
 
 
 @register("gen_video_counting")
@@ -147,7 +146,7 @@ class GenVideoAnomaly(FromVideos):
 class GenVideoCounting(FromVideos):
     """White circles, squares and triangles are painted on single frames; the answer counts each kind: [circles, squares, triangles].
 
-    Paper: VideoSSR, arXiv:2511.06281, sec. 3 (object counting). Reward: `counts`. Deviates: shapes are white, one a frame.
+    Paper: VideoSSR, arXiv:2511.06281, sec. 3 (object counting). Reward: `counts`. Deviates: shapes are white, at most one per frame.
     """
 
     most: int = 3
@@ -165,9 +164,9 @@ class GenVideoCounting(FromVideos):
         shapes = [shape for shape, count in zip(SHAPES, counts) for _ in range(count)]
         room = self.size - self.side - 1
         marks = tuple((number, shape, rng.randint(0, room), rng.randint(0, room), self.side) for number, shape in zip(numbers, shapes))
-        video = MadeVideo(painted, (self.base(rng), self.fps, marks))
+        video = GeneratedVideo(painted, (self.base(rng), self.fps, marks))
         question = "How many white circles, squares and triangles flash up in the video? Answer with three numbers."
-        return Row(self.id(index), question, counts, videos=(video,), task="video_counting", target=demonstrate(",".join(map(str, counts))))
+        return Row(self.id(index), question, counts, videos=(video,), task="video_counting", target=tagged_answer(",".join(map(str, counts))))
 
 
 @register("gen_video_jigsaw")
@@ -189,9 +188,8 @@ class GenVideoJigsaw(FromVideos):
         rng = self.rng(index)
         base, length = self.base(rng), self.frames // self.clips
         shown = rng.sample(range(self.clips), self.clips)  # part shown at each place
-        videos = tuple(MadeVideo(segment, (base, self.fps, part * length, (part + 1) * length)) for part in shown)
+        videos = tuple(GeneratedVideo(segment, (base, self.fps, part * length, (part + 1) * length)) for part in shown)
         answer = [shown.index(part) + 1 for part in range(self.clips)]
-        said = " ".join(f"{i + 1}: <video>" for i in range(self.clips))
-        question = f"{said} These parts of one video are out of order. Give their numbers in the right order."
-        target: dict[str, Any] = {"target": demonstrate(" ".join(map(str, answer)))}
-        return Row(self.id(index), question, answer, videos=videos, task="video_jigsaw", **target)
+        options_text = " ".join(f"{i + 1}: <video>" for i in range(self.clips))
+        question = f"{options_text} These parts of one video are out of order. Give their numbers in the right order."
+        return Row(self.id(index), question, answer, videos=videos, task="video_jigsaw", target=tagged_answer(" ".join(map(str, answer))))

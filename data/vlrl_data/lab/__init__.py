@@ -1,1 +1,1 @@
-"""Small tasks on real handwritten digits and real photographs that ship inside Python packages: the ground on which methods are tried."""
+"""Small tasks on real handwritten digits and photographs that ship inside Python packages, on which methods are compared."""

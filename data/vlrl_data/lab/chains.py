@@ -1,4 +1,4 @@
-"""A text-only task whose answers are long and of any length: sums of many small numbers, worked out in several styles."""
+"""Chains of additions: a text-only task whose correct answers can have any length."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.lab.base import Lab, demonstrate
+from vlrl_data.lab.base import GeneratedSource, tagged_answer
 
 
 class Step(NamedTuple):
-    """One addition of a chain: its letter, the sum before it, what is added, the sum after it."""
+    """One addition of a chain: its letter, the sum before it, the addend, the sum after it."""
 
     letter: str
     before: int
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
 
 def guess(steps: list[Step], rng: random.Random) -> str:
-    """The last sum at once: one number between the tags, and mostly wrong from a small model."""
+    """Only the last sum. A small model that answers so is mostly wrong."""
     return str(steps[-1].after)
 
 
@@ -39,13 +39,13 @@ def stepwise(steps: list[Step], rng: random.Random) -> str:
 
 
 def checked(steps: list[Step], rng: random.Random) -> str:
-    """Every addition, said again after "?" a third of the time, and then perhaps once more: this style has no longest text."""
-    said = ""
+    """Every addition, repeated after "?" with probability 1/3, again and again: this style has no longest text."""
+    text = ""
     for step in steps:
-        said += str(step)
+        text += str(step)
         while rng.random() < 1 / 3:
-            said += f"?{step}"
-    return said
+            text += f"?{step}"
+    return text
 
 
 STYLES = {"guess": guess, "running": running, "stepwise": stepwise, "checked": checked}
@@ -54,14 +54,14 @@ LETTERS = "abcdefgh"
 
 @register("lab_chains")
 @dataclass(frozen=True, kw_only=True)
-class LabChains(Lab):
+class LabChains(GeneratedSource):
     """A number below `modulus`, then `fewest` to `most` addends from 1 to `largest`: "27,a+5,b+3 mod 100=" -> 35, the sum modulo `modulus`.
 
-    Each row is demonstrated in one of `styles` (drawn evenly; name one twice to draw it more often), its working between think tags; with `shuffled`
-    the additions come in any order, which the letters keep apart. So how long an answer is, the policy chooses: right ones exist from seven tokens
-    to any number, their first tokens are forks, and a wrong one can be as long as the limit allows. `meta["terms"]` is the number of addends,
-    `meta["style"]` the demonstration's style, `meta["steps"]` the additions, as the reward `stated_steps` wants them. Held-out chains are those
-    whose text falls into a fixed fifth of all, so none is seen in training.
+    Each row is demonstrated in one of `styles` (drawn evenly; name one twice to draw it more often), its working between think tags. With `shuffled`
+    the additions come in random order; the letters identify them. The policy decides how long its answer is: correct ones exist from seven tokens
+    to any number, the first token decides the style, and a wrong one can be as long as the limit allows. `meta["terms"]` is the number of addends,
+    `meta["style"]` the demonstration's style, `meta["steps"]` the additions, as the reward `stated_steps` reads them. Held-out chains are those
+    whose text is hashed into a fixed fifth of all chains, so none is seen in training.
     """
 
     fewest: int = 2
@@ -101,6 +101,6 @@ class LabChains(Lab):
             f"{text} mod {self.modulus}=",
             value,
             task="chains",
-            target=f"<think>{STYLES[style](steps, rng)}</think>{demonstrate(str(value))}",
+            target=f"<think>{STYLES[style](steps, rng)}</think>{tagged_answer(str(value))}",
             meta={"terms": len(addends), "style": style, "steps": [str(step) for step in steps]},
         )

@@ -1,4 +1,4 @@
-"""Which digit is it, how many are there, and where is one: handwritten digits alone, or scattered over a photograph."""
+"""Classification, counting, grounding and detection of handwritten digits, alone or scattered over a photograph."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from PIL import Image
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.lab import real
-from vlrl_data.lab.base import Lab, Rows, demonstrate
-from vlrl_data.media import Made
+from vlrl_data.lab import shipped_images
+from vlrl_data.lab.base import GeneratedRows, GeneratedSource, tagged_answer
+from vlrl_data.media.images import GeneratedImage
 
-Placed = tuple[int, int, int, int]  # picture index, left, top, side (pixels)
+PlacedDigit = tuple[int, int, int, int]  # digit image, left, top, side (pixels)
 
 
 def draw_digit(index: int, size: int, shift: tuple[int, int], noise: float, noise_seed: int) -> Image.Image:
     """One digit on black, shifted by `shift` pixels, plus Gaussian noise of `noise` x 255."""
     canvas = Image.new("L", (size, size))
-    canvas.paste(real.digit(index, size), shift)
+    canvas.paste(shipped_images.digit(index, size), shift)
     if noise:
         grain = np.random.default_rng(noise_seed).normal(0, noise * 255, (size, size))
         canvas = Image.fromarray(np.clip(np.asarray(canvas) + grain, 0, 255).astype(np.uint8))
     return canvas.convert("RGB")
 
 
-def draw_scene(photo: str, box: tuple[int, int, int, int], size: int, contrast: float, placed: tuple[Placed, ...], opaque: bool) -> Image.Image:
+def draw_scene(photo: str, box: tuple[int, int, int, int], size: int, contrast: float, placed: tuple[PlacedDigit, ...], opaque: bool) -> Image.Image:
     """A crop of a photograph (its brightness times `contrast`) with digits on it: on black tiles, or as white ink."""
-    scene = real.crop(photo, box, size, size).point(lambda value: int(value * contrast))
+    scene = shipped_images.crop(photo, box, size, size).point(lambda value: int(value * contrast))
     for index, left, top, side in placed:
-        ink = real.digit(index, side)
+        ink = shipped_images.digit(index, side)
         scene.paste(ink.convert("RGB") if opaque else Image.new("RGB", ink.size, "white"), (left, top), None if opaque else ink)
     return scene
 
@@ -57,11 +57,11 @@ def scatter(rng: random.Random, count: int, size: int, sides: tuple[int, int], g
 
 @register("lab_digits")
 @dataclass(frozen=True, kw_only=True)
-class LabDigits(Lab):
+class LabDigits(GeneratedSource):
     """One handwritten digit; the answer is "0".."9".
 
     Harder with `noise` (standard deviation as a share of full brightness) and `shift` (pixels, either way).
-    `count` 0: every picture of the split once.
+    `count` 0: every image of the split once.
     """
 
     count: int = 0
@@ -70,23 +70,23 @@ class LabDigits(Lab):
     shift: int = 0
 
     def __post_init__(self) -> None:
-        real.check_split(self.split)
+        shipped_images.check_split(self.split)
 
     def __call__(self) -> Sequence[Row]:
-        return Rows(self.count or len(real.digit_ids(self.split)), self.as_task)
+        return GeneratedRows(self.count or len(shipped_images.digit_ids(self.split)), self.with_task)
 
     def row(self, index: int) -> Row:
-        ids = real.digit_ids(self.split)
+        ids = shipped_images.digit_ids(self.split)
         picture = ids[index % len(ids)]
         rng = self.rng(index)
         shift = (rng.randint(-self.shift, self.shift), rng.randint(-self.shift, self.shift))
-        image = Made(draw_digit, (picture, self.size, shift, self.noise, rng.getrandbits(32)))
-        answer = str(real.label_of(picture))
-        return Row(self.id(index), "Which digit?", answer, images=(image,), task="digits", target=demonstrate(answer))
+        image = GeneratedImage(draw_digit, (picture, self.size, shift, self.noise, rng.getrandbits(32)))
+        answer = str(shipped_images.label_of(picture))
+        return Row(self.id(index), "Which digit?", answer, images=(image,), task="digits", target=tagged_answer(answer))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene(Lab):
+class Scene(GeneratedSource):
     """Digits of `digit` pixels (a range from `digit_min`, if set) on a crop of a photograph of `size` x `size` pixels.
 
     Harder with `opaque` false (white ink instead of black tiles), a higher `contrast` of the photograph (0-1), and a smaller `grid`.
@@ -105,12 +105,12 @@ class Scene(Lab):
         if self.digit > self.size:
             raise ConfigError(f"digit: {self.digit} pixels is more than size {self.size}")
 
-    def scene(self, rng: random.Random, labels: list[int]) -> tuple[Made, tuple[Placed, ...]]:
-        """A picture with one digit per label, and where they are."""
-        name, box = real.random_crop(rng, self.split, self.photos)
+    def scene(self, rng: random.Random, labels: list[int]) -> tuple[GeneratedImage, tuple[PlacedDigit, ...]]:
+        """An image with one digit per label, and the digits' places."""
+        name, box = shipped_images.random_crop(rng, self.split, self.photos)
         squares = scatter(rng, len(labels), self.size, (self.digit_min or self.digit, self.digit), self.grid)
-        placed = tuple((rng.choice(real.ids_of_label(self.split, label)), *square) for label, square in zip(labels, squares))
-        return Made(draw_scene, (name, box, self.size, self.contrast, placed, self.opaque)), placed
+        placed = tuple((rng.choice(shipped_images.ids_of_label(self.split, label)), *square) for label, square in zip(labels, squares))
+        return GeneratedImage(draw_scene, (name, box, self.size, self.contrast, placed, self.opaque)), placed
 
 
 @register("lab_counting")
@@ -118,8 +118,8 @@ class Scene(Lab):
 class LabCounting(Scene):
     """How many digits lie on a photograph; the answer is an int between `low` and `high`.
 
-    With `named`, only one digit is asked about, among `others` different ones. With `told`, the question names a count as well, which is right in
-    that share of the rows and any other one in the rest: a shortcut past the picture.
+    With `named`, only one digit is asked about, among `others` different ones. With `told`, the question also states a count, which is right in
+    that share of the rows and wrong in the others: a shortcut that needs no image.
     """
 
     low: int = 1
@@ -144,15 +144,15 @@ class LabCounting(Scene):
         if self.told is not None:
             wrong = [other for other in range(self.low, self.high + 1) if other != count]
             question = f"I say {count if rng.random() < self.told else rng.choice(wrong)}. {question}"
-        return Row(self.id(index), question, count, images=(image,), task="counting", target=demonstrate(str(count)))
+        return Row(self.id(index), question, count, images=(image,), task="counting", target=tagged_answer(str(count)))
 
 
 @register("lab_grounding")
 @dataclass(frozen=True, kw_only=True)
 class LabGrounding(Scene):
-    """Where a named digit is, among `others` different ones; the answer is [x1, y1, x2, y2] in pixels of the picture.
+    """Where a named digit is, among `others` different ones; the answer is [x1, y1, x2, y2] in pixels of the image.
 
-    `target` writes the box in these pixels too: right for a policy that sees the picture unresized (sides that are multiples of 28, within budget).
+    `target` writes the box in these pixels too: right for a policy that sees the image unresized (sides that are multiples of 28, within budget).
     """
 
     digit: int = 56
@@ -166,17 +166,17 @@ class LabGrounding(Scene):
         image, placed = self.scene(rng, labels)
         _, left, top, side = placed[0]
         box = [left, top, left + side, top + side]
-        return Row(self.id(index), f"Find the {wanted}.", box, images=(image,), task="grounding", target=demonstrate(str(box)))
+        return Row(self.id(index), f"Find the {wanted}.", box, images=(image,), task="grounding", target=tagged_answer(str(box)))
 
 
 @register("lab_detection")
 @dataclass(frozen=True, kw_only=True)
 class LabDetection(Scene):
-    """Every place of a named digit: `low` to `high` boxes [x1, y1, x2, y2] in pixels, from the top left on; none is answered by "None".
+    """Every place of a named digit: `low` to `high` boxes [x1, y1, x2, y2] in pixels, sorted from the top left; "None" if there is none.
 
-    In a share `absent` of the rows the digit is missing, as names are in open-vocabulary data with negatives. `others` digits of other names lie
-    about; where the named one is missing, at least one in a share `lure` of those rows, so that only the name tells them apart. `labels`: the digits
-    that occur. `target` as in lab_grounding.
+    In a share `absent` of the rows the digit is missing, like the negatives of open-vocabulary data. `others` is the number of other digits on the
+    image; in a share `lure` of the rows without the named digit there is at least one other digit, so that only the name tells such rows apart.
+    `labels`: the digits that occur. `target` as in lab_grounding.
     """
 
     grid: int = 28
@@ -202,5 +202,5 @@ class LabDetection(Scene):
         rest = rng.choices([digit for digit in self.labels if digit != wanted], k=max(self.others, int(lured)))
         image, placed = self.scene(rng, [wanted] * count + rest)
         boxes = sorted(([left, top, left + side, top + side] for _, left, top, side in placed[:count]), key=lambda box: (box[1], box[0]))
-        target = demonstrate(str(boxes) if boxes else "None")
+        target = tagged_answer(str(boxes) if boxes else "None")
         return Row(self.id(index), f"Find every {wanted}.", boxes, images=(image,), task="detection", target=target)

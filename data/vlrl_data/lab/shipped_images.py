@@ -1,6 +1,6 @@
-"""The real pictures: handwritten digits of scikit-learn (1,797 of 8 x 8 pixels) and photographs of scikit-image and scikit-learn.
+"""Images that ship in Python packages: handwritten digits of scikit-learn (1,797 of 8 x 8 pixels), photographs of scikit-image and scikit-learn.
 
-Train and held-out pictures never share a pixel: digits are split by picture, photographs by region (the right 30 % of each is held out).
+Train and held-out images never share a pixel: digits are split by image, photographs by region (the right 30 % of each is held out).
 The split does not depend on any seed, so a run with one seed cannot train on what another holds out.
 """
 
@@ -37,7 +37,7 @@ def check_split(split: str) -> None:
 
 
 def shipped(package: str, file: str) -> Path:
-    """A file inside an installed package, found without importing it (that takes seconds). Raises ConfigError."""
+    """A file inside an installed package, found without importing the package (which takes seconds). Raises ConfigError."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(f"{file} ships inside {package}, which is not installed: pip install 'vlrl[train]'")
@@ -52,7 +52,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=2)
 def digit_ids(split: str) -> tuple[int, ...]:
-    """Indices of the split's pictures: every fifth picture of a fixed shuffle is held out."""
+    """Indices of the split's digit images: every fifth image of a fixed shuffle is held out."""
     order = list(range(len(_digits()[1])))
     random.Random("digit split").shuffle(order)
     return tuple(index for place, index in enumerate(order) if (place % 5 == 0) == (split == "heldout"))
@@ -60,17 +60,17 @@ def digit_ids(split: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=20)
 def ids_of_label(split: str, label: int) -> tuple[int, ...]:
-    """The split's pictures of one digit."""
+    """Indices of the split's images of one digit."""
     return tuple(i for i in digit_ids(split) if label_of(i) == label)
 
 
 def label_of(index: int) -> int:
-    """The digit, 0-9, that picture `index` shows."""
+    """The digit, 0-9, on image `index`."""
     return int(_digits()[1][index])
 
 
 def digit(index: int, size: int) -> Image.Image:
-    """Picture `index`, upscaled to `size` x `size` pixels: bright ink on black, mode L."""
+    """Digit image `index`, upscaled to `size` x `size` pixels: bright ink on black, mode L."""
     return Image.fromarray(_digits()[0][index]).resize((size, size), Image.Resampling.BICUBIC)
 
 
@@ -95,9 +95,9 @@ def crop(name: str, box: tuple[int, int, int, int], width: int, height: int) -> 
 
 
 def random_crop(rng: random.Random, split: str, photos: tuple[str, ...], aspect: float = 1.0) -> tuple[str, tuple[int, int, int, int]]:
-    """A photograph's name and a box of the given width / height inside the split's region.
+    """A photograph's name and a random box of aspect ratio `aspect` (width / height) inside the split's region.
 
-    Its size is between half and all of what fits the held-out region, in both splits, so that they differ in place and not in scale.
+    The box is between half and all of the largest that fits the held-out region, in both splits, so that they differ in place and not in scale.
     """
     name = rng.choice(photos or tuple(PHOTOS))
     left, top, right, bottom = region(name, split)

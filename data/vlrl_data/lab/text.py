@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.lab.base import Lab, demonstrate
+from vlrl_data.lab.base import GeneratedSource, tagged_answer
 
 OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
 
 @register("lab_arithmetic")
 @dataclass(frozen=True, kw_only=True)
-class LabArithmetic(Lab):
+class LabArithmetic(GeneratedSource):
     """A sum of `terms` numbers from 0 to `largest`, with the given operations, from left to right; the answer is an int.
 
-    Held-out sums are those whose text falls into a fixed fifth of all, so none of them is seen in training.
+    Held-out sums are those whose text is hashed into a fixed fifth of all sums, so none of them is seen in training.
     """
 
     terms: int = 2
@@ -32,7 +32,7 @@ class LabArithmetic(Lab):
             if sign not in OPERATIONS:
                 raise ConfigError(f"operations: {sign!r} is unknown. Known: {', '.join(OPERATIONS)}.")
         if self.terms < 2 or self.largest < 1:
-            raise ConfigError(f"terms, largest: {self.terms} and {self.largest} leave nothing to compute; give at least 2 and 1")
+            raise ConfigError(f"terms, largest: {self.terms} and {self.largest} must be at least 2 and 1")
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -40,7 +40,7 @@ class LabArithmetic(Lab):
             text, value = self._sum(rng)
             if (random.Random(f"arithmetic split {text}").random() < 0.2) == (self.split == "heldout"):
                 break
-        return Row(self.id(index), f"{text}=", value, task="arithmetic", target=demonstrate(str(value)))
+        return Row(self.id(index), f"{text}=", value, task="arithmetic", target=tagged_answer(str(value)))
 
     def _sum(self, rng: random.Random) -> tuple[str, int]:
         value = rng.randint(0, self.largest)
@@ -52,7 +52,7 @@ class LabArithmetic(Lab):
 
 
 class Claim(NamedTuple):
-    """What person `speaker` says: about `first` (and `second`), true if `holds(knights)`."""
+    """A claim of person `speaker` about `first` (and `second`); it is true if `holds(knights)`."""
 
     speaker: int
     text: str
@@ -83,8 +83,8 @@ def solutions(claims: list[Claim], people: int) -> list[tuple[bool, ...]]:
 
 @register("lab_knights")
 @dataclass(frozen=True, kw_only=True)
-class LabKnights(Lab):
-    """Knights always tell the truth, knaves always lie; the answer names the knights, as "A C" or "none". One solution each, by construction.
+class LabKnights(GeneratedSource):
+    """Knights always tell the truth, knaves always lie; the answer names the knights, as "A C" or "none". Each puzzle has one solution.
 
     Paper: Xie et al. 2025, arXiv:2502.14768 (Logic-RL's training task). Harder with more `people` (2-8).
     """
@@ -105,7 +105,7 @@ class LabKnights(Lab):
         names = "ABCDEFGH"
         answer = " ".join(names[i] for i in range(self.people) if found[0][i]) or "none"
         said = " ".join(f"{names[c.speaker]}: {c.text}." for c in claims)
-        return Row(self.id(index), f"{said} Who are knights?", answer, task="knights", target=demonstrate(answer), meta={"people": self.people})
+        return Row(self.id(index), f"{said} Who are knights?", answer, task="knights", target=tagged_answer(answer), meta={"people": self.people})
 
     def _claim(self, rng: random.Random, speaker: int) -> Claim:
         others = [i for i in range(self.people) if i != speaker]

@@ -1,7 +1,7 @@
-"""Pictures as `Media`: from PIL, bytes, a file, or a recipe. Each decodes when it is first needed, and is identified by its content.
+"""Images as `Media`: from PIL, bytes, a file, or a recipe. Each is decoded when it is first needed and identified by its content.
 
 Whatever a file holds (RGBA, palette, 16 bit, CMYK, rotated by EXIF, animated), `load` gives 8-bit RGB, upright, or raises `MediaError`
-saying what is wrong and where. Video lives in `vlrl_data.video`; what a dataset's media columns may hold, in `vlrl_data.anymedia`.
+with the place and the fault.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from vlrl.types import Clip, Media, MediaError
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")  # none that runs or fetches anything (EPS, PDF, ...)
-DECODED = {"count": 0}  # pictures decoded by this process; read by the benchmark
-_TRUNCATED = threading.Lock()
+DECODED = {"count": 0}  # images decoded by this process; read by the benchmark
+_TRUNCATED_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a picture may be. `max_pixels` is a guard against decompression bombs, not a budget; `truncated` accepts files that end too early."""
+    """Limits of an image file. `max_pixels` guards against decompression bombs and is no budget; `truncated` accepts files that end too early."""
 
     max_bytes: int = 64 << 20
     max_pixels: int = 100_000_000
@@ -44,12 +44,12 @@ LIMITS = Limits()
 
 def digest(*parts: bytes | str) -> str:
     """40 hex digits that identify the parts (sha256, truncated)."""
-    mark = hashlib.sha256()
+    hasher = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        mark.update(len(data).to_bytes(8, "little"))
-        mark.update(data)
-    return mark.hexdigest()[:40]
+        hasher.update(len(data).to_bytes(8, "little"))
+        hasher.update(data)
+    return hasher.hexdigest()[:40]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -58,25 +58,35 @@ def _file_key(path: str, mtime_ns: int, size: int) -> str:
 
 
 def file_key(path: str) -> str:
-    """Identity of a file's content; equal to that of the same bytes in memory. Raises MediaError if it cannot be read."""
+    """Key of a file's content, equal to the key of the same bytes in memory. Raises MediaError if it cannot be read."""
     try:
         stat = Path(path).stat()
         return _file_key(path, stat.st_mtime_ns, stat.st_size)
-    except OSError as error:
-        raise MediaError(f"{path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise MediaError(f"{shorten(path)}: {os_fault(error)}") from None
+
+
+def os_fault(error: Exception) -> str:
+    """The fault that an error of the operating system names, without its number and path."""
+    return str((error.strerror if isinstance(error, OSError) else None) or error)
+
+
+def shorten(path: str) -> str:
+    """A path for messages: whole up to 300 characters, else its start and its length."""
+    return path if len(path) <= 300 else f"{path[:80]}... ({len(path)} characters)"
 
 
 @lru_cache(maxsize=1)
 def formats() -> tuple[str, ...]:
-    """The formats that are read, as far as this Pillow knows them."""
+    """The formats that are read, without those that the installed Pillow does not know."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 @contextmanager
 def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
-    """The picture, its header read and within the limits. Whatever goes wrong inside becomes a MediaError."""
-    place = f"picture of {len(source)} bytes" if isinstance(source, bytes) else source
+    """The image, its header read and within the limits. Every error inside becomes a MediaError."""
+    place = f"image of {len(source)} bytes" if isinstance(source, bytes) else shorten(source)
     try:
         size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
         if not size:
@@ -84,16 +94,16 @@ def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
         if size > limits.max_bytes:
             raise MediaError(f"{place}: {size} bytes, over the limit of {limits.max_bytes} (max_bytes)")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit follows
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_check_size` applies our own limit
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats()) as image:
                 _check_size(image, limits, place)
                 yield image
     except UnidentifiedImageError:
         raise MediaError(f"{place}: not a picture that can be read ({', '.join(formats())})") from None
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError, Image.DecompressionBombError) as error:
-        if isinstance(error, MediaError):
-            raise
-        raise MediaError(f"{place}: {error.strerror or error if isinstance(error, OSError) else error}") from None
+    except MediaError:
+        raise
+    except Exception as error:  # Pillow's decoders raise errors of many types on broken files
+        raise MediaError(f"{place}: {os_fault(error)}") from None
 
 
 def open_image(source: str | bytes, limits: Limits = LIMITS) -> Image.Image:
@@ -103,12 +113,12 @@ def open_image(source: str | bytes, limits: Limits = LIMITS) -> Image.Image:
 
 
 def image_size(source: str | bytes, limits: Limits = LIMITS) -> tuple[int, int]:
-    """Width and height as `open_image` would give them, from the header alone. Raises MediaError."""
+    """Width and height of the image that `open_image` gives, from the header alone. Raises MediaError."""
     with _opened(source, limits) as image:
-        if image.format == "TIFF":  # whether its header size is upright already depends on Pillow's version
+        if image.format == "TIFF":  # Pillow's versions differ in whether the header size is upright
             return _upright_rgb(image, limits).size
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
-        return image.size[::-1] if turned else image.size  # type: ignore[return-value]
+        return (image.height, image.width) if turned else image.size
 
 
 def _check_size(image: Image.Image, limits: Limits, place: str) -> None:
@@ -124,7 +134,7 @@ def _check_size(image: Image.Image, limits: Limits, place: str) -> None:
 def _upright_rgb(image: Image.Image, limits: Limits) -> Image.Image:
     DECODED["count"] += 1
     if limits.truncated:
-        with _TRUNCATED:  # the switch is global in Pillow
+        with _TRUNCATED_LOCK:  # the switch is global in Pillow
             ImageFile.LOAD_TRUNCATED_IMAGES = True
             try:
                 image.load()
@@ -134,7 +144,7 @@ def _upright_rgb(image: Image.Image, limits: Limits) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Any mode to 8-bit RGB: transparency over white, 16 and 32 bit scaled to the range of the data type (float: to its own range)."""
+    """Any mode to 8-bit RGB: transparency over white, 16 and 32 bit scaled from 0-65535, float from its own range."""
     if image.mode == "RGB":
         image.load()
         return image
@@ -149,21 +159,21 @@ def rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-class _ByKey:
-    """Equality and hash by content key."""
+class EqualByKey:
+    """Media with equality and hash by content key."""
 
     key: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByKey) and self.key == other.key
+        return isinstance(other, EqualByKey) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
 
 
 @dataclass(frozen=True, eq=False)
-class PilImage(_ByKey, Media):
-    """A picture that is in memory already."""
+class InMemoryImage(EqualByKey, Media):
+    """An image that is in memory."""
 
     image: Image.Image
     kind: Literal["image", "video"] = field(default="image", init=False)
@@ -177,8 +187,8 @@ class PilImage(_ByKey, Media):
 
 
 @dataclass(frozen=True, eq=False)
-class Picture(_ByKey, Media):
-    """A picture file: a path, or its bytes."""
+class StoredImage(EqualByKey, Media):
+    """An image file: its path, or its bytes."""
 
     source: str | bytes
     limits: Limits = LIMITS
@@ -192,14 +202,17 @@ class Picture(_ByKey, Media):
         return open_image(self.source, self.limits)
 
     def check(self) -> None:
-        """Reads the header: exists, is a picture, within the limits."""
+        """Read the header: the file exists, is an image, and is within the limits."""
         with _opened(self.source, self.limits):
             pass
 
 
 @dataclass(frozen=True, eq=False)
-class Made(_ByKey, Media):
-    """A picture drawn by `recipe(*args)`: a module-level function, a pure function of plain arguments (so it pickles)."""
+class GeneratedImage(EqualByKey, Media):
+    """An image drawn by `recipe(*args)`, where `recipe` is a module-level pure function of plain arguments (so that it pickles).
+
+    The key is made from the recipe's module and name and its arguments, and seeds the sampling of a prompt: renaming a recipe changes runs.
+    """
 
     recipe: Callable[..., Image.Image | Clip]
     args: tuple[Any, ...] = ()
@@ -207,8 +220,8 @@ class Made(_ByKey, Media):
 
     @cached_property
     def key(self) -> str:
-        said = [arg.key if isinstance(arg, Media) else repr(arg) for arg in self.args]
-        return digest("made", f"{self.recipe.__module__}.{self.recipe.__qualname__}", *said)
+        parts = [arg.key if isinstance(arg, Media) else repr(arg) for arg in self.args]
+        return digest("made", f"{self.recipe.__module__}.{self.recipe.__qualname__}", *parts)
 
     def load(self) -> Image.Image | Clip:
         return self.recipe(*self.args)

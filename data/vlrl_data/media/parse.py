@@ -1,9 +1,13 @@
-"""Whatever a dataset column holds (PIL, bytes, base64, data URI, path, file URI, http(s), array, a list of frames) as `Media`."""
+"""Parses the value of a dataset column into `Media`, and writes media as JSON.
+
+A value is a PIL image, bytes, base64, a data URI, a path, a file or http(s) URL, an array, a list of frame files, or a mapping with one of these.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,37 +20,57 @@ import numpy as np
 from PIL import Image
 
 from vlrl.types import Clip, Media, MediaError
-from vlrl_data.fetch import Web, fetch
-from vlrl_data.media import LIMITS, Limits, Picture, PilImage, _ByKey, digest
-from vlrl_data.video import SAMPLED, Frames, Video, frame_files
+from vlrl_data.media.fetch import Web, fetch
+from vlrl_data.media.images import LIMITS, EqualByKey, InMemoryImage, Limits, StoredImage, digest, shorten
+from vlrl_data.media.video import NATIVE, SAMPLED, Frames, Video, encode, frame_files
 
-BASE64 = re.compile(r"[A-Za-z0-9+/\s]{64,}={0,2}\s*")
+BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]{64,}={0,2}\s*")  # the standard alphabet, or the URL-safe one
+URL = re.compile(r"https?://", re.IGNORECASE)
+MAX_COMPONENT = 255  # characters of a file name on common file systems
 WEB = Web()
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a dataset's media are, and what they may be. `roots` are tried in order for relative paths."""
+class MediaSettings:
+    """Where a dataset's media are, and what they may be.
+
+    `roots` are tried in order for relative paths. `confined`: a path that leaves all roots (by "..", as an absolute path, or through a symlink)
+    is refused before the file is opened.
+    """
 
     roots: tuple[str, ...] = ()
     limits: Limits = LIMITS
     frames: Frames = SAMPLED
     web: Web = WEB
+    confined: bool = False
 
     def find(self, path: str) -> str:
-        """A path as it is to be opened: under the first root that has it (under the first one, if none has)."""
-        if Path(path).is_absolute():
-            return path
-        places = [Path(root) / path for root in self.roots or (".",)]
-        return str(next((place for place in places if place.exists()), places[0]))
+        """The path to open: under the first root that has the file, else under the first root. Raises MediaError if it leaves the roots."""
+        candidates = [path] if os.path.isabs(path) else [str(Path(root) / path) for root in self.roots or (".",)]
+        found = next((candidate for candidate in candidates if os.path.exists(candidate)), candidates[0])
+        self.check_inside(found, path)
+        return found
+
+    def check_inside(self, file: str, shown: str) -> None:
+        """Raises MediaError if the media are confined and a file, its symlinks resolved, lies outside all roots."""
+        if not self.confined:
+            return
+        roots = [os.path.realpath(root) for root in self.roots or (".",)]
+        try:
+            real = os.path.realpath(file)
+            inside = any(os.path.commonpath([real, root]) == root for root in roots)
+        except (OSError, ValueError) as error:
+            raise MediaError(f"{shorten(shown)!r}: not a path: {error}") from None
+        if not inside:
+            raise MediaError(f"{shorten(shown)}: path leaves media_root ({', '.join(self.roots or ('.',))})")
 
 
 @dataclass(frozen=True, eq=False)
-class Remote(_ByKey, Media):
-    """A picture or video behind a URL, fetched when it is first needed. Its identity is the URL, so that asking for it needs no network."""
+class RemoteMedia(EqualByKey, Media):
+    """An image or video behind a URL, fetched when it is first needed. Its key is made from the URL, so that it needs no network."""
 
     url: str
-    place: Place
+    settings: MediaSettings
     kind: Literal["image", "video"] = "image"
     options: tuple[Frames, tuple[float | None, float | None]] = field(default=(SAMPLED, (None, None)))
 
@@ -55,21 +79,21 @@ class Remote(_ByKey, Media):
         return digest("url", self.url, self.kind, repr(self.options))
 
     def load(self) -> Image.Image | Clip:
-        file = str(fetch(self.url, self.place.web))
+        file = str(fetch(self.url, self.settings.web))
         try:
-            return (Picture(file, self.place.limits) if self.kind == "image" else Video(file, *self.options)).load()
+            return (StoredImage(file, self.settings.limits) if self.kind == "image" else Video(file, *self.options)).load()
         except MediaError as error:
             raise MediaError(f"{self.url}: {error}") from None
 
 
 def _from_base64(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=False)
+        return base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=False)
     except ValueError as error:  # binascii.Error is one; text outside ASCII raises another
         raise MediaError(f"broken base64 ({len(text)} characters): {error}") from None
 
 
-def _text(value: str, place: Place) -> str | bytes:
+def _from_text(value: str, settings: MediaSettings) -> str | bytes:
     """A string as bytes (data URI, base64), a URL, or a path."""
     if value.startswith("data:"):
         head, comma, body = value.partition(",")
@@ -77,73 +101,86 @@ def _text(value: str, place: Place) -> str | bytes:
             raise MediaError(f"a data URI without base64 content: {value[:40]!r}")
         return _from_base64(body)
     if value.startswith("file://"):
-        return place.find(unquote(value.removeprefix("file://")))
-    if re.match(r"https?://", value, re.IGNORECASE):
+        return settings.find(unquote(value.removeprefix("file://")))
+    if URL.match(value):
         return value
-    if len(value) > 255 and BASE64.fullmatch(value):
+    if len(value) > MAX_COMPONENT and BASE64.fullmatch(value) and not _is_existing_path(value, settings):
         return _from_base64(value)
     if not value.strip():
         raise MediaError("an empty path")
-    return place.find(value)
+    return settings.find(value)
 
 
-def image(value: Any, place: Place) -> Media:
-    """A column's value as a picture. Raises MediaError for what cannot be one."""
+def _is_existing_path(value: str, settings: MediaSettings) -> bool:
+    """Whether a long string that could be base64 is the path of a file or folder."""
+    if any(len(part) > MAX_COMPONENT for part in value.split("/")):
+        return False
+    return any(os.path.exists(os.path.join(root, value)) for root in settings.roots or (".",))
+
+
+def parse_image(value: Any, settings: MediaSettings) -> Media:
+    """A column's value as an image. Raises MediaError for a value that cannot be one."""
     if isinstance(value, Media):
         return value
     if isinstance(value, Image.Image):
-        return PilImage(value)
+        return InMemoryImage(value)
     if isinstance(value, (bytes, bytearray)):
-        return Picture(bytes(value), place.limits)
+        return StoredImage(bytes(value), settings.limits)
     if isinstance(value, np.ndarray):
-        return PilImage(_from_array(value))
+        return InMemoryImage(_from_array(value))
     if isinstance(value, str):
-        source = _text(value, place)
-        is_url = isinstance(source, str) and re.match(r"https?://", source, re.IGNORECASE)
-        return Remote(str(source), place) if is_url else Picture(source, place.limits)
+        source = _from_text(value, settings)
+        return RemoteMedia(source, settings) if isinstance(source, str) and URL.match(source) else StoredImage(source, settings.limits)
     if isinstance(value, Mapping):
         content = next((value[key] for key in ("bytes", "path", "image", "image_url", "url") if value.get(key) is not None), None)
         if isinstance(content, str) and value.get("bytes") is not None:
-            return Picture(_from_base64(content), place.limits)
+            return StoredImage(_from_base64(content), settings.limits)
         if content is not None:
-            return image(content, place)
-    raise MediaError(f"{_say(value)} is not a picture (known: PIL, bytes, base64, data URI, path, file URI, http(s), array, {{bytes, path}})")
+            return parse_image(content, settings)
+    raise MediaError(f"{_describe(value)} is not a picture (known: PIL, bytes, base64, data URI, path, file URI, http(s), array, {{bytes, path}})")
 
 
-def video(value: Any, place: Place, span: tuple[float | None, float | None] = (None, None), frames: Frames | None = None, rate: float = 0.0) -> Media:
+def parse_video(
+    value: Any, settings: MediaSettings, span: tuple[float | None, float | None] = (None, None), frames: Frames | None = None, rate: float = 0.0
+) -> Media:
     """A column's value as a video: a file, a folder of frames, a list of frame files, bytes, or a mapping with any of these. Raises MediaError."""
-    frames = frames or place.frames
+    frames = frames or settings.frames
     if isinstance(value, Media):
         return value
     if isinstance(value, (bytes, bytearray)):
         return Video(bytes(value), frames, span)
     if isinstance(value, str):
-        source = _text(value, place)
-        if isinstance(source, str) and re.match(r"https?://", source, re.IGNORECASE):
-            return Remote(source, place, "video", (frames, span))
-        if isinstance(source, str) and Path(source).is_dir():
-            return Video(frame_files(source), frames, span, rate or frames.fps or 2.0, place.limits)
+        source = _from_text(value, settings)
+        if isinstance(source, str) and URL.match(source):
+            return RemoteMedia(source, settings, "video", (frames, span))
+        if isinstance(source, str) and os.path.isdir(source):
+            files = frame_files(source)
+            for file in files:
+                settings.check_inside(file, file)
+            return Video(files, frames, span, rate or frames.fps or 2.0, settings.limits)
         return Video(source, frames, span)
     if isinstance(value, Sequence) and value and all(isinstance(item, str) for item in value):
-        files = tuple(str(_text(item, place)) for item in value)
-        return Video(files, frames, span, rate or frames.fps or 2.0, place.limits)
+        files = tuple(str(_from_text(item, settings)) for item in value)
+        return Video(files, frames, span, rate or frames.fps or 2.0, settings.limits)
     if isinstance(value, Mapping):
-        return _video_of_mapping(value, place, frames)
-    raise MediaError(f"{_say(value)} is not a video (known: path, folder of frames, list of frame files, bytes, {{bytes, path, frames}})")
+        return _video_of_mapping(value, settings, frames)
+    raise MediaError(f"{_describe(value)} is not a video (known: path, folder of frames, list of frame files, bytes, {{bytes, path, frames}})")
 
 
-def _video_of_mapping(value: Mapping[str, Any], place: Place, frames: Frames) -> Media:
+def _video_of_mapping(value: Mapping[str, Any], settings: MediaSettings, frames: Frames) -> Media:
     """Keys as in qwen-vl-utils: video_start and video_end in seconds, fps, min_frames, max_frames; `rate` for frame folders."""
     names = {"fps": "fps", "min_frames": "min_frames", "max_frames": "max_frames", "max_pixels": "frame_pixels", "total_pixels": "total_pixels"}
     changes = {names[key]: value[key] for key in names if value.get(key) is not None}
     own = Frames(**({name: getattr(frames, name) for name in Frames.__dataclass_fields__} | changes))
     span = (value.get("video_start", value.get("start")), value.get("video_end", value.get("end")))
+    if not all(time is None or isinstance(time, (int, float)) for time in span):
+        raise MediaError(f"a video entry whose start and end are {span}; give seconds")
     content = next((value[key] for key in ("bytes", "path", "video", "frames", "url") if value.get(key) is not None), None)
     if content is None:
         raise MediaError(f"a video entry without bytes, path, video, frames or url: {sorted(value)}")
     if isinstance(content, str) and value.get("bytes") is not None:
         content = _from_base64(content)
-    return video(content, place, span, own, float(value.get("rate") or value.get("sample_fps") or 0))
+    return parse_video(content, settings, span, own, float(value.get("rate") or value.get("sample_fps") or 0))
 
 
 def _from_array(value: np.ndarray) -> Image.Image:
@@ -152,23 +189,21 @@ def _from_array(value: np.ndarray) -> Image.Image:
     return Image.fromarray(value)
 
 
-def _say(value: Any) -> str:
+def _describe(value: Any) -> str:
     return f"{type(value).__name__} {str(value)[:60]!r}"
 
 
-def plain(medium: Media) -> Any:
-    """A medium as JSON: a path or URL, or its bytes in base64. The inverse of `image` and `video` (given the same place)."""
-    if isinstance(medium, Remote):
+def to_json(medium: Media) -> Any:
+    """A medium as JSON: a path or URL, or its bytes in base64. The inverse of `parse_image` and `parse_video` (given the same settings)."""
+    if isinstance(medium, RemoteMedia):
         return {"url": medium.url, **_span_and_frames(*medium.options)} if medium.kind == "video" else medium.url
     if isinstance(medium, Video):
         content = {"frames": list(medium.source), "rate": medium.rate} if isinstance(medium.source, tuple) else _content(medium.source)
         return content | _span_and_frames(medium.frames, medium.span)
-    if isinstance(medium, Picture):
+    if isinstance(medium, StoredImage):
         return medium.source if isinstance(medium.source, str) else _content(medium.source)
     loaded = medium.load()
     if isinstance(loaded, Clip):
-        from vlrl_data.video import NATIVE, encode
-
         return _content(encode(loaded.frames_THWC, loaded.fps)) | _span_and_frames(NATIVE, (None, None))
     buffer = io.BytesIO()
     loaded.save(buffer, "PNG")

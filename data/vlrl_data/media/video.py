@@ -1,6 +1,6 @@
-"""Video as `Media`: files, bytes and frame folders, decoded by PyAV, decord or torchcodec behind one function, clips by time.
+"""Videos as `Media`: files, bytes and frame folders, decoded by PyAV, decord or torchcodec, with clips cut out by time.
 
-Which frames: as in qwen-vl-utils `smart_nframes`: `fps` frames per second of the clip, between `min_frames` and `max_frames`, evenly
+Frames are chosen as in qwen-vl-utils `smart_nframes`: `fps` frames per second of the clip, between `min_frames` and `max_frames`, evenly
 spread from the first frame to the last, an even number of them (the Qwen families merge frames in pairs).
 """
 
@@ -12,22 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 
 from vlrl.registry import ConfigError, suggest
 from vlrl.types import Clip, Media, MediaError
-from vlrl_data._backends import BACKENDS, Decoder, available
-from vlrl_data.media import IMAGE_SUFFIXES, LIMITS, Limits, _ByKey, digest, file_key, open_image
+from vlrl_data.media.images import IMAGE_SUFFIXES, LIMITS, EqualByKey, Limits, digest, file_key, open_image, os_fault, shorten
+from vlrl_data.media.video_decoders import BACKENDS, Decoder, first_installed
 
+VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v"})
 FRAME_FACTOR = 2
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Which frames of a video are seen, and how large.
+    """Which frames of a video are used, and their size.
 
     Pixels are limited per frame (`frame_pixels`) and over all frames (`total_pixels`); 0: no limit. `fps` 0 keeps every frame.
     `backend`: auto (the first that is installed), pyav, decord or torchcodec.
@@ -58,7 +59,7 @@ class Frames:
         return np.linspace(0, total - 1, min(count, total)).round().astype(int)
 
     def side(self, width: int, height: int, count: int) -> tuple[int, int]:
-        """Width and height of a frame after the pixel limits (never larger than it is)."""
+        """Width and height of a frame within the pixel limits (never larger than the frame is)."""
         limits = [width * height, self.frame_pixels or math.inf, self.total_pixels / count if self.total_pixels else math.inf]
         scale = math.sqrt(min(limits) / (width * height))
         return (width, height) if scale == 1 else (max(1, int(width * scale)), max(1, int(height * scale)))
@@ -70,10 +71,10 @@ SAMPLED = Frames()
 
 def decode(source: str | bytes, frames: Frames, span: tuple[float | None, float | None] = (None, None)) -> Clip:
     """The picked frames of a video file (a path, or its bytes) between two times in seconds. Raises MediaError."""
-    name = available() if frames.backend == "auto" else frames.backend
-    place = f"video of {len(source)} bytes" if isinstance(source, bytes) else source
-    if isinstance(source, str) and not Path(source).is_file():
-        raise MediaError(f"{place}: no such file")
+    name = first_installed() if frames.backend == "auto" else frames.backend
+    place = f"video of {len(source)} bytes" if isinstance(source, bytes) else shorten(source)
+    if isinstance(source, str):
+        check_file(source)
     open_with: Callable[[str | bytes], Decoder] = BACKENDS[name]
     try:
         with open_with(source) as video:
@@ -83,7 +84,7 @@ def decode(source: str | bytes, frames: Frames, span: tuple[float | None, float 
             fps = video.fps
     except MediaError:
         raise
-    except Exception as error:  # each backend has its own error types; all of them mean that this file cannot be read
+    except Exception as error:  # each backend has its own error types; all of them mean that the file cannot be decoded
         raise MediaError(f"{place}: {name} cannot decode it: {type(error).__name__}: {str(error).strip()[:200]}") from error
     if len(pictures) != len(keep):
         raise MediaError(f"{place}: {name} gave {len(pictures)} of {len(keep)} frames (the file is cut short)")
@@ -110,8 +111,8 @@ def _shrink(pictures: np.ndarray, frames: Frames) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Video(_ByKey, Media):
-    """A video file, its bytes, or the files of its frames in order (then `rate` is their frames per second). `span` cuts out seconds."""
+class Video(EqualByKey, Media):
+    """A video file, its bytes, or its frame files in order (then `rate` is their frames per second). `span`: (start, end) in seconds."""
 
     source: str | bytes | tuple[str, ...]
     frames: Frames = SAMPLED
@@ -134,12 +135,8 @@ class Video(_ByKey, Media):
         return decode(self.source, self.frames, self.span)
 
     def check(self) -> None:
-        files = self.source if isinstance(self.source, tuple) else [self.source] if isinstance(self.source, str) else []
-        for file in files:
-            if not Path(file).is_file():
-                raise MediaError(f"{file}: no such file")
-            if not Path(file).stat().st_size:
-                raise MediaError(f"{file}: the file is empty")
+        for file in self.source if isinstance(self.source, tuple) else [self.source] if isinstance(self.source, str) else []:
+            check_file(file)
         if not self.source:
             raise MediaError("a video without frames or bytes")
 
@@ -153,11 +150,14 @@ class Video(_ByKey, Media):
 
 
 @dataclass(frozen=True, eq=False)
-class MadeVideo(_ByKey, Media):
-    """A video file whose bytes are written by `recipe(*args)`, a module-level pure function of plain arguments; decoded like any other."""
+class GeneratedVideo(EqualByKey, Media):
+    """A video file whose bytes `recipe(*args)` writes, where `recipe` is a module-level pure function of plain arguments.
+
+    As with `GeneratedImage`, the key names the recipe and seeds the sampling of a prompt.
+    """
 
     recipe: Callable[..., bytes]
-    args: tuple = ()
+    args: tuple[Any, ...] = ()
     frames: Frames = NATIVE
     kind: Literal["image", "video"] = field(default="video", init=False)
 
@@ -169,12 +169,26 @@ class MadeVideo(_ByKey, Media):
         return decode(self.recipe(*self.args), self.frames)
 
 
+def check_file(path: str) -> None:
+    """Raises MediaError unless the path is a file that is not empty."""
+    try:
+        if not Path(path).is_file():
+            raise MediaError(f"{shorten(path)}: no such file")
+        if not Path(path).stat().st_size:
+            raise MediaError(f"{shorten(path)}: the file is empty")
+    except OSError as error:
+        raise MediaError(f"{shorten(path)}: {os_fault(error)}") from None
+
+
 def frame_files(folder: str | Path) -> tuple[str, ...]:
-    """The pictures of a folder in natural order (frame 2 before frame 10). Raises MediaError if there is none."""
-    files = [file for file in Path(folder).iterdir() if file.suffix.lower() in IMAGE_SUFFIXES] if Path(folder).is_dir() else []
+    """The image files of a folder in natural order (frame 2 before frame 10). Raises MediaError if there is none."""
+    try:
+        files = [file for file in Path(folder).iterdir() if file.suffix.lower() in IMAGE_SUFFIXES] if Path(folder).is_dir() else []
+    except OSError as error:
+        raise MediaError(f"{shorten(str(folder))}: {os_fault(error)}") from None
     if not files:
-        raise MediaError(f"{folder}: not a folder with pictures ({', '.join(sorted(IMAGE_SUFFIXES))})")
-    natural = sorted(files, key=lambda file: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file.name)])
+        raise MediaError(f"{shorten(str(folder))}: not a folder with pictures ({', '.join(sorted(IMAGE_SUFFIXES))})")
+    natural = sorted(files, key=lambda file: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)])
     return tuple(map(str, natural))
 
 

@@ -1,4 +1,4 @@
-"""Video decoders with one face: total frames, frames per second, and the frames at given indices. Each library is imported when it is used."""
+"""Video decoders behind one interface: number of frames, frames per second, the frames at given indices. Libraries are imported on use."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Decoder(Protocol):
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
-class _Open:
-    """Context manager that has nothing to close."""
+class _NothingToClose:
+    """Context manager of a decoder that needs no closing."""
 
     def __enter__(self) -> Any:
         return self
@@ -36,14 +36,12 @@ class _Open:
         pass
 
 
-class PyAV(_Open):
-    """PyAV decodes in order and keeps the frames asked for. Containers that do not state their frame count are counted by decoding once."""
+class PyAV(_NothingToClose):
+    """PyAV decodes in order and keeps the requested frames. Containers that do not state their frame count are counted by decoding once."""
 
     def __init__(self, source: str | bytes) -> None:
-        import av
-
         self.source = source
-        self.container = av.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+        self.container = self._open()
         if not self.container.streams.video:
             raise MediaError("it has no video stream")
         stream = self.container.streams.video[0]
@@ -51,12 +49,15 @@ class PyAV(_Open):
         self.fps = float(stream.average_rate or stream.guessed_rate or 0)
         self.total = stream.frames or sum(1 for _ in self.container.decode(video=0))
 
-    def frames(self, indices: np.ndarray) -> np.ndarray:
+    def _open(self) -> Any:
         import av
 
+        return av.open(io.BytesIO(self.source) if isinstance(self.source, bytes) else self.source)
+
+    def frames(self, indices: np.ndarray) -> np.ndarray:
         wanted = {int(index) for index in indices}
         found: dict[int, np.ndarray] = {}
-        with av.open(io.BytesIO(self.source) if isinstance(self.source, bytes) else self.source) as container:
+        with self._open() as container:
             container.streams.video[0].thread_type = "AUTO"
             for place, frame in enumerate(container.decode(video=0)):
                 if place in wanted:
@@ -69,7 +70,7 @@ class PyAV(_Open):
         self.container.close()
 
 
-class Decord(_Open):
+class Decord(_NothingToClose):
     """decord, on one thread (its threads do not survive forks)."""
 
     def __init__(self, source: str | bytes) -> None:
@@ -82,7 +83,7 @@ class Decord(_Open):
         return self.reader.get_batch(indices.tolist()).asnumpy()
 
 
-class TorchCodec(_Open):
+class TorchCodec(_NothingToClose):
     """torchcodec with exact seeking."""
 
     def __init__(self, source: str | bytes) -> None:
@@ -99,7 +100,7 @@ BACKENDS: dict[str, Callable[[str | bytes], Decoder]] = {"pyav": PyAV, "decord":
 _MODULES = {"pyav": "av", "decord": "decord", "torchcodec": "torchcodec"}
 
 
-def available() -> str:
+def first_installed() -> str:
     """The first backend that is installed. Raises MediaError if none is."""
     for name, module in _MODULES.items():
         if importlib.util.find_spec(module):

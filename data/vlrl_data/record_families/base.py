@@ -1,24 +1,17 @@
-"""The record families of the field: how each is recognised from its fields, and how its records become rows.
-
-A recogniser gives the reason ("it has `conversations` of {from, value}") or "". The first that gives one is chosen: special ones come first.
-A converter gives a draft: values for `Row`, with media as the dataset has them.
-"""
+"""What a record family is, and what the families share."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from vlrl.registry import ConfigError, suggest
 
 Record = Mapping[str, Any]
 Draft = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Family:
+class RecordFamily:
     """A record family. `known` are the fields it understands; the others go to `Row.meta`."""
 
     name: str
@@ -27,50 +20,43 @@ class Family:
     known: frozenset[str]
 
 
-FAMILIES: dict[str, Family] = {}
+FAMILIES: dict[str, RecordFamily] = {}
 
 
-def family(name: str, known: Iterable[str]) -> Callable[[type], type]:
-    """Class decorator: a class with static methods `why` and `draft`."""
+def record_family(name: str, known: Iterable[str]) -> Callable[[type], type]:
+    """Class decorator: registers a class with the static methods `why` and `draft`."""
 
     def add(cls: Any) -> Any:
-        FAMILIES[name] = Family(name, cls.why, cls.draft, frozenset(known))
+        FAMILIES[name] = RecordFamily(name, cls.why, cls.draft, frozenset(known))
         return cls
 
     return add
 
 
-def table() -> dict[str, Family]:
-    """All families, special ones before general ones."""
-    for module in ("chat", "problem"):
-        importlib.import_module(f"vlrl_data.families.{module}")
-    return FAMILIES
+class ReadRecord(Mapping[str, Any]):
+    """A record that notes which of its fields are read: a known field that a family's `draft` never reads is dropped."""
 
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.read: set[str] = set()
 
-def recognise(record: Any) -> tuple[Family, str]:
-    """The family of a record and why. Raises ConfigError with its fields if none fits."""
-    if isinstance(record, str):
-        record = {"": record}
-    if not isinstance(record, Mapping):
-        raise ConfigError(f"a record must be a mapping of fields, got {type(record).__name__}")
-    for item in table().values():
-        if reason := item.why(record):
-            return item, reason
-    fields = ", ".join(sorted(record))
-    raise ConfigError(
-        f"format: no record family has the fields {fields}; rename them with `fields: {{yours: ours}}`. Families: {', '.join(table())}."
-    )
+    def __getitem__(self, name: str) -> Any:
+        value = self.record[name]
+        self.read.add(name)
+        return value
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.record
 
-def by_name(name: str) -> Family:
-    """A family by its name. Raises ConfigError."""
-    if name not in table():
-        raise ConfigError(f"format: no record family {name!r}.{suggest(name, ['auto', *table()])}")
-    return FAMILIES[name]
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.record)
+
+    def __len__(self) -> int:
+        return len(self.record)
 
 
 def has(record: Record, *names: str) -> bool:
-    """All fields are there."""
+    """Whether all fields are there."""
     return all(name in record for name in names)
 
 
@@ -81,8 +67,8 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def media_of(record: Record) -> Draft:
-    """`image`, `images`, `video` and `videos` columns, as they are."""
+def media_columns(record: Record) -> Draft:
+    """The `image`, `images`, `image_path`, `video` and `videos` columns, as they are."""
     images = as_list(record.get("images")) or as_list(record.get("image")) or as_list(record.get("image_path"))
     return {"images": images, "videos": as_list(record.get("videos")) or as_list(record.get("video"))}
 
@@ -94,35 +80,42 @@ def is_chat(value: Any) -> bool:
     )
 
 
-def is_box(value: Any) -> bool:
-    """[x1, y1, x2, y2]."""
-    return isinstance(value, list) and len(value) == 4 and all(isinstance(item, (int, float)) for item in value)
-
-
-def is_boxes(value: Any) -> bool:
-    """A list of {"bbox_2d": ...} or {"Position": ...}."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) and {"bbox_2d", "Position", "bbox"} & set(item) for item in value)
-
-
 def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
-    """Chat messages without the closing answer: a lone user turn becomes the question, anything longer stays a conversation."""
-    turns, images, videos = [], [], []
-    for turn in messages[:-1] if messages and messages[-1]["role"] == "assistant" else messages:
+    """Chat messages without the closing answer: a single user turn becomes the question, anything longer stays a conversation.
+
+    Raises ValueError for a message whose content is neither text nor a list of parts.
+    """
+    if not is_chat(messages):
+        raise ValueError(f"its messages are {type(messages).__name__}, not a list of {{role, content}}")
+    turns: list[dict[str, Any]] = []
+    images: list[Any] = []
+    videos: list[Any] = []
+    for place, turn in enumerate(messages[:-1] if messages[-1]["role"] == "assistant" else messages):
         content = turn["content"]
         if not isinstance(content, str):
-            texts = []
-            for item in content or []:
-                kind = item.get("type", "text")
-                payload = item.get(kind) or item.get("url") or item.get("path")
-                if kind in ("image", "image_url", "video"):
-                    (videos if kind == "video" else images).extend([payload["url"] if isinstance(payload, Mapping) and "url" in payload else payload])
-                    texts.append("<video>" if kind == "video" else "<image>")
-                else:
-                    texts.append(str(item.get("text", "")))
-            content = "".join(texts)
+            content = _text_of_parts(content, images, videos, f"message {place}")
         turns.append({"role": turn["role"], "content": content})
     system = turns.pop(0)["content"] if turns and turns[0]["role"] == "system" else ""
     media = {"images": [i for i in images if i is not None], "videos": [v for v in videos if v is not None]}
+    found = {key: value for key, value in media.items() if value}
     if len(turns) == 1 and turns[0]["role"] == "user":
-        return {"question": turns[0]["content"], "system": system} | {key: value for key, value in media.items() if value}
-    return {"question": "", "messages": tuple(turns), "system": system} | {key: value for key, value in media.items() if value}
+        return {"question": turns[0]["content"], "system": system} | found
+    return {"question": "", "messages": tuple(turns), "system": system} | found
+
+
+def _text_of_parts(parts: Any, images: list[Any], videos: list[Any], where: str) -> str:
+    """The text of a message's parts, with a marker for each medium; the media are added to `images` and `videos`."""
+    if parts is not None and not isinstance(parts, (list, tuple)):
+        raise ValueError(f"the content of {where} is {type(parts).__name__}, not text or a list of parts")
+    texts = []
+    for part in parts or ():
+        if not isinstance(part, Mapping):
+            raise ValueError(f"the content of {where} is a list that holds {type(part).__name__}, not mappings of type and text")
+        kind = part.get("type", "text")
+        payload = part.get(kind) or part.get("url") or part.get("path")
+        if kind in ("image", "image_url", "video"):
+            (videos if kind == "video" else images).append(payload["url"] if isinstance(payload, Mapping) and "url" in payload else payload)
+            texts.append("<video>" if kind == "video" else "<image>")
+        else:
+            texts.append(str(part.get("text", "")))
+    return "".join(texts)

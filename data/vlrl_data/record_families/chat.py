@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl_data.answers import CORNERS, box, parsed
-from vlrl_data.families import FAMILIES, Draft, Record, as_list, chat_draft, family, has, is_box, is_boxes, is_chat, media_of
+from vlrl_data.record_families.answers import BOX_CORNERS, numbers_of, parse_answer
+from vlrl_data.record_families.base import FAMILIES, Draft, Record, as_list, chat_draft, has, is_chat, media_columns, record_family
+from vlrl_data.validation import is_box, is_labelled_boxes
 
 
-@family("vlrl", ("id", "question", "answer", "images", "videos", "choices", "task", "target", "system", "messages", "rewards", "meta"))
-class Ours:
-    """Our own: the fields of `Row`."""
+@record_family("vlrl", ("id", "question", "answer", "images", "videos", "choices", "task", "target", "system", "messages", "rewards", "meta"))
+class Vlrl:
+    """Our own format: the fields of `Row`."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -24,12 +25,15 @@ class Ours:
     @staticmethod
     def draft(record: Record) -> Draft:
         values = {key: value for key, value in record.items() if key in FAMILIES["vlrl"].known and value is not None}
-        return values | {name: tuple(as_list(values[name])) for name in ("images", "videos", "choices", "messages", "rewards") if name in values}
+        for name in ("images", "videos"):
+            if name in values:
+                values[name] = tuple(as_list(values[name]))
+        return values | {name: tuple(values[name]) for name in ("choices", "messages", "rewards") if isinstance(values.get(name), list)}
 
 
-@family("mm_eureka", ("id", "message", "answer"))
+@record_family("mm_eureka", ("id", "message", "answer"))
 class MMEureka:
-    """MM-EUREKA and lmm-r1: `message` is a JSON string of chat messages with file:// pictures."""
+    """MM-EUREKA and lmm-r1: `message` is a JSON string of chat messages with file:// images."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -37,12 +41,12 @@ class MMEureka:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        return chat_draft(json.loads(record["message"])) | {"answer": parsed(record["answer"]), "id": record.get("id")}
+        return chat_draft(json.loads(record["message"])) | {"answer": parse_answer(record["answer"]), "id": record.get("id")}
 
 
-@family("verl", ("prompt", "images", "videos", "audios", "data_source", "reward_model", "extra_info", "ability"))
+@record_family("verl", ("prompt", "images", "videos", "audios", "data_source", "reward_model", "extra_info", "ability"))
 class Verl:
-    """verl: `prompt` messages, `reward_model.ground_truth`."""
+    """verl: `prompt` messages, `reward_model.ground_truth`. `extra_info` goes to `meta`."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -53,13 +57,15 @@ class Verl:
     def draft(record: Record) -> Draft:
         extra = record.get("extra_info") or {}
         index = extra.get("index") if isinstance(extra, Mapping) else None
-        name = f"{record.get('data_source', 'verl')}-{extra.get('split', '')}-{index}" if index is not None else None
+        source = record.get("data_source", "verl")
+        name = f"{source}-{extra.get('split', '')}-{index}" if index is not None else None
         task = str(record.get("ability") or record.get("data_source") or "default")
-        media = media_of(record)
-        return chat_draft(record["prompt"]) | media | {"answer": parsed(record["reward_model"].get("ground_truth")), "id": name, "task": task}
+        answer = parse_answer(record["reward_model"].get("ground_truth"))
+        meta = {"extra_info": extra} if extra else {}
+        return chat_draft(record["prompt"]) | media_columns(record) | {"answer": answer, "id": name, "task": task, "meta": meta}
 
 
-@family("ms_swift", ("messages", "images", "videos", "audios", "objects", "solution", "answer", "id"))
+@record_family("ms_swift", ("messages", "images", "videos", "audios", "objects", "solution", "answer", "id"))
 class MsSwift:
     """ms-swift: `messages` ending in the assistant's answer (or `solution` beside them), media lists, `objects` for grounding."""
 
@@ -73,35 +79,35 @@ class MsSwift:
         filled = [dict(turn, content=fill_objects(str(turn["content"]), objects)) if isinstance(turn["content"], str) else turn for turn in messages]
         said = filled[-1]["content"] if filled[-1]["role"] == "assistant" else None
         gold = next((record[key] for key in ("solution", "answer") if record.get(key) is not None), said)
-        answer = objects["bbox"] if objects.get("bbox") and gold is said else parsed(gold)
+        answer = objects["bbox"] if objects.get("bbox") and gold is said else parse_answer(gold)
         answer = answer[0] if isinstance(answer, list) and len(answer) == 1 and isinstance(answer[0], list) else answer
         units = {"norm1000": "per_mille", "norm1": "unit"}.get(str(objects.get("bbox_type")), "original")
         target = said if isinstance(said, str) else ""
-        return chat_draft(filled) | media_of(record) | {"answer": answer, "target": target, "id": record.get("id"), "units": units}
+        return chat_draft(filled) | media_columns(record) | {"answer": answer, "target": target, "id": record.get("id"), "units": units}
 
 
-@family("lisa", ("id", "image", "conversations", "solution"))
+@record_family("lisa", ("id", "image", "conversations", "solution"))
 class Lisa:
-    """Visual-RFT's LISA grounding: pictures as <img>path</img> in the text, box corners in thousandths of the sides."""
+    """Visual-RFT's LISA grounding: images as <img>path</img> in the text, box corners in thousandths of the sides."""
 
     @staticmethod
     def why(record: Record) -> str:
         turns = record.get("conversations")
-        return "its `conversations` hold <img>path</img>" if Llava.why(record) and "<img>" in str(turns[0]["value"]) else ""
+        return "its `conversations` hold <img>path</img>" if turns and Llava.why(record) and "<img>" in str(turns[0]["value"]) else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:
         draft = Llava.draft(record)
         paths = re.findall(r"<img>(.*?)</img>", draft["question"])
-        corners = CORNERS.search(str(draft["answer"]))
+        corners = BOX_CORNERS.search(str(draft["answer"]))
         question = re.sub(r"<img>.*?</img>", "<image>", draft["question"])
-        units = {"answer": box(corners), "units": "per_mille"} if corners else {}
+        units = {"answer": numbers_of(corners), "units": "per_mille"} if corners else {}
         return draft | {"question": question, "images": paths, "task": "grounding"} | units
 
 
-@family("llava", ("id", "image", "images", "video", "videos", "conversations", "accu_reward_method", "solution"))
+@record_family("llava", ("id", "image", "images", "video", "videos", "conversations", "accu_reward_method", "solution"))
 class Llava:
-    """LLaVA-style, VLM-R1 (REC and OVD too): `conversations` of {from, value}; the last answer is the gold."""
+    """LLaVA-style, VLM-R1 (REC and OVD too): `conversations` of {from, value}; the last answer is the gold answer."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -115,9 +121,9 @@ class Llava:
         turns = [{"role": roles.get(str(turn["from"]), str(turn["from"])), "content": turn["value"]} for turn in record["conversations"]]
         gold = record.get("solution", turns[-1]["content"] if turns[-1]["role"] == "assistant" else None)
         target = str(turns[-1]["content"]) if turns[-1]["role"] == "assistant" else ""
-        answer = parsed(gold)
-        task = str(record.get("accu_reward_method") or ("grounding" if is_box(answer) else "detection" if is_boxes(answer) else "default"))
-        return chat_draft(turns) | media_of(record) | {"id": record.get("id"), "answer": answer, "target": target, "task": task}
+        answer = parse_answer(gold)
+        task = str(record.get("accu_reward_method") or ("grounding" if is_box(answer) else "detection" if is_labelled_boxes(answer) else "default"))
+        return chat_draft(turns) | media_columns(record) | {"id": record.get("id"), "answer": answer, "target": target, "task": task}
 
 
 def fill_objects(text: str, objects: Mapping[str, Any]) -> str:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from vlrl_data.answers import parsed
-from vlrl_data.families import Draft, Record, as_list, chat_draft, family, has, is_box, is_boxes, is_chat, media_of
+from vlrl_data.record_families.answers import parse_answer
+from vlrl_data.record_families.base import Draft, Record, as_list, chat_draft, has, is_chat, media_columns, record_family
+from vlrl_data.validation import is_box, is_labelled_boxes
 
 
-@family("jigsaw_r1", ("", "image", "path"))
+@record_family("jigsaw_r1", ("", "image", "path"))
 class JigsawR1:
-    """Jigsaw-R1: a list of picture paths; the puzzle is made by `generate` (see vlrl_data.generators)."""
+    """Jigsaw-R1: a list of image paths. The row builder makes a puzzle over each image (`needs_puzzle`)."""
 
     @staticmethod
     def why(record: Record) -> str:
-        return "its records are bare picture paths" if set(record) == {""} else ""
+        return "its records are bare image paths" if set(record) == {""} else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:
         return {"images": [record[""]], "question": "", "task": "jigsaw", "needs_puzzle": True}
 
 
-@family("video_r1", ("problem_id", "problem", "data_type", "problem_type", "options", "solution", "path", "process"))
+@record_family("video_r1", ("problem_id", "problem", "data_type", "problem_type", "options", "solution", "path", "process"))
 class VideoR1:
     """Video-R1-260k and COT-165k."""
 
@@ -40,7 +41,7 @@ class VideoR1:
         return {
             "id": f"video_r1-{record['problem_id']}" if record.get("problem_id") is not None else None,
             "question": record["problem"],
-            "answer": parsed(record.get("solution")),
+            "answer": parse_answer(record.get("solution")),
             f"{kind}s": [path] if isinstance(path, str) else as_list(path),
             "choices": choices,
             "task": str(record["problem_type"]).strip().lower().replace(" ", "_").replace("-", "_"),
@@ -49,11 +50,11 @@ class VideoR1:
 
 
 def task_of(answer: Any) -> str:
-    """grounding for one box, detection for labelled boxes, else default."""
-    return "grounding" if is_box(answer) else "detection" if is_boxes(answer) else "default"
+    """The task that a gold answer implies: grounding for one box, detection for labelled boxes, else default."""
+    return "grounding" if is_box(answer) else "detection" if is_labelled_boxes(answer) else "default"
 
 
-@family("arft", ("id", "image_path", "problem", "solution"))
+@record_family("arft", ("id", "image_path", "problem", "solution"))
 class Arft:
     """Visual-ARFT: `image_path`, `problem`, `solution`."""
 
@@ -63,12 +64,12 @@ class Arft:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        return columns(record, "problem", "solution") | {"images": as_list(record["image_path"])}
+        return two_columns(record, "problem", "solution") | {"images": as_list(record["image_path"])}
 
 
-@family("visual_rft", ("id", "image", "problem", "solution"))
+@record_family("visual_rft", ("id", "image", "problem", "solution"))
 class VisualRFT:
-    """Visual-RFT detection: `solution` is <answer>[{'Position': [...], 'Confidence': 1}]</answer>. Its other tasks read as `r1_v`."""
+    """Visual-RFT detection: `solution` is <answer>[{'Position': [...], 'Confidence': 1}]</answer>. Its other tasks are read as `r1_v`."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -77,10 +78,10 @@ class VisualRFT:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        return columns(record, "problem", "solution") | {"task": "detection"}
+        return two_columns(record, "problem", "solution") | {"task": "detection"}
 
 
-@family("r1_v", ("id", "image", "images", "problem", "solution"))
+@record_family("r1_v", ("id", "image", "images", "problem", "solution"))
 class R1V:
     """R1-V, CLEVR, GEOQA, Visual-RFT classification: `image`, `problem`, `solution`."""
 
@@ -91,10 +92,10 @@ class R1V:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        return columns(record, "problem", "solution")
+        return two_columns(record, "problem", "solution")
 
 
-@family("easyr1", ("id", "problem", "answer", "images", "videos"))
+@record_family("easyr1", ("id", "problem", "answer", "images", "videos"))
 class EasyR1:
     """EasyR1, PAPO, geometry3k, ViRL39K: `problem` with markers, `answer`, `images` or `videos`."""
 
@@ -104,17 +105,17 @@ class EasyR1:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        return columns(record, "problem", "answer")
+        return two_columns(record, "problem", "answer")
 
 
-@family("trl", ("id", "prompt", "image", "images", "solution", "answer", "ground_truth"))
+@record_family("trl", ("id", "prompt", "image", "images", "solution", "answer", "ground_truth"))
 class Trl:
     """TRL: `prompt` (text or messages), `image` or `images`, the gold answer in `solution` (or `answer`, `ground_truth`)."""
 
     @staticmethod
     def why(record: Record) -> str:
         prompt = record.get("prompt")
-        kind = "a text" if isinstance(prompt, str) else "messages" if is_chat(prompt) else ""
+        kind = "text" if isinstance(prompt, str) else "messages" if is_chat(prompt) else ""
         return f"its `prompt` is {kind}" if kind else ""
 
     @staticmethod
@@ -122,34 +123,37 @@ class Trl:
         gold = next((record[key] for key in ("solution", "answer", "ground_truth") if record.get(key) is not None), None)
         prompt = record["prompt"]
         asked = {"question": prompt} if isinstance(prompt, str) else chat_draft(prompt)
-        media = {key: value for key, value in media_of(record).items() if value}
-        answer = parsed(gold)
+        media = {key: value for key, value in media_columns(record).items() if value}
+        answer = parse_answer(gold)
         return asked | media | {"id": record.get("id"), "answer": answer, "task": task_of(answer)}
 
 
-@family("qa", ("id", "question", "query", "answer", "label", "solution", "image", "images", "video", "videos", "decoded_image", "choices", "options"))
+QA_FIELDS = ("id", "question", "query", "answer", "label", "solution", "image", "images", "video", "videos", "decoded_image", "choices", "options")
+
+
+@record_family("qa", QA_FIELDS)
 class Qa:
-    """Any table with `question` (or `query`), `answer` (or `label`, `solution`) and media columns; `choices` or `options`."""
+    """Any table with `question` (or `query`), `answer` (or `label`, `solution`), media columns, and `choices` or `options`."""
 
     @staticmethod
     def why(record: Record) -> str:
-        asks, tells = first_key(record, "question", "query"), first_key(record, "answer", "label", "solution")
-        return f"it has `{asks}` and `{tells}`" if asks and tells else ""
+        question, answer = first_key(record, "question", "query"), first_key(record, "answer", "label", "solution")
+        return f"it has `{question}` and `{answer}`" if question and answer else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        draft = columns(record, first_key(record, "question", "query"), first_key(record, "answer", "label", "solution"))
+        draft = two_columns(record, first_key(record, "question", "query"), first_key(record, "answer", "label", "solution"))
         choices = as_list(record.get("choices")) or as_list(record.get("options"))
         return draft | {"choices": tuple(map(str, choices)), "images": draft["images"] or as_list(record.get("decoded_image"))}
 
 
 def first_key(record: Record, *names: str) -> str:
-    """The first of the names that the record has, or ""."""
+    """The first of the names that is a field of the record, or ""."""
     return next((name for name in names if name in record), "")
 
 
-def columns(record: Record, question: str, answer: str) -> Draft:
-    """Two columns and media."""
-    gold = parsed(record[answer])
+def two_columns(record: Record, question: str, answer: str) -> Draft:
+    """A draft from a question column, an answer column and the media columns. An answer with <answer> tags is a demonstration too."""
+    gold = parse_answer(record[answer])
     target = str(record[answer]) if "<answer>" in str(record[answer]) else ""
-    return media_of(record) | {"id": record.get("id"), "question": record[question], "answer": gold, "task": task_of(gold), "target": target}
+    return media_columns(record) | {"id": record.get("id"), "question": record[question], "answer": gold, "task": task_of(gold), "target": target}

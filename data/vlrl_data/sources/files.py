@@ -1,48 +1,60 @@
-"""Sources of rows: files of records, folders of pictures, WebDataset tars, Hugging Face datasets."""
+"""Files of records as a source, and what all sources of records share."""
 
 from __future__ import annotations
 
 import glob
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from vlrl.registry import ConfigError, register
-from vlrl.stages import Source
+from vlrl.stages import Source, State, transient
 from vlrl.types import Row
-from vlrl_data.anymedia import WEB, Place
-from vlrl_data.dataset import Dataset, Part, examine
-from vlrl_data.families import Family, by_name, recognise
-from vlrl_data.fetch import Web
-from vlrl_data.media import LIMITS, Limits
+from vlrl_data.dataset import Dataset, DatasetPart, check_records
+from vlrl_data.media.fetch import Web
+from vlrl_data.media.images import LIMITS, Limits
+from vlrl_data.media.parse import WEB, MediaSettings
+from vlrl_data.media.video import SAMPLED, Frames
 from vlrl_data.quarantine import LOG, Quarantine
+from vlrl_data.record_families import RecordFamily, by_name, recognise
 from vlrl_data.records import OPENERS, BadRecord, Records, open_records
-from vlrl_data.rowmaker import Options, RowMaker
-from vlrl_data.tools.difficulty import load as load_rates
-from vlrl_data.video import SAMPLED, Frames
+from vlrl_data.row_builder import RowBuilder, RowOptions
+from vlrl_data.tools.rollout_rewards import load_pass_rates
 
 if TYPE_CHECKING:
-    from vlrl.run import Run
+    from vlrl.context import RunContext
+
+
+@dataclass
+class RecordSourceState(State):
+    """The run's folder, and the rows of the last read."""
+
+    output: Path | None = transient()
+    rows: Dataset | None = transient()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded(Source):
-    """What all datasets of records share.
+class RecordSource(Source):
+    """Base of all sources that read records.
 
     `format`: a record family, or auto. `fields` renames columns ({theirs: ours}). `media_root`: folders that relative media paths start
-    from (default: the folder of the file). `task`, `rewards`, `system` and `question` (where a record has none) are set for all rows.
-    `check_level`: how closely rows are looked at before training: rows, headers (media are opened), decode (media are decoded), none (the
-    first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows that stops the run; they go to `quarantine` (default:
-    quarantine.jsonl in the run's folder). `row_pixels`: pixels of a row's pictures together; rows above it are resized or dropped
-    (`over_budget`). `difficulty`: a table of `vlrl data difficulty`, whose rates go to `meta.pass_rate`. `limit`: the first so many records.
-    `workers`: processes that decode media for the check (0: one per core).
+    from (default: the folder of the file). `outside_media`: whether a media path may leave these folders by `..`, an absolute path or a
+    symlink: allow, refuse, or auto (refuse where `media_root` is given). `task`, `rewards`, `system` and `question` (where a record has none)
+    are set for all rows. `check_level`: how closely rows are checked before training: rows, headers (media are opened), decode (media are
+    decoded), none (the first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows above which the run stops; unusable rows
+    are written to `quarantine` (default: quarantine.jsonl in the run's folder). `max_characters`: longest text of a row. `row_pixels`: pixels
+    of a row's images together; rows above it are resized or dropped (`over_budget`). `difficulty`: a table written by `vlrl data difficulty`,
+    whose rates become `meta.pass_rate`. `limit`: only the first so many records. `workers`: processes that decode media for the check (0: one
+    per core).
     """
 
     format: str = "auto"
     fields: Mapping[str, str] = field(default_factory=dict)
     media_root: tuple[str, ...] | str = ()
+    outside_media: Literal["auto", "allow", "refuse"] = "auto"
     question: str = ""
     task: str = ""
     rewards: tuple[str, ...] = ()
@@ -50,6 +62,7 @@ class Recorded(Source):
     answers: Literal["required", "optional"] = "required"
     check_level: Literal["auto", "none", "rows", "headers", "decode"] = "auto"
     max_bad: float = 0.1
+    max_characters: int = 1_000_000
     quarantine: str = ""
     difficulty: str = ""
     row_pixels: int = 0
@@ -59,91 +72,105 @@ class Recorded(Source):
     frames: Frames = SAMPLED
     limits: Limits = LIMITS
     web: Web = WEB
-    _state: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.format != "auto":
             by_name(self.format)
         if not 0 <= self.max_bad <= 1:
             raise ConfigError(f"max_bad: {self.max_bad} is not a share between 0 and 1")
+        if self.max_characters < 1:
+            raise ConfigError(f"max_characters: {self.max_characters} must be at least 1")
 
     @abstractmethod
-    def opened(self) -> Iterator[tuple[Records, str, str]]:
-        """(records, folder that relative paths start from, stem for ids) of each file."""
+    def open(self) -> Iterator[tuple[Records, str, str]]:
+        """(records, folder that relative media paths start from, stem of row ids) of each file."""
 
     @abstractmethod
     def label(self) -> str:
-        """What it is, for messages."""
+        """What is read, for messages."""
 
-    def check(self, run: Run) -> None:
-        self._state["output"] = run.output
+    def init_state(self) -> RecordSourceState:
+        return RecordSourceState()
+
+    def check(self, run: RunContext) -> None:
+        self.state.output = run.output
 
     def __call__(self) -> Sequence[Row]:
         return self.read()
 
     def read(self) -> Dataset:
-        """The usable rows. Raises ConfigError if there are too many others."""
-        output = self._state.get("output")
+        """The usable rows. Raises ConfigError if the share of unusable ones is above `max_bad`."""
+        output = self.state.output
         path = Path(self.quarantine) if self.quarantine else output / "quarantine.jsonl" if output else None
         quarantine = Quarantine(f"{self.name} {self.label()}", path)
-        parts = [self._part(*found) for found in self.opened()]
-        dataset = examine(parts, self.check_level, quarantine, self.limit, self.workers)
-        self._state["rows"] = dataset
+        parts = [self._part(*opened) for opened in self.open()]
+        dataset = check_records(parts, self.check_level, quarantine, self.limit, self.workers)
+        self.state.rows = dataset
         if quarantine.rows:
             quarantine.save()
-        quarantine.judge(len(dataset) + len(quarantine.rows), self.max_bad)
+        quarantine.raise_if_above(self.max_bad, total=len(dataset) + len(quarantine.rows))
         return dataset
 
     def metrics(self) -> dict[str, float]:
-        rows = self._state.get("rows")
+        rows = self.state.rows
         return {"data/quarantined": float(len(rows.quarantine.rows))} if rows is not None and rows.quarantine.rows else {}
 
-    def chosen(self, records: Records) -> tuple[Family, str]:
-        """The record family and why: the first record that can be read decides."""
+    def family_of(self, records: Records) -> tuple[RecordFamily, str]:
+        """The record family and the reason for it: the first readable record decides."""
         if self.format != "auto":
             return by_name(self.format), "set by `format`"
+        unreadable = ""
         for index in range(len(records)):
             try:
                 record = records.get(index)
-            except BadRecord:
+            except BadRecord as error:
+                unreadable = unreadable or f"; the first: {error}"
                 continue
             if isinstance(record, Mapping):
                 record = {self.fields.get(name, name): value for name, value in record.items()}
             return recognise(record)
-        raise ConfigError(f"{self.label()}: no record can be read")
+        raise ConfigError(f"{self.label()}: none of {len(records)} records can be read{unreadable}")
 
-    def _part(self, records: Records, folder: str, stem: str) -> Part:
-        family, why = self.chosen(records)
+    def _part(self, records: Records, folder: str, stem: str) -> DatasetPart:
+        family, why = self.family_of(records)
         LOG.info("%s: read as %s, because %s", stem, family.name, why)
-        own = (self.media_root,) if isinstance(self.media_root, str) else self.media_root
-        place = Place(own or (folder,), self.limits, self.frames, self.web)
-        rates = load_rates(Path(self.difficulty)) if self.difficulty else {}
-        names = ("fields", "question", "task", "rewards", "system", "answers", "row_pixels", "over_budget")
-        return Part(records, RowMaker(family, place, Options(rates=rates, **{name: getattr(self, name) for name in names}), stem))
+        roots = (self.media_root,) if isinstance(self.media_root, str) else self.media_root
+        confined = self.outside_media == "refuse" or (self.outside_media == "auto" and any(roots))
+        media = MediaSettings(roots or (folder,), self.limits, self.frames, self.web, confined)
+        pass_rates = load_pass_rates(Path(self.difficulty)) if self.difficulty else {}
+        names = ("fields", "question", "task", "rewards", "system", "answers", "row_pixels", "over_budget", "max_characters")
+        options = RowOptions(pass_rates=pass_rates, **{name: getattr(self, name) for name in names})
+        return DatasetPart(records, RowBuilder(family, media, options, stem))
 
 
-def expand(path: str | tuple[str, ...], endings: Sequence[str]) -> list[Path]:
-    """Files of a path, a glob, a folder (its files with a known ending), "a:b", or several of these. Raises ConfigError for what is not there."""
+def expand_paths(path: str | tuple[str, ...], suffixes: Sequence[str]) -> list[Path]:
+    """Files of a path, a glob, a folder (its files with a known suffix), "a:b", or a list of these. Raises ConfigError for what is not there."""
     found: list[Path] = []
     for item in (path,) if isinstance(path, str) else path:
-        home = Path(item).expanduser()
-        if home.is_file():
-            files = [home]
-        elif home.is_dir():
-            files = sorted(file for file in home.iterdir() if file.suffix.lower() in endings)
-        elif ":" in item and all(Path(part).is_file() for part in item.split(":")):
-            files = [Path(part) for part in item.split(":")]
-        else:
-            files = [Path(file) for file in sorted(glob.glob(str(home), recursive=True)) if Path(file).is_file()]
+        expanded = Path(item).expanduser()
+        try:
+            files = _files_at(item, expanded, suffixes)
+        except OSError as error:
+            raise ConfigError(f"path: {item!r} cannot be read: {error.strerror or error}") from None
         if not files:
-            raise ConfigError(f"path: nothing at {item!r}; give a file ({', '.join(endings)}), a folder of such files, or a glob")
+            raise ConfigError(f"path: nothing at {item!r}; give a file ({', '.join(suffixes)}), a folder of such files, or a glob")
         found += files
     return found
 
 
+def _files_at(item: str, expanded: Path, suffixes: Sequence[str]) -> list[Path]:
+    if os.path.isfile(expanded):
+        return [expanded]
+    if os.path.isdir(expanded):
+        return sorted(file for file in expanded.iterdir() if file.suffix.lower() in suffixes)
+    if ":" in item and all(os.path.isfile(part) for part in item.split(":")):
+        return [Path(part) for part in item.split(":")]
+    return [Path(file) for file in sorted(glob.glob(str(expanded), recursive=True)) if os.path.isfile(file)]
+
+
 @register("files")
 @dataclass(frozen=True, kw_only=True)
-class Files(Recorded):
+class Files(RecordSource):
     """JSON, JSONL, parquet, arrow, CSV or TSV files: `path` is a file, a folder, a glob, or a list of these."""
 
     path: tuple[str, ...] | str
@@ -151,8 +178,8 @@ class Files(Recorded):
     def label(self) -> str:
         return self.path if isinstance(self.path, str) else ", ".join(self.path)
 
-    def opened(self) -> Iterator[tuple[Records, str, str]]:
-        files = expand(self.path, tuple(OPENERS))
+    def open(self) -> Iterator[tuple[Records, str, str]]:
+        files = expand_paths(self.path, tuple(OPENERS))
         for file in files:
             stem = file.stem if len({other.stem for other in files}) == len(files) else f"{file.parent.name}-{file.stem}"
             yield open_records(file), str(file.parent), stem

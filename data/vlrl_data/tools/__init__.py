@@ -1,1 +1,1 @@
-"""What `vlrl data` does, as functions over rows: stats, dedup, decontaminate, difficulty, split, preview."""
+"""What `vlrl data` does, as functions over rows: convert, stats, duplicates, lengths, split, preview, pass rates from rollouts, mixtures."""

@@ -1,4 +1,4 @@
-"""Any record family to ours, and back: rows as JSON lines."""
+"""Rows as JSON lines in our own format."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from vlrl.types import Media, Row
-from vlrl_data.anymedia import plain
-from vlrl_data.media import Picture
-from vlrl_data.video import Video
+from vlrl_data.media.images import StoredImage
+from vlrl_data.media.parse import to_json
+from vlrl_data.media.video import Video
 
 
 def record_of(row: Row, folder: Path | None = None) -> dict[str, Any]:
-    """A row as plain values (JSON). Media files are named relative to `folder` where they lie under it; other media are held as bytes."""
+    """A row as plain values (JSON). Media files under `folder` are named relative to it; media that are no files are written as bytes."""
     values: dict[str, Any] = {}
     for item in fields(Row):
         value = getattr(row, item.name)
@@ -25,29 +25,30 @@ def record_of(row: Row, folder: Path | None = None) -> dict[str, Any]:
             values[item.name] = value
     for name in ("images", "videos"):
         if name in values:
-            values[name] = [_near(plain(medium), folder) for medium in values[name]]
-    return values | {name: list(values[name]) for name in ("choices", "messages", "rewards") if name in values} | _bare(values.get("meta"))
+            values[name] = [_relative_media(to_json(medium), folder) for medium in values[name]]
+    return values | {name: list(values[name]) for name in ("choices", "messages", "rewards") if name in values} | _plain_meta(values.get("meta"))
 
 
-def _bare(meta: Any) -> dict[str, Any]:
-    return {"meta": {name: _media_too(value) for name, value in meta.items()}} if meta else {}
+def _plain_meta(meta: Any) -> dict[str, Any]:
+    return {"meta": {name: _media_to_json(value) for name, value in meta.items()}} if meta else {}
 
 
-def _media_too(value: Any) -> Any:
+def _media_to_json(value: Any) -> Any:
+    """A value of `meta` with its media as JSON."""
     if isinstance(value, Media):
-        return plain(value)
-    return [_media_too(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return to_json(value)
+    return [_media_to_json(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _near(value: Any, folder: Path | None) -> Any:
+def _relative_media(value: Any, folder: Path | None) -> Any:
     if folder is None:
         return value
     if isinstance(value, str) and "://" not in value:
         return _relative(value, folder)
     if isinstance(value, Mapping):
-        near = {"path": _relative(value["path"], folder)} if "path" in value else {}
-        near |= {"frames": [_relative(file, folder) for file in value["frames"]]} if "frames" in value else {}
-        return {**value, **near}
+        path = {"path": _relative(value["path"], folder)} if "path" in value else {}
+        frames = {"frames": [_relative(file, folder) for file in value["frames"]]} if "frames" in value else {}
+        return {**value, **path, **frames}
     return value
 
 
@@ -57,7 +58,7 @@ def _relative(path: str, folder: Path) -> str:
 
 
 def write(rows: Iterable[Row], target: Path) -> int:
-    """Rows to a JSONL file (whole or not at all); returns how many."""
+    """Write rows to a JSONL file (whole or not at all); returns their number."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=".converting-")
     count = 0
@@ -74,17 +75,14 @@ def write(rows: Iterable[Row], target: Path) -> int:
 
 
 def pack(rows: Iterable[Row], target: Path) -> int:
-    """As `write`, with every picture and video inside the file: it can be moved alone."""
+    """As `write`, with the bytes of every image and video file inside the JSONL file, so that it can be moved alone."""
 
-    def inside(medium: Media) -> Media:
-        if isinstance(medium, Picture) and isinstance(medium.source, str):
-            return Picture(Path(medium.source).read_bytes(), medium.limits)
+    def in_bytes(medium: Media) -> Media:
+        if isinstance(medium, StoredImage) and isinstance(medium.source, str):
+            return StoredImage(Path(medium.source).read_bytes(), medium.limits)
         if isinstance(medium, Video) and isinstance(medium.source, str):
             return Video(Path(medium.source).read_bytes(), medium.frames, medium.span)
         return medium
 
-    def all_inside(row: Row) -> Row:
-        values = {item.name: getattr(row, item.name) for item in fields(Row)}
-        return Row(**values | {"images": tuple(map(inside, row.images)), "videos": tuple(map(inside, row.videos))})
-
-    return write(map(all_inside, rows), target)
+    packed = (replace(row, images=tuple(map(in_bytes, row.images)), videos=tuple(map(in_bytes, row.videos))) for row in rows)
+    return write(packed, target)

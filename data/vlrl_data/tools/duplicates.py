@@ -1,4 +1,4 @@
-"""Rows that say the same: by text, by what their pictures look like, and against evaluation suites."""
+"""Duplicate rows: by text, by image hash, and against evaluation suites."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def text_of(row: Row) -> str:
 
 
 def picture_hash(medium: Media) -> int:
-    """64 bits that survive resizing and recompression: whether each of 8 x 8 cells is darker than the one to its right (dHash).
+    """64-bit dHash: whether each of 8 x 8 cells is darker than the one to its right. Robust to resizing and recompression.
 
-    Of a video: its middle frame.
+    Of a video, the middle frame is hashed.
 
     Source: Krawetz 2013, "Kind of like that" (dHash).
     """
@@ -52,12 +52,12 @@ def picture_hash(medium: Media) -> int:
 
 
 def distance(a: int, b: int) -> int:
-    """Bits that differ."""
+    """The number of bits that differ."""
     return (a ^ b).bit_count()
 
 
 class HashIndex:
-    """Hashes within `radius` bits of a given one: of radius + 1 bands, at least one must be equal (pigeonhole)."""
+    """Finds the hashes within `radius` bits of a given one: of radius + 1 bands of bits, at least one is equal (pigeonhole)."""
 
     def __init__(self, radius: int) -> None:
         if not 0 <= radius < 16:
@@ -71,7 +71,7 @@ class HashIndex:
         return [value >> low & ((1 << (high - low)) - 1) for low, high in self.bands]
 
     def add(self, value: int, name: str) -> None:
-        """Remember a hash."""
+        """Add a hash under a name."""
         for table, key in zip(self.tables, self._keys(value)):
             table[key].append((value, name))
 
@@ -82,9 +82,9 @@ class HashIndex:
 
 
 def dedup(rows: Iterable[Row], by: str = "both", radius: int = 4) -> list[Match]:
-    """Rows that repeat an earlier one: the same words (`text`), look-alike pictures in the same order (`image`), or `both` at once.
+    """Rows that repeat an earlier one: the same words (`text`), similar images in the same order (`image`), or `both` at once.
 
-    Rows without pictures are compared by text alone. Flat pictures (hash 0) look alike to dHash, so they count only together with equal text.
+    Rows without images are compared by text alone. All flat images have hash 0, so they count only together with equal text.
     """
     if by not in ("text", "image", "both"):
         raise ConfigError(f"by: {by!r} is unknown. Known: text, image, both.")
@@ -93,17 +93,17 @@ def dedup(rows: Iterable[Row], by: str = "both", radius: int = 4) -> list[Match]
     hashes: dict[str, list[int]] = {}
     matches = []
     for row in rows:
-        own = [] if by == "text" else [picture_hash(medium) for medium in row.media]
+        own: list[int] = [] if by == "text" else [picture_hash(medium) for medium in row.media]
         if by == "image" and own and any(own):
             alike = [name for name in index.near(next(filter(None, own))) if _alike(hashes[name], own, radius)]
             reason = "its pictures look like"
             index.add(next(filter(None, own)), row.id)
             hashes[row.id] = own
         else:
-            said = tuple(words(text_of(row)))
-            alike = [name for name, other in seen_text[said] if _alike(other, own, radius)]
+            text = tuple(words(text_of(row)))
+            alike = [name for name, other in seen_text[text] if _alike(other, own, radius)]
             reason = "it says the same as"
-            seen_text[said].append((row.id, own))
+            seen_text[text].append((row.id, own))
         if alike:
             matches.append(Match(row.id, alike[0], reason))
     return matches
@@ -114,29 +114,29 @@ def _alike(a: Sequence[int], b: Sequence[int], radius: int) -> bool:
 
 
 def ngrams(text: str, n: int) -> set[tuple[str, ...]]:
-    """Runs of n words; a shorter text is one run of all its words."""
-    said = words(text)
-    return {tuple(said[i : i + n]) for i in range(max(1, len(said) - n + 1))} if said else set()
+    """All n-grams of words; a shorter text is one n-gram of all its words."""
+    found = words(text)
+    return {tuple(found[i : i + n]) for i in range(max(1, len(found) - n + 1))} if found else set()
 
 
 def decontaminate(rows: Iterable[Row], suites: Iterable[Row], n: int = 13, radius: int = 4, pictures: bool = True) -> list[Match]:
-    """Rows that share a run of n words, or a look-alike picture, with an evaluation row.
+    """Rows that share an n-gram of words, or a similar image, with an evaluation row.
 
-    Runs as in GPT-3's appendix C (arXiv:2005.14165), n = 13. Edge: a question of fewer than n words matches only if it is the whole of the
-    other; for a row with pictures such a short question says nothing ("What is this?"), so its pictures must look alike.
+    n-grams as in GPT-3's appendix C (arXiv:2005.14165), n = 13. Edge: a question of fewer than n words matches only if it is the whole of the
+    other. Short questions are common for rows with images ("What is this?"), so there the images must be similar.
     """
-    runs: dict[tuple[str, ...], str] = {}
+    known: dict[tuple[str, ...], str] = {}
     index = HashIndex(radius)
     for row in suites:
-        runs.update((run, row.id) for run in ngrams(text_of(row), n))
+        known.update((gram, row.id) for gram in ngrams(text_of(row), n))
         for medium in row.media if pictures else ():
             if value := picture_hash(medium):
                 index.add(value, row.id)
     matches = []
     for row in rows:
-        shared = [run for run in ngrams(text_of(row), n) if run in runs and (len(run) == n or not row.media)]
+        shared = [gram for gram in ngrams(text_of(row), n) if gram in known and (len(gram) == n or not row.media)]
         if shared:
-            matches.append(Match(row.id, runs[shared[0]], f"both say: {' '.join(shared[0])}"))
+            matches.append(Match(row.id, known[shared[0]], f"both say: {' '.join(shared[0])}"))
             continue
         near = [name for medium in (row.media if pictures else ()) if (value := picture_hash(medium)) for name in index.near(value)]
         if near:

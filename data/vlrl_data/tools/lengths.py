@@ -9,14 +9,14 @@ from vlrl.types import Clip, Media, Prompt, Row
 
 
 class Length(NamedTuple):
-    """Tokens of a row's prompt, its pictures and videos written out."""
+    """The number of tokens of a row's prompt, its images and videos included."""
 
     id: str
     tokens: int
 
 
 def token_count(prompt: Prompt, processor: Any) -> int:
-    """Tokens of a prompt, exactly as the processor makes them: the media are decoded and processed."""
+    """The number of tokens of a prompt, exactly as the processor makes them: the media are decoded and processed."""
     is_processor = hasattr(processor, "tokenizer")
     text = processor.apply_chat_template(list(prompt.messages), tokenize=False, add_generation_prompt=True, **prompt.options) + prompt.prefix
     if not is_processor:
@@ -37,23 +37,23 @@ def _frames(medium: Media) -> Any:
     return loaded.frames_THWC.transpose(0, 3, 1, 2)
 
 
-def over_budget(rows: Iterable[Row], scaffold: Callable[[Row], Prompt], processor: Any, most: int) -> tuple[list[Row], list[Length]]:
-    """Rows whose prompt has at most `most` tokens, and the lengths of the others. Nothing is cut."""
+def split_by_length(rows: Iterable[Row], template: Callable[[Row], Prompt], processor: Any, max_tokens: int) -> tuple[list[Row], list[Length]]:
+    """The rows whose prompt has at most `max_tokens` tokens, and the lengths of the others. Nothing is truncated."""
     kept: list[Row] = []
     dropped: list[Length] = []
     for row in rows:
-        tokens = token_count(scaffold(row), processor)
-        if tokens <= most:
+        tokens = token_count(template(row), processor)
+        if tokens <= max_tokens:
             kept.append(row)
         else:
             dropped.append(Length(row.id, tokens))
     return kept, dropped
 
 
-def summary(kept: Sequence[Row], dropped: Sequence[Length], most: int) -> dict[str, Any]:
-    """Figures of a cut."""
-    told: dict[str, Any] = {"kept": len(kept), "dropped": len(dropped), "max tokens": most}
+def summary(kept: Sequence[Row], dropped: Sequence[Length], max_tokens: int) -> dict[str, Any]:
+    """Counts of kept and dropped rows, and the lengths of dropped ones."""
+    figures: dict[str, Any] = {"kept": len(kept), "dropped": len(dropped), "max tokens": max_tokens}
     if dropped:
-        told["longest"] = max(length.tokens for length in dropped)
-        told["rows"] = {length.id: f"{length.tokens} tokens, over {most}" for length in dropped[:50]}
-    return told
+        figures["longest"] = max(length.tokens for length in dropped)
+        figures["rows"] = {length.id: f"{length.tokens} tokens, over {max_tokens}" for length in dropped[:50]}
+    return figures

@@ -1,4 +1,4 @@
-"""From a few short runs with different mixtures of sources to the mixture that promises most."""
+"""Mixture weights of data sources from a quadratic fit over a few short runs (MoDoMoDo)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlrl.registry import ConfigError
 
 
 class Fit(NamedTuple):
-    """score ~ sum_i b_i w_i + sum_{i<j} c_ij w_i w_j on the simplex. `error`: root mean squared error when each run is predicted from the others."""
+    """Held-out result ~ sum_i b_i w_i + sum_{i<j} c_ij w_i w_j on the simplex. `error`: leave-one-out root mean squared error."""
 
     names: tuple[str, ...]
     linear_M: np.ndarray
@@ -27,7 +27,7 @@ class Fit(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A mixture: shares by source (they sum to 1), what the fit says of it, the best run seen, and the fit's error."""
+    """A mixture: shares by source (they sum to 1), the fit's prediction for it, the best measured run, and the fit's error."""
 
     shares: dict[str, float]
     predicted: float
@@ -40,37 +40,38 @@ def features(share_RM: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarr
     return np.concatenate([share_RM, np.stack([share_RM[:, i] * share_RM[:, j] for i, j in pairs], 1) if pairs else share_RM[:, :0]], 1)
 
 
-def fit(names: Sequence[str], share_RM: np.ndarray, score_R: np.ndarray, ridge: float = 1e-3) -> Fit:
-    """A quadratic surface over mixtures, by ridge regression around the mean score (the ridge holds the products of shares, not the shares).
+def fit(names: Sequence[str], share_RM: np.ndarray, heldout_R: np.ndarray, ridge: float = 1e-3) -> Fit:
+    """A quadratic surface over mixtures, by ridge regression (the ridge penalises the products of shares, not the shares).
 
-    Paper: MoDoMoDo, arXiv:2505.24871 (a surrogate from mixture to score; quadratic). Deviates: on the simplex a full quadratic equals this form,
+    Paper: MoDoMoDo, arXiv:2505.24871 (a quadratic surrogate from mixture to result). Deviates: on the simplex a full quadratic equals this form,
     Scheffe's, which has no redundant terms; `ridge` is ours.
-    Raises ConfigError with fewer runs than sources, or where all have one mixture.
+    Raises ConfigError with fewer runs than sources, or if the mixtures do not span them.
     """
     share_RM = share_RM / share_RM.sum(1, keepdims=True)
-    if len(score_R) < len(names) or np.linalg.matrix_rank(share_RM) < len(names):
+    if len(heldout_R) < len(names) or np.linalg.matrix_rank(share_RM) < len(names):
         raise ConfigError(
-            f"runs: {len(score_R)} runs cannot tell {len(names)} sources apart ({', '.join(names)}); give at least as many runs as sources, "
+            f"runs: {len(heldout_R)} runs cannot tell {len(names)} sources apart ({', '.join(names)}); give at least as many runs as sources, "
             "with mixtures that differ in every source"
         )
     pairs = tuple(itertools.combinations(range(len(names)), 2))
-    values = _solve(share_RM, score_R, pairs, ridge)
-    left_out = [i for i in range(len(score_R)) if np.linalg.matrix_rank(np.delete(share_RM, i, 0)) == len(names)]
-    errors = [
-        features(share_RM[i : i + 1], pairs) @ _solve(np.delete(share_RM, i, 0), np.delete(score_R, i), pairs, ridge) - score_R[i] for i in left_out
-    ]
+    values = _solve(share_RM, heldout_R, pairs, ridge)
+    left_out = [i for i in range(len(heldout_R)) if np.linalg.matrix_rank(np.delete(share_RM, i, 0)) == len(names)]
+    errors = []
+    for i in left_out:
+        others = _solve(np.delete(share_RM, i, 0), np.delete(heldout_R, i), pairs, ridge)
+        errors.append(features(share_RM[i : i + 1], pairs) @ others - heldout_R[i])
     error = float(np.sqrt(np.mean(np.square(errors)))) if errors else float("nan")
     return Fit(tuple(names), values[: len(names)], pairs, values[len(names) :], error)
 
 
-def _solve(share_RM: np.ndarray, score_R: np.ndarray, pairs: Sequence[tuple[int, int]], ridge: float) -> np.ndarray:
+def _solve(share_RM: np.ndarray, heldout_R: np.ndarray, pairs: Sequence[tuple[int, int]], ridge: float) -> np.ndarray:
     x_RF = features(share_RM, pairs)
     penalty_F = np.array([1e-9] * share_RM.shape[1] + [ridge] * len(pairs))
-    return np.linalg.solve(x_RF.T @ x_RF + np.diag(penalty_F), x_RF.T @ score_R)
+    return np.linalg.solve(x_RF.T @ x_RF + np.diag(penalty_F), x_RF.T @ heldout_R)
 
 
 def best(surface: Fit, floor: float = 0.0) -> tuple[np.ndarray, float]:
-    """The mixture on which the surface is highest, each share at least `floor`, and its value. Starts from the corners, the middle and 64 others."""
+    """The maximum of the surface with each share at least `floor`, and its value. SLSQP from the corners, the middle and 64 random starts."""
     from scipy.optimize import minimize
 
     count = len(surface.names)
@@ -88,7 +89,7 @@ def best(surface: Fit, floor: float = 0.0) -> tuple[np.ndarray, float]:
 
 
 def read_run(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """(weight by training source, final held-out score by task) of a finished run. Raises ConfigError if it has none."""
+    """(weight by training source, final held-out result by task) of a finished run. Raises ConfigError if it has none."""
     import yaml
 
     try:
@@ -97,22 +98,22 @@ def read_run(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     except FileNotFoundError as error:
         raise ConfigError(f"{folder}: no {Path(error.filename).name}; give folders of finished runs") from None
     weights = {name: float(source.get("weight", 0.0)) for name, source in config["data"]["train"].items() if source}
-    scores = summary.get("heldout", {}).get("final", {})
-    if not scores or not all(w > 0 for w in weights.values()):
-        raise ConfigError(f"{folder}: needs final held-out scores ({scores or 'none'}) and a weight above 0 on every source, got {weights}")
-    return weights, {task: float(value) for task, value in scores.items()}
+    results = summary.get("heldout", {}).get("final", {})
+    if not results or not all(w > 0 for w in weights.values()):
+        raise ConfigError(f"{folder}: needs final held-out results ({results or 'none'}) and a weight above 0 on every source, got {weights}")
+    return weights, {task: float(value) for task, value in results.items()}
 
 
 def propose(runs: Sequence[tuple[dict[str, float], dict[str, float]]], tasks: dict[str, float] | None = None, floor: float = 0.0) -> Proposal:
-    """The mixture to train the last run with. `tasks`: how much each held-out task counts (default: all equally)."""
+    """The best mixture by a fit over `runs` (see `read_run`). `tasks`: the weight of each held-out task (default: all equal)."""
     names = sorted({name for weights, _ in runs for name in weights})
-    known = sorted(set.intersection(*(set(scores) for _, scores in runs)))
+    known = sorted(set.intersection(*(set(results) for _, results in runs)))
     counts: dict[str, Any] = tasks or dict.fromkeys(known, 1.0)
     missing = sorted(set(counts) - set(known))
     if missing or not counts:
         raise ConfigError(f"tasks: {', '.join(missing) or 'none'}: not a held-out task of every run. Known: {', '.join(known) or 'none'}")
     share_RM = np.array([[weights.get(name, 0.0) for name in names] for weights, _ in runs])
-    score_R = np.array([sum(scores[task] * count for task, count in counts.items()) / sum(counts.values()) for _, scores in runs])
-    surface = fit(names, share_RM, score_R)
+    heldout_R = np.array([sum(results[task] * count for task, count in counts.items()) / sum(counts.values()) for _, results in runs])
+    surface = fit(names, share_RM, heldout_R)
     shares, predicted = best(surface, floor)
-    return Proposal({name: round(float(share), 4) for name, share in zip(names, shares)}, predicted, float(score_R.max()), surface.error)
+    return Proposal({name: round(float(share), 4) for name, share in zip(names, shares)}, predicted, float(heldout_R.max()), surface.error)

@@ -1,4 +1,4 @@
-"""Rows as one self-contained HTML page: prompt as it will be asked, pictures with the gold boxes on them, video frames, answer."""
+"""Rows as one self-contained HTML page: the prompt, images with the gold boxes drawn on them, video frames, the answer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import jinja2
 from PIL import Image
 
 from vlrl.types import Clip, Media, MediaError, Prompt, Row
-from vlrl_data.convert import record_of
+from vlrl_data.tools.convert import record_of
 
-SHOWN = 640  # pixels of the longer side of a shown picture
-FRAMES = 8
+SHOWN_SIDE = 640  # pixels of the longer side of a shown image
+SHOWN_FRAMES = 8
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
@@ -53,14 +53,14 @@ pre { margin: .4rem 0; font-size: .9rem; }
 {% if row.meta %}<details><summary>meta</summary><pre>{{ row.meta }}</pre></details>{% endif %}</article>{% endfor %}</body></html>"""
 
 
-def page(rows: Iterable[Row], title: str, about: str = "", scaffold: Callable[[Row], Prompt] | None = None) -> str:
-    """HTML of rows; with a scaffold, the prompts as it makes them."""
-    template = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
-    return template.render(title=title, about=about, rows=[entry(row, scaffold) for row in rows])
+def page(rows: Iterable[Row], title: str, about: str = "", template: Callable[[Row], Prompt] | None = None) -> str:
+    """HTML of rows; with a prompt template, the prompts that it makes."""
+    html = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
+    return html.render(title=title, about=about, rows=[entry(row, template) for row in rows])
 
 
-def entry(row: Row, scaffold: Callable[[Row], Prompt] | None = None) -> dict[str, Any]:
-    """What the page shows of a row."""
+def entry(row: Row, template: Callable[[Row], Prompt] | None = None) -> dict[str, Any]:
+    """The values that the page shows of a row."""
     marks = marks_of(row.answer)
     media = [medium_entry(medium, marks if i == 0 else [], i) for i, medium in enumerate(row.media)]
     record = record_of(Row(row.id, row.question, meta=row.meta))
@@ -69,7 +69,7 @@ def entry(row: Row, scaffold: Callable[[Row], Prompt] | None = None) -> dict[str
         "task": row.task,
         "tags": [_count(row.images, "image"), _count(row.videos, "video"), *row.rewards],
         "media": media,
-        "turns": turns_of(row, scaffold),
+        "turns": turns_of(row, template),
         "answer": row.answer if isinstance(row.answer, str) else json.dumps(row.answer, ensure_ascii=False, default=str),
         "target": row.target,
         "meta": json.dumps(record.get("meta"), ensure_ascii=False, indent=1, default=str) if row.meta else "",
@@ -80,14 +80,14 @@ def _count(media: Sequence[Media], name: str) -> str:
     return f"{len(media)} {name}{'s' * (len(media) > 1)}" if media else ""
 
 
-def turns_of(row: Row, scaffold: Callable[[Row], Prompt] | None) -> list[dict[str, str]]:
-    """The conversation as text; the markers show where media stand."""
-    if scaffold is None:
+def turns_of(row: Row, template: Callable[[Row], Prompt] | None) -> list[dict[str, str]]:
+    """The conversation as text, with markers in the places of media."""
+    if template is None:
         turns = [{"role": str(m["role"]), "text": _plain(m["content"])} for m in row.messages]
         system = [{"role": "system", "text": row.system}] if row.system else []
         choices = "".join(f"\n{letter}. {text}" for letter, text in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", row.choices))
         return system + (turns or [{"role": "user", "text": row.question + choices}])
-    prompt = scaffold(row)
+    prompt = template(row)
     opening = [{"role": "assistant (opening)", "text": prompt.prefix}] if prompt.prefix else []
     return [{"role": str(m["role"]), "text": _plain(m["content"])} for m in prompt.messages] + opening
 
@@ -109,12 +109,12 @@ def marks_of(answer: Any) -> list[dict[str, Any]]:
 
 
 def is_order(answer: Sequence[Any]) -> bool:
-    """A permutation of 1..n: the answer of a puzzle, not a box."""
+    """Whether the answer is a permutation of 1..n: the answer of a puzzle, not a box."""
     return all(isinstance(item, int) for item in answer) and sorted(answer) == list(range(1, len(answer) + 1))
 
 
 def medium_entry(medium: Media, marks: list[dict[str, Any]], index: int) -> dict[str, Any]:
-    """A picture with marks, or a video as frames; a medium that cannot be read says so."""
+    """An image with marks, or a video as frames; a medium that cannot be read is shown as its error."""
     try:
         loaded = medium.load()
     except MediaError as error:
@@ -122,18 +122,19 @@ def medium_entry(medium: Media, marks: list[dict[str, Any]], index: int) -> dict
     if isinstance(loaded, Clip):
         return _clip_entry(loaded, index)
     width, height = loaded.size
-    scale = min(1.0, SHOWN / max(width, height))
+    scale = min(1.0, SHOWN_SIDE / max(width, height))
     shown = loaded.resize((max(1, round(width * scale)), max(1, round(height * scale)))) if scale < 1 else loaded
     zoom = max(1.0, 160 / max(shown.size))
     says = f"image {index + 1}: {width} x {height}" + (f", {len(marks)} mark{'s' * (len(marks) > 1)}" if marks else "")
-    size = {"size": (width, height), "width": round(shown.width * zoom), "height": round(shown.height * zoom)}
-    unit = width / size["width"]  # picture pixels per pixel of the page
+    shown_width = round(shown.width * zoom)
+    unit = width / shown_width  # image pixels per pixel of the page
+    size = {"size": (width, height), "width": shown_width, "height": round(shown.height * zoom)}
     return size | {"src": _uri(shown), "marks": marks, "says": says, "line": 3 * unit, "font": 14 * unit}
 
 
 def _clip_entry(clip: Clip, index: int) -> dict[str, Any]:
     count, height, width = clip.frames_THWC.shape[:3]
-    step = max(1, -(-count // FRAMES))
+    step = max(1, -(-count // SHOWN_FRAMES))
     scale = 120 / max(height, width)
     frames = []
     for i in range(0, count, step):

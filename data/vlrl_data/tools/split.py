@@ -1,4 +1,4 @@
-"""Rows into train and held-out parts that do not leak into each other."""
+"""Splits rows into parts (train, held-out) by id, by shared media, or by a `meta` field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlrl.types import Row
 
 
 def split(rows: Iterable[Row], parts: Mapping[str, float], by: str = "id", seed: int = 0) -> dict[str, list[Row]]:
-    """Rows by part. Which part a row goes to depends on nothing but (seed, its key), so adding rows moves none of the others.
+    """Rows by part. The part of a row depends only on (seed, its key), so adding rows moves none of the others.
 
     `by`: id, media (rows that share any picture or video stay together), or the name of a `meta` field (rows with one value stay together).
     """
@@ -39,7 +39,7 @@ def _key(row: Row, by: str) -> str:
 
 
 def _media_keys(rows: list[Row]) -> list[str]:
-    """One key per set of rows that are connected by shared media (union-find); rows without media stand alone."""
+    """One key per set of rows that are connected by shared media (union-find); a row without media is a set of its own."""
     parent = list(range(len(rows)))
 
     def root(i: int) -> int:

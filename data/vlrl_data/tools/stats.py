@@ -1,4 +1,4 @@
-"""What a dataset holds, in numbers."""
+"""Statistics of a dataset: tasks, answers, media, sizes, lengths, pass rates."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.types import Media, Row
-from vlrl_data.rowmaker import size_of
+from vlrl.types import Clip, Media, Row
+from vlrl_data.row_builder import size_of
 
 
-def picture_size(medium: Media) -> tuple[int, int]:
-    """Width and height of a picture, or of a video's frames."""
+def frame_size(medium: Media) -> tuple[int, int]:
+    """Width and height of an image, or of a video's frames."""
     if medium.kind == "image":
         return size_of(medium)
-    height, width = medium.load().frames_THWC.shape[1:3]  # type: ignore[union-attr]
+    clip = medium.load()
+    assert isinstance(clip, Clip), clip
+    height, width = clip.frames_THWC.shape[1:3]
     return width, height
 
 
@@ -45,8 +47,8 @@ def _number(text: str) -> bool:
     return True
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Smallest, quartiles, largest and mean."""
+def quartiles(values: Sequence[float]) -> dict[str, float]:
+    """Minimum, quartiles, maximum and mean."""
     if not len(values):
         return {}
     points = np.percentile(values, [0, 25, 50, 75, 100]).round(2).tolist()
@@ -54,7 +56,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def stats(rows: Iterable[Row], media: bool = True) -> dict[str, Any]:
-    """Counts and spreads; `media` false leaves the pictures unopened."""
+    """Counts and quartiles; with `media` false the images are not opened."""
     rows = list(rows)
     counters: dict[str, Counter[str]] = {name: Counter() for name in ("task", "answer", "media", "rewards", "sizes")}
     pixels: list[int] = []
@@ -63,18 +65,18 @@ def stats(rows: Iterable[Row], media: bool = True) -> dict[str, Any]:
         counters["answer"][answer_kind(row.answer)] += 1
         counters["media"][f"{len(row.images)} images, {len(row.videos)} videos"] += 1
         for medium in row.media if media else ():
-            width, height = picture_size(medium)
+            width, height = frame_size(medium)
             pixels.append(width * height)
             counters["sizes"][f"{width} x {height}"] += 1
         for slot in row.rewards:
             counters["rewards"][slot] += 1
-    told: dict[str, Any] = {"rows": len(rows), "ids": len({row.id for row in rows})}
-    told |= {name: dict(counter.most_common(20)) for name, counter in counters.items() if counter}
-    told["question characters"] = spread([len(row.question) for row in rows])
-    told["choices"] = spread([len(row.choices) for row in rows if row.choices])
-    told["pixels"] = spread(pixels)
+    figures: dict[str, Any] = {"rows": len(rows), "ids": len({row.id for row in rows})}
+    figures |= {name: dict(counter.most_common(20)) for name, counter in counters.items() if counter}
+    figures["question characters"] = quartiles([len(row.question) for row in rows])
+    figures["choices"] = quartiles([len(row.choices) for row in rows if row.choices])
+    figures["pixels"] = quartiles(pixels)
     rates = [float(row.meta["pass_rate"]) for row in rows if "pass_rate" in row.meta]
-    told["pass rate"] = spread(rates)
+    figures["pass rate"] = quartiles(rates)
     most = Counter(str(row.answer) for row in rows).most_common(1)
-    told["most common answer"] = {most[0][0][:60]: round(most[0][1] / len(rows), 3)} if most else {}
-    return {name: value for name, value in told.items() if value not in ({}, [])}
+    figures["most common answer"] = {most[0][0][:60]: round(most[0][1] / len(rows), 3)} if most else {}
+    return {name: value for name, value in figures.items() if value not in ({}, [])}

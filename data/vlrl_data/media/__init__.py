@@ -1,0 +1,1 @@
+"""Images and videos as `Media`: decoding, limits, download, and what a dataset's media columns may hold."""

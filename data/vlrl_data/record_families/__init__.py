@@ -1,0 +1,38 @@
+"""The record families of the field: how each is recognised from its fields, and how its records become rows.
+
+A family's recogniser gives the reason ("it has `conversations` of {from, value}") or "". The first family that gives one is chosen, so the special
+families come before the general ones. Its converter gives a draft: values for `Row`, with media as the dataset holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vlrl.registry import ConfigError, suggest
+from vlrl_data.record_families import chat, columns  # noqa: F401 (they register their families, the special ones first)
+from vlrl_data.record_families.base import FAMILIES, RecordFamily
+
+__all__ = ["FAMILIES", "RecordFamily", "by_name", "recognise"]
+
+
+def recognise(record: Any) -> tuple[RecordFamily, str]:
+    """The family of a record, and the reason. Raises ConfigError with the record's fields if no family fits."""
+    if isinstance(record, str):
+        record = {"": record}
+    if not isinstance(record, Mapping):
+        raise ConfigError(f"a record must be a mapping of fields, got {type(record).__name__}")
+    for family in FAMILIES.values():
+        if reason := family.why(record):
+            return family, reason
+    fields = ", ".join(sorted(map(str, record)))
+    raise ConfigError(
+        f"format: no record family has the fields {fields}; rename them with `fields: {{yours: ours}}`. Families: {', '.join(FAMILIES)}."
+    )
+
+
+def by_name(name: str) -> RecordFamily:
+    """A family by its name. Raises ConfigError."""
+    if name not in FAMILIES:
+        raise ConfigError(f"format: no record family {name!r}.{suggest(name, ['auto', *FAMILIES])}")
+    return FAMILIES[name]
