@@ -1,21 +1,21 @@
-"""Rows of the fixtures, drawn once."""
+"""Data of the fixtures, written once per session."""
 
 from __future__ import annotations
 
 import pytest
-from vlrl.eval.rows import read
 
-from vlrl.eval import load
+from vlrl.eval import load_suite
+from vlrl.eval.records import read_records
 
 
 @pytest.fixture(scope="session")
-def fixture_rows(tmp_path_factory):
-    """Rows of a suite's fixture, by suite name."""
+def fixture_data(tmp_path_factory):
+    """The data of a suite's fixture, by suite name."""
     cache, known = tmp_path_factory.mktemp("fixtures"), {}
 
-    def rows(name):
+    def data(name):
         if name not in known:
-            known[name] = read(load(name), "fixture", cache=cache)
+            known[name] = read_records(load_suite(name), "fixture", cache=cache)
         return known[name]
 
-    return rows
+    return data

@@ -9,9 +9,9 @@ import json
 import numpy as np
 import pytest
 
-from vlrl.eval import load, score_item
-from vlrl.eval.aggregates.special import COCO_STATS, coco_stats
-from vlrl.eval.scorer import Mark
+from vlrl.eval import load_suite, score_item
+from vlrl.eval.aggregates.coco import COCO_STATS, coco_stats
+from vlrl.eval.scorer import ScoredResponse
 from vlrl.eval.scorers.boxes import first_point, iou
 from vlrl.eval.scorers.detection import detections
 
@@ -47,13 +47,13 @@ def reference(gold, found):
     return dict(zip(COCO_STATS, map(float, run.stats)))
 
 
-def as_marks(gold, found):
-    marks = []
+def as_scored(gold, found):
+    scored = []
     for image in gold:
         boxes = [{"box": [x, y, x + w, y + h], "label": f"{c:03d}", "score": score} for c, (x, y, w, h), score in found.get(image, [])]
         golds = [{"box": [x, y, x + w, y + h], "label": f"{c:03d}", "area": w * h, "crowd": crowd} for c, (x, y, w, h), crowd in gold[image]]
-        marks.append(Mark(0.0, "", "", {"boxes": boxes, "gold_boxes": golds, "size": (500, 500)}))
-    return marks
+        scored.append(ScoredResponse(0.0, "", "", {"boxes": boxes, "gold_boxes": golds, "size": (500, 500)}))
+    return scored
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -74,7 +74,7 @@ def test_map_equals_pycocotools_digit_for_digit(seed):
         ]
         wrong = [(int(rng.integers(1, 5)), (float(rng.integers(0, 300)), 5.0, 40.0, 40.0), float(rng.random())) for _ in range(rng.integers(0, 4))]
         found[image] = moved + wrong
-    assert coco_stats(as_marks(gold, found)) == reference(gold, found)
+    assert coco_stats(as_scored(gold, found)) == reference(gold, found)
 
 
 ONE = (10.0, 10.0, 100.0, 100.0)
@@ -92,40 +92,40 @@ ONE = (10.0, 10.0, 100.0, 100.0)
     ],
 )
 def test_known_cases(found, expected):
-    stats = coco_stats(as_marks({1: [(1, ONE, 0)]}, {1: found}))
+    stats = coco_stats(as_scored({1: [(1, ONE, 0)]}, {1: found}))
     assert (stats["AP"], stats["AP50"], stats["AP75"], stats["AR100"]) == pytest.approx(expected, abs=1e-9)
 
 
 def test_one_of_two_found_and_only_crowd():
     two = {1: [(1, ONE, 0), (1, (300.0, 300.0, 80.0, 80.0), 0)]}
-    stats = coco_stats(as_marks(two, {1: [(1, ONE, 0.9)]}))
+    stats = coco_stats(as_scored(two, {1: [(1, ONE, 0.9)]}))
     assert (stats["AP"], stats["AR100"]) == pytest.approx((0.504950495, 0.5))
-    assert coco_stats(as_marks({1: [(1, ONE, 1)]}, {1: [(1, ONE, 0.9)]}))["AP"] == -1
+    assert coco_stats(as_scored({1: [(1, ONE, 1)]}, {1: [(1, ONE, 0.9)]}))["AP"] == -1
 
 
-def test_the_suite_scores_what_a_response_lists(fixture_rows):
-    rows = fixture_rows("coco")
-    suite = load("coco")
+def test_the_suite_scores_what_a_response_lists(fixture_data):
+    data = fixture_data("coco")
+    suite = load_suite("coco")
     scorer = suite.profile("official").scorer
     boxes = [{"bbox_2d": [10, 10, 40, 50], "label": "Box"}, {"bbox_2d": [60, 20, 80, 40], "label": "ball"}]
     texts = [f"```json\n{json.dumps(boxes)}\n```", json.dumps([boxes[1]])]
-    figures = suite.profile("official").aggregate(rows.fields, [scorer(row, text) for row, text in zip(rows.fields, texts)])
+    figures = suite.profile("official").aggregate(data.records, [scorer(record, text) for record, text in zip(data.records, texts)])
     assert 0 < figures["overall"] < 1 and figures["overall"] == figures["AP"]
-    marks = [scorer(row, scorer.gold(row)[0]) for row in rows.fields]
-    assert suite.profile("official").aggregate(rows.fields, marks)["AP"] == pytest.approx(1)
-    assert [mark.score for mark in marks] == [1, 1]
+    scored = [scorer(record, scorer.gold(record)[0]) for record in data.records]
+    assert suite.profile("official").aggregate(data.records, scored)["AP"] == pytest.approx(1)
+    assert [mark.score for mark in scored] == [1, 1]
 
 
 def test_the_declared_score_rule_ranks_by_place():
-    row = {"width": 500, "height": 500, "objects": {"bbox": [[10, 10, 110, 110]], "category": ["cat"], "area": [10000]}}
-    scorer = load("coco").profile("official").scorer
+    record = {"width": 500, "height": 500, "objects": {"bbox": [[10, 10, 110, 110]], "category": ["cat"], "area": [10000]}}
+    scorer = load_suite("coco").profile("official").scorer
     items = [{"bbox_2d": [300, 300, 350, 350], "label": "cat"}, {"bbox_2d": [10, 10, 110, 110], "label": "cat"}]
-    ranks = [box["score"] for box in scorer(row, json.dumps(items)).details["boxes"]]
+    ranks = [box["score"] for box in scorer(record, json.dumps(items)).details["boxes"]]
     assert ranks == [1.0, 0.5]
     stated = [{**items[0], "score": 0.2}, {**items[1], "score": 0.9}]
-    aggregate = load("coco").profile("official").aggregate
-    assert aggregate([row], [scorer(row, json.dumps(items))])["AP"] == pytest.approx(0.5)
-    assert aggregate([row], [scorer(row, json.dumps(stated))])["AP"] == pytest.approx(1)
+    aggregate = load_suite("coco").profile("official").aggregate
+    assert aggregate([record], [scorer(record, json.dumps(items))])["AP"] == pytest.approx(0.5)
+    assert aggregate([record], [scorer(record, json.dumps(stated))])["AP"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -135,14 +135,14 @@ def test_garbage_holds_no_detections(text):
     assert not detections(text)
 
 
-def test_lvis_leaves_out_labels_that_a_picture_was_not_annotated_for(fixture_rows):
-    rows = fixture_rows("lvis")
-    scorer = load("lvis").profile("official").scorer
-    row = rows.fields[1]  # annotated for balls only
+def test_lvis_leaves_out_labels_that_a_picture_was_not_annotated_for(fixture_data):
+    data = fixture_data("lvis")
+    scorer = load_suite("lvis").profile("official").scorer
+    record = data.records[1]  # annotated for balls only
     said = json.dumps([{"bbox_2d": [20, 20, 40, 40], "label": "ball"}, {"bbox_2d": [0, 0, 9, 9], "label": "crate"}])
-    assert [box["label"] for box in scorer(row, said).details["boxes"]] == ["ball"]
-    marks = [scorer(entry, scorer.gold(entry)[0]) for entry in rows.fields]
-    figures = load("lvis").profile("official").aggregate(rows.fields, marks)
+    assert [box["label"] for box in scorer(record, said).details["boxes"]] == ["ball"]
+    scored = [scorer(entry, scorer.gold(entry)[0]) for entry in data.records]
+    figures = load_suite("lvis").profile("official").aggregate(data.records, scored)
     assert (figures["AP_r"], figures["AP_f"], figures["AP_c"]) == pytest.approx((1, 1, -1))
 
 
@@ -159,22 +159,22 @@ def test_iou_edges():
         ("[0.9, 0.9, 1, 1] or [0.104, 0.156, 0.417, 0.781]", (0, 0, 0, 0)),
     ],
 )  # fmt: skip
-def test_referring_in_every_reading(response, scores, fixture_rows):
-    row = fixture_rows("refcoco").fields[0]
-    assert tuple(score_item("refcoco", row, response, p) for p in ("official", "lmms_eval", "vlmevalkit", "declared")) == scores
+def test_referring_in_every_reading(response, scores, fixture_data):
+    record = fixture_data("refcoco").records[0]
+    assert tuple(score_item("refcoco", record, response, p) for p in ("official", "lmms_eval", "vlmevalkit", "declared")) == scores
 
 
-def test_declared_units_follow_the_recorded_space(fixture_rows):
-    row = {**fixture_rows("refcoco").fields[0], "_spaces": ((96, 64, 192, 128, "seen"),)}
-    assert score_item("refcoco", row, "[20, 20, 80, 100]", "declared") == 1 == score_item("refcoco", row, "[20, 20, 80, 100]", "vlrl")
-    assert score_item("refcoco", row, "[10, 10, 40, 50]", "declared") == 0 == score_item("refcoco", row, "[10, 10, 40, 50]", "vlrl")
+def test_declared_units_follow_the_recorded_space(fixture_data):
+    record = {**fixture_data("refcoco").records[0], "_spaces": ((96, 64, 192, 128, "seen"),)}
+    assert score_item("refcoco", record, "[20, 20, 80, 100]", "declared") == 1 == score_item("refcoco", record, "[20, 20, 80, 100]", "vlrl")
+    assert score_item("refcoco", record, "[10, 10, 40, 50]", "declared") == 0 == score_item("refcoco", record, "[10, 10, 40, 50]", "vlrl")
 
 
-def test_a_screen_full_of_boxes_earns_nothing(fixture_rows):
-    rows = fixture_rows("refcoco")
+def test_a_screen_full_of_boxes_earns_nothing(fixture_data):
+    data = fixture_data("refcoco")
     grid = " ".join(f"[{x / 4:.2f}, {y / 4:.2f}, {(x + 1) / 4:.2f}, {(y + 1) / 4:.2f}]" for x in range(4) for y in range(4))
-    for profile in load("refcoco").built:
-        assert sum(score_item("refcoco", row, grid, profile) for row in rows.fields) == 0
+    for profile in load_suite("refcoco").built:
+        assert sum(score_item("refcoco", record, grid, profile) for record in data.records) == 0
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_first_point(text, point):
 
 
 @pytest.mark.parametrize(("response", "score"), [("(0.2, 0.3)", 1), ("(0.1, 0.1)", 1), ("(0.05, 0.3)", 0), ("(0, 0)", 0), ("", 0), ("menu", 0)])
-def test_clicks_include_the_border(response, score, fixture_rows):
-    assert score_item("screenspot", fixture_rows("screenspot").fields[0], response) == score
+def test_clicks_include_the_border(response, score, fixture_data):
+    assert score_item("screenspot", fixture_data("screenspot").records[0], response) == score
 
 
-def test_screenspot_pro_divides_pixels_by_the_picture(fixture_rows):
-    row = fixture_rows("screenspot_pro").fields[0]
-    assert [score_item("screenspot_pro", row, text) for text in ("[20, 20]", "[0.2, 0.3]", "[200, 300]")] == [1, 1, 0]
+def test_screenspot_pro_divides_pixels_by_the_picture(fixture_data):
+    record = fixture_data("screenspot_pro").records[0]
+    assert [score_item("screenspot_pro", record, text) for text in ("[20, 20]", "[0.2, 0.3]", "[200, 300]")] == [1, 1, 0]

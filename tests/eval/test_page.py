@@ -8,13 +8,13 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from vlrl.eval.collect import collect, missing
 
 from vlrl.engine.fake import Fake
-from vlrl.eval.card import differences, read_card
+from vlrl.eval.card import differences, make_card, read_card
+from vlrl.eval.generate import generate_responses, pending_samples
 from vlrl.eval.journal import Journal
 from vlrl.eval.page import page_facts, write_page
-from vlrl.eval.runner import Options, finish, make_card, plain_options, prepare, read_all
+from vlrl.eval.runner import EvalOptions, prepare_folder, read_suites, write_results
 from vlrl.registry import ConfigError
 
 ATTACK = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -26,16 +26,16 @@ SAID = {
 
 def make_run(folder, name, seed):
     """A finished run of two suites whose responses are given."""
-    options = Options(suites=("refcoco", "vsi_bench"), model="none", engine="fake", data="fixture", seed=seed, max_tokens=500)
-    all_rows = read_all(options)
-    prepare(folder, make_card(all_rows, plain_options(options), {"model": "none", "engine": {"name": "fake"}}), False)
-    journal, draw = Journal(folder), options.draw(all_rows)
+    options = EvalOptions(suites=("refcoco", "vsi_bench"), model="none", engine="fake", data="fixture", seed=seed, max_tokens=500)
+    suites = read_suites(options)
+    prepare_folder(folder, make_card(suites, options.to_json(), {"model": "none", "engine": {"name": "fake"}}), False)
+    journal, settings = Journal(folder), options.generation(suites)
 
     def speak(request, index):
         return SAID[name].get(request.prompt.row.id.rpartition("/")[2], "nothing")
 
-    collect(Fake(function=speak), missing(all_rows, draw, journal), draw, journal)
-    finish(folder, options, all_rows, draw)
+    generate_responses(Fake(function=speak), pending_samples(suites, settings, journal.entries()), settings, journal)
+    write_results(folder, options, suites, settings)
     return folder
 
 
@@ -48,11 +48,11 @@ def runs(tmp_path_factory):
 def test_facts_of_two_runs(runs):
     facts = page_facts(runs, "official")
     status = {(item["suite"], item["id"]): item["status"] for item in facts["items"]}
-    assert status["vsi_bench", "0"] == "gained" and status["vsi_bench", "2"] == "lost" and status["refcoco", "469306/red box"] == "right"
+    assert status["vsi_bench", "0"] == "gained" and status["vsi_bench", "2"] == "lost" and status["refcoco", "469306/red box"] == "correct"
     assert [item["status"] for item in facts["items"][:3]] == ["gained", "gained", "lost"]  # flipped ones first
     ball = next(item for item in facts["items"] if item["id"].endswith("blue ball"))
     assert ball["answers"][0]["extracted"] is None and ball["answers"][1]["extracted"] == "[0.62, 0.31, 0.84, 0.63]"
-    assert [box["kind"] for box in ball["answers"][1]["boxes"]] == ["gold", "said"] and ball["answers"][1]["boxes"][0]["box"] == pytest.approx(
+    assert [box["kind"] for box in ball["answers"][1]["boxes"]] == ["gold", "predicted"] and ball["answers"][1]["boxes"][0]["box"] == pytest.approx(
         [60, 20, 80, 40]
     )
     assert ball["picture"]["width"] == 96 and ball["picture"]["uri"].startswith("data:image/png;base64,")
@@ -63,7 +63,7 @@ def test_facts_of_two_runs(runs):
 
 def test_the_page_of_one_run_and_of_none(runs, tmp_path):
     facts = write_page([runs[0]], tmp_path / "one.html")
-    assert facts["items"] == {"gained": 0, "lost": 0, "right": 2, "wrong": 11}
+    assert facts["items"] == {"gained": 0, "lost": 0, "correct": 2, "wrong": 11}
     with pytest.raises(ConfigError, match="one run or two"):
         write_page([], tmp_path / "x.html")
     with pytest.raises(ConfigError, match=r"no card\.json"):
@@ -76,7 +76,7 @@ def test_cards(runs):
     b["suites"]["vsi_bench"]["rows"] = 9
     assert differences(a, b) == ["options.seed: 1 -> 2", "vsi_bench.rows: 10 -> 9"]
     with pytest.raises(ConfigError, match="holds a run that differs"):
-        prepare(runs[0], b, False)
+        prepare_folder(runs[0], b, False)
 
 
 FLAGS = [
@@ -139,7 +139,7 @@ def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
     assert told["first"] == ["469307/blue ball", "0", "2"] and told["all"] == 13 and told["count"] == "13 of 13"
     assert told["ascending"] == ["0", "1", "2"] and told["descending"][0].startswith("4693")
     assert told["refcoco"] == 3 and told["found"] == ["469307/blue ball"] and told["open"]
-    assert told["boxes"] == ["gold", "said1"] and told["gold"] == [60, 20, 20, 20] and told["picture"] == "data:image/png;base64,"
+    assert told["boxes"] == ["gold", "predicted1"] and told["gold"] == [60, 20, 20, 20] and told["picture"] == "data:image/png;base64,"
     assert told["responses"] == [ATTACK, SAID["B"]["blue ball"]] and told["read"] == ["nothing", "[0.62, 0.31, 0.84, 0.63]"]
     assert told["sorted"].startswith("A") and told["replay"]
 
@@ -147,8 +147,8 @@ def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
 def test_a_run_is_only_reopened_with_its_own_rows(runs, tmp_path):
     from vlrl.eval.runner import reopen
 
-    options, all_rows, draw = reopen(runs[0])
-    assert [len(rows) for rows in all_rows] == [3, 10] and options.seed == draw.seed == 1
+    options, suites, settings = reopen(runs[0])
+    assert [len(data) for data in suites] == [3, 10] and options.seed == settings.seed == 1
     copy = tmp_path / "copy"
     shutil.copytree(runs[0], copy)
     card = json.loads((copy / "card.json").read_text())
@@ -159,7 +159,7 @@ def test_a_run_is_only_reopened_with_its_own_rows(runs, tmp_path):
 
 
 def test_rescoring_a_run_never_draws(runs):
-    from vlrl.eval.rescore import rescore
+    from vlrl.eval.runner import rescore
 
     before = sorted(path.name for path in (runs[0] / "journal").iterdir())
     (result,) = rescore(runs[0], ["lmms_eval"], ["vsi_bench"])

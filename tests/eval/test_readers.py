@@ -1,13 +1,12 @@
-"""How benchmarks read letters, words and numbers: the faults that are kept, and what nothing is read from."""
+"""Readers of letters, words and numbers: the faults of benchmarks that are kept, and responses from which nothing is extracted."""
 
 from __future__ import annotations
 
 import pytest
 
-from vlrl.eval import load, score_item
-from vlrl.eval.aggregates.means import NestedMean
-from vlrl.eval.aggregates.special import Instructions, KnowledgeGain, WeMath, WholeGroups
-from vlrl.eval.scorer import Mark
+from vlrl.eval import load_suite, score_item
+from vlrl.eval.aggregates.means import Instructions, KnowledgeGain, NestedMean, WeMath, WholeGroups
+from vlrl.eval.scorer import ScoredResponse
 from vlrl.eval.scorers import maths
 from vlrl.eval.scorers.mmmu import golds, open_answers
 from vlrl.eval.scorers.programs import hidden_tests
@@ -57,15 +56,15 @@ def test_readers_survive_garbage(reader, response):
     ],
 )  # fmt: skip
 def test_mmmu_open_questions(response, gold, score):
-    row = {"question_type": "open", "answer": gold, "options": "[]"}
-    assert score_item("mmmu", row, response) == score
-    assert score_item("mmmu", row, response, "lmms_eval") == 0  # the fault of that snapshot
+    record = {"question_type": "open", "answer": gold, "options": "[]"}
+    assert score_item("mmmu", record, response) == score
+    assert score_item("mmmu", record, response, "lmms_eval") == 0  # the fault of that snapshot
     assert golds("['a', 'b']") == ["a", "b"] and golds("[broken") == ["[broken"]
     assert open_answers("x is 3") == [3.0]
 
 
 @pytest.mark.parametrize(
-    ("suite", "row", "response", "scores"),
+    ("suite", "record", "response", "scores"),
     [
         ("countbench", {"number": 2}, "12", {"official": 0, "lmms_eval": 0, "vlmevalkit": 1, "vlrl": 0}),
         ("countbench", {"number": 2}, "Two", {"official": 0, "lmms_eval": 1, "vlmevalkit": 0}),
@@ -94,8 +93,8 @@ def test_mmmu_open_questions(response, gold, score):
         ("minerva", {"answer": "2.0"}, "it is 2", {"official": 0}),
     ],
 )  # fmt: skip
-def test_short_answers(suite, row, response, scores):
-    assert {profile: score_item(suite, row, response, profile) for profile in scores} == scores
+def test_short_answers(suite, record, response, scores):
+    assert {profile: score_item(suite, record, response, profile) for profile in scores} == scores
 
 
 def test_vqa():
@@ -129,8 +128,8 @@ def test_boxes_are_balanced():
     assert maths.between_dollars("a $1$ b $\\boxed{2}$") == "2" and maths.between_dollars("5") == "5"
 
 
-def marks(*scores):
-    return [Mark(float(score), "x") for score in scores]
+def scored(*scores):
+    return [ScoredResponse(float(score), "x") for score in scores]
 
 
 def test_we_math_by_hand():
@@ -139,31 +138,31 @@ def test_we_math_by_hand():
         return [{"ID": name, "key": key} for key in keys], list(scores)
 
     parts = [problem("cm", 1, 1, 1), problem("ig", 1, 1, 0), problem("ik", 0, 1, 0), problem("rm", 0, 1, 1), problem("rote", 0, 0, 1)]
-    rows, scores = [row for p in parts for row in p[0]], [s for p in parts for s in p[1]]
-    strict, loose = WeMath()(rows, marks(*scores)), WeMath(strict=False)(rows, marks(*scores))
+    records, scores = [record for p in parts for record in p[0]], [s for p in parts for s in p[1]]
+    strict, loose = WeMath()(records, scored(*scores)), WeMath(strict=False)(records, scored(*scores))
     assert [strict[k] for k in ("CM", "IG", "IK", "RM")] == [0.2, 0.2, 0.2, 0.4] and strict["overall"] == pytest.approx(1 - 0.1 - 0.4 - 0.2)
     assert loose["RM"] == 0.2 and loose["overall"] == pytest.approx(1 - 0.1 - 0.2 - 0.2)
 
 
 def test_whole_groups():
-    rows = [{"s": "a", "f": "1", "q": "0"}, {"s": "a", "f": "1", "q": "1"}, {"s": "a", "f": "2", "q": "0"}]
-    figures = WholeGroups(groups=("fAcc=s+f", "qAcc=s+q"), headline="fAcc")(rows, marks(1, 0, 1))
+    records = [{"s": "a", "f": "1", "q": "0"}, {"s": "a", "f": "1", "q": "1"}, {"s": "a", "f": "2", "q": "0"}]
+    figures = WholeGroups(groups=("fAcc=s+f", "qAcc=s+q"), headline="fAcc")(records, scored(1, 0, 1))
     assert (figures["fAcc"], figures["qAcc"], figures["overall"]) == (0.5, 0.5, 0.5)
 
 
 def test_cv_bench_formula():
-    rows = [{"type": "2D", "source": "ADE20K"}] * 3 + [{"type": "2D", "source": "COCO"}] + [{"type": "3D", "source": "Omni3D"}] * 2
-    figures = load("cv_bench").profile("official").aggregate(rows, marks(1, 1, 0, 1, 0, 1))
+    records = [{"type": "2D", "source": "ADE20K"}] * 3 + [{"type": "2D", "source": "COCO"}] + [{"type": "3D", "source": "Omni3D"}] * 2
+    figures = load_suite("cv_bench").profile("official").aggregate(records, scored(1, 1, 0, 1, 0, 1))
     assert figures["overall"] == pytest.approx(0.5 * ((2 / 3 + 1) / 2 + 0.5))
-    assert load("cv_bench").profile("lmms_eval").aggregate(rows, marks(1, 1, 0, 1, 0, 1))["overall"] == pytest.approx(4 / 6)
+    assert load_suite("cv_bench").profile("lmms_eval").aggregate(records, scored(1, 1, 0, 1, 0, 1))["overall"] == pytest.approx(4 / 6)
 
 
 def test_other_aggregates():
-    assert NestedMean(levels=("t",))([{"t": "a"}, {"t": "a"}, {}], marks(1, 0, 1))["overall"] == pytest.approx(0.75)
-    gain = KnowledgeGain()([{"track": "Adaptation", "before": 0.2}, {"track": "Perception"}], marks(1, 0))
+    assert NestedMean(levels=("t",))([{"t": "a"}, {"t": "a"}, {}], scored(1, 0, 1))["overall"] == pytest.approx(0.75)
+    gain = KnowledgeGain()([{"track": "Adaptation", "before": 0.2}, {"track": "Perception"}], scored(1, 0))
     assert gain["knowledge_gain"] == pytest.approx(1.0) and gain["overall"] == 0.5
-    rows = [{"instruction_id_list": ["a", "b"]}, {"instruction_id_list": ["c"]}]
-    assert Instructions()(rows, marks(0.5, 1)) == {"overall": 0.5, "instruction": pytest.approx(2 / 3)}
+    records = [{"instruction_id_list": ["a", "b"]}, {"instruction_id_list": ["c"]}]
+    assert Instructions()(records, scored(0.5, 1)) == {"overall": 0.5, "instruction": pytest.approx(2 / 3)}
 
 
 def test_hidden_tests_are_read_without_unpickling():

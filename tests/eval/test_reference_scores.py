@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vlrl.eval import as_suite, mark_item, score_item
+from vlrl.eval import as_suite, score_item, score_response
 from vlrl.eval.scorers.vsi_bench import first_number, first_token, last_number, mean_relative_accuracy
 from vlrl.registry import ConfigError
 
@@ -38,14 +38,14 @@ def test_the_reference_cases_tell_the_profiles_apart():
     [("3", "between 2 and 4", (0.0, 0.4, 0.4)), ("3", "2 or 3", (0.4, 0.4, 1.0)), ("2.5", "The distance is 2.5 meters.", (0.0, 1.0, 1.0))],
 )
 def test_vsi_bench_has_three_scorers(gold, response, scores):
-    row = {"id": 1, "question_type": "object_abs_distance", "question": "How far?", "options": None, "ground_truth": gold}
-    assert tuple(score_item("vsi_bench", row, response, p) for p in ("official", "lmms_eval", "vlmevalkit")) == pytest.approx(scores)
+    record = {"id": 1, "question_type": "object_abs_distance", "question": "How far?", "options": None, "ground_truth": gold}
+    assert tuple(score_item("vsi_bench", record, response, p) for p in ("official", "lmms_eval", "vlmevalkit")) == pytest.approx(scores)
 
 
 def test_vsi_bench_letter_in_parentheses():
-    row = {"id": 1, "question_type": "route_planning", "question": "?", "options": ["A. x", "B. y"], "ground_truth": "B"}
-    assert [score_item("vsi_bench", row, "(B)", p) for p in ("official", "lmms_eval", "vlmevalkit", "vlrl")] == [0, 0, 1, 1]
-    assert score_item("vsi_bench", row, "A or B", "vlrl") == 0
+    record = {"id": 1, "question_type": "route_planning", "question": "?", "options": ["A. x", "B. y"], "ground_truth": "B"}
+    assert [score_item("vsi_bench", record, "(B)", p) for p in ("official", "lmms_eval", "vlmevalkit", "vlrl")] == [0, 0, 1, 1]
+    assert score_item("vsi_bench", record, "A or B", "vlrl") == 0
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_macro_score_of_vsi_bench():
     suite = as_suite("vsi_bench")
     wanted = {"object_counting": [1.0, 0.6], "object_abs_distance": [0.1, 1.0, 0.0], "object_rel_direction_easy": [1.0], "route_planning": [1.0, 0.0]}
     wanted |= {"object_rel_direction_medium": [0.0, 1.0], "object_rel_direction_hard": [0.0]}
-    rows = [{"question_type": name} for name, scores in wanted.items() for _ in scores]
-    marks = [mark_item("vsi_bench", {"question_type": "object_counting", "ground_truth": "1"}, "1") for _ in rows]
-    marks = [type(mark)(score) for mark, score in zip(marks, [s for scores in wanted.values() for s in scores])]
-    figures = suite.profile("official").aggregate(rows, marks)
+    records = [{"question_type": name} for name, scores in wanted.items() for _ in scores]
+    scored = [score_response("vsi_bench", {"question_type": "object_counting", "ground_truth": "1"}, "1") for _ in records]
+    scored = [type(entry)(score) for entry, score in zip(scored, [s for scores in wanted.values() for s in scores])]
+    figures = suite.profile("official").aggregate(records, scored)
     direction = (1.0 + 0.5 + 0.0) / 3
     assert figures["object_rel_direction"] == pytest.approx(direction)
     assert figures["overall"] == pytest.approx((0.8 + 1.1 / 3 + direction + 0.5) / 4)
 
 
 def test_silence_scores_the_shortest_choice_in_mathvista():
-    row = {
+    record = {
         "pid": "1",
         "question_type": "multi_choice",
         "answer_type": "text",
@@ -117,15 +117,15 @@ def test_silence_scores_the_shortest_choice_in_mathvista():
         "precision": None,
         "query": "",
     }
-    assert [score_item("mathvista", row, "", p) for p in ("official", "extraction_ignore_empty", "vlmevalkit", "vlrl")] == [1, 0, 0, 0]
+    assert [score_item("mathvista", record, "", p) for p in ("official", "extraction_ignore_empty", "vlmevalkit", "vlrl")] == [1, 0, 0, 0]
 
 
 def test_a_row_may_name_its_stage():
-    row = {"pid": "1", "question_type": "free_form", "answer_type": "integer", "choices": None, "answer": "14", "precision": None, "query": ""}
-    assert score_item("mathvista", row, "14.9") == 1
-    assert score_item("mathvista", {**row, "stage": "rule_end_to_end"}, "14.9") == 0
+    record = {"pid": "1", "question_type": "free_form", "answer_type": "integer", "choices": None, "answer": "14", "precision": None, "query": ""}
+    assert score_item("mathvista", record, "14.9") == 1
+    assert score_item("mathvista", {**record, "stage": "rule_end_to_end"}, "14.9") == 0
     with pytest.raises(ValueError, match="no stage 'x'"):
-        score_item("mathvista", {**row, "stage": "x"}, "14")
+        score_item("mathvista", {**record, "stage": "x"}, "14")
 
 
 def test_profiles_by_snapshot_and_stage():
@@ -146,7 +146,7 @@ def test_broken_rows_are_refused_and_responses_are_not():
         score_item("vsi_bench", {"question_type": "x", "ground_truth": "1"}, "1")
     with pytest.raises(ValueError, match="must be text"):
         score_item("vsi_bench", {"question_type": "object_counting", "ground_truth": "1"}, 1)  # type: ignore[arg-type]
-    row = {"id": 1, "question_type": "object_counting", "question": "?", "options": None, "ground_truth": "4"}
+    record = {"id": 1, "question_type": "object_counting", "question": "?", "options": None, "ground_truth": "4"}
     for response in ("[" * 3000 + "]", "9" * 400, "\x00", "<answer>" * 500, "1e999"):
         for profile in ("official", "lmms_eval", "vlmevalkit"):
-            assert score_item("vsi_bench", row, response, profile) == 0
+            assert score_item("vsi_bench", record, response, profile) == 0

@@ -27,6 +27,7 @@ Data = Annotated[
     str, typer.Option("--data", help="hub, fixture (packaged synthetic rows), or a folder laid out as on the hub. auto: hub, else fixture.")
 ]
 MediaFolder = Annotated[str, typer.Option("--media", help="The folder that paths of pictures and videos are relative to.")]
+Profiles = Annotated[list[str], typer.Option("--profile", "-p", help="official, lmms_eval, vlmevalkit, vlrl; several: by comma, or -p twice.")]
 Limit = Annotated[int, typer.Option(help="Only the first rows of each suite (0: all).")]
 Samples = Annotated[int, typer.Option("--samples", "-k", help="Responses per row.")]
 Temperature = Annotated[float, typer.Option("--temperature", "-t", help="Sampling temperature; 0 is greedy.")]
@@ -109,9 +110,7 @@ def _run_and_print(options: EvalOptions, output: str, overwrite: bool, dry_run: 
 @app.command()
 def score(
     run: Annotated[str, typer.Argument(help="The folder of a run, or a JSONL of {id, response}.")],
-    profile: Annotated[  # noqa: B006
-        list[str], typer.Option("--profile", "-p", help="official, lmms_eval, vlmevalkit, vlrl; several: by comma, or -p twice.")
-    ] = [],
+    profile: Profiles = [],  # noqa: B006
     suite: Suites = [],  # noqa: B006
     data: Data = "auto",
     media: MediaFolder = "",
@@ -201,7 +200,9 @@ def judge(
 
 def _contamination_line(name: str, part: dict[str, Any]) -> str:
     completion = part.get("completion")
-    completed = f"; {completion['exact']:.1%} of the questions are completed word for word (ROUGE-L {completion['rouge_l']:.3f})" if completion else ""
+    completed = (
+        f"; {completion['exact']:.1%} of the questions are completed word for word (ROUGE-L {completion['rouge_l']:.3f})" if completion else ""
+    )
     found = f"{part['text_share']:.1%} of {part['rows']} questions and {part['image_share']:.1%} of the pictures are in the training data"
     return f"{name}: {found}{completed}"
 

@@ -1,4 +1,4 @@
-"""Generation of a run's responses: requests every sample that the journal lacks, journals each response at once, and estimates the cost beforehand."""
+"""Generation of a run's responses: every sample that the journal lacks is requested and journaled at once; its cost can be estimated first."""
 
 from __future__ import annotations
 

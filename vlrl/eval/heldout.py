@@ -59,25 +59,24 @@ def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
 
 
 def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool | None, str]]:
-    """(whether the answer is correct, "") per group of one rollout; (None, reason) where it could not be scored.
+    """(`Rollout.correct`, "") per group of one rollout; (None, reason) where a reward raised, or where no reward decides the outcome.
 
-    Leaves the run's statistics alone: what happens here counts neither as a training rollout nor as a training error.
+    The run's statistics are left alone: an error here is neither an error of a training rollout nor counted in `error_limit`.
     """
-    from vlrl.trainer.scoring import _score_all
+    from vlrl.trainer.scoring import _score_all, set_outcome
 
-    rollouts = [group.rollouts[0] for group in groups]
     failures: list[tuple[Rollout, str, BaseException]] = []
     asyncio.run(_score_all(groups, run.rewards, failures))
     reasons = {id(rollout): f"reward {slot!r} raised {type(error).__name__}: {error}" for rollout, slot, error in reversed(failures)}
     checked: list[tuple[bool | None, str]] = []
-    for rollout in rollouts:
-        slot = primary_slot(rollout, run.rewards)
+    for rollout in (group.rollouts[0] for group in groups):
+        set_outcome(rollout, run.current, run.rewards)
         if id(rollout) in reasons:
             checked.append((None, reasons[id(rollout)]))
-        elif slot is None:
-            checked.append((None, f"no reward with a weight above 0 scores task {rollout.row.task!r}"))
+        elif rollout.outcome is None:
+            checked.append((None, f"no reward scores its task {rollout.row.task!r}"))
         else:
-            checked.append((rollout.rewards[slot] >= getattr(run.rewards[slot], "correct_at", 0.5), ""))
+            checked.append((rollout.correct, ""))
     return checked
 
 

@@ -66,7 +66,7 @@ class Video(Media):
 
 
 def frame_numbers(total: int, count: int) -> list[int]:
-    """The sampled frames: np.linspace(0, total - 1, count) truncated to integers, as in the harnesses; all of them if `count` is 0 or at least `total`."""
+    """The sampled frames: np.linspace(0, total - 1, count) truncated to integers, as in the harnesses; all if `count` is 0 or at least `total`."""
     return list(range(total)) if count <= 0 or total <= count else np.linspace(0, total - 1, count, dtype=int).tolist()
 
 

@@ -219,9 +219,8 @@ def reopen(folder: Path) -> tuple[EvalOptions, list[SuiteData], GenerationSettin
         where = "fixture" if recorded["origin"] == "fixture" else options.data  # also where the hub can be reached now
         data = read_records(suite, where, options.media, options.limit)
         if data_hash(data) != recorded["data"]:
-            raise ConfigError(
-                f"{folder}: the rows of {suite.name!r} ({data.origin}, {len(data)}) are not those of the run ({recorded['origin']}, {recorded['rows']})"
-            )
+            was = f"{recorded['origin']}, {recorded['rows']}"
+            raise ConfigError(f"{folder}: the rows of {suite.name!r} ({data.origin}, {len(data)}) are not those of the run ({was})")
         suites.append(data)
     return options, suites, options.generation(suites)
 

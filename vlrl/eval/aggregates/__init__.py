@@ -1,1 +1,1 @@
-"""How the marks of a suite become its figures."""
+"""Aggregates: how the scores of a suite's responses become its figures."""

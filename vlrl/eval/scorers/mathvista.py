@@ -1,6 +1,6 @@
 """MathVista as its authors, lmms-eval and VLMEvalKit score it; `stage` names the replacement of their language-model extractor.
 
-Paper: arXiv:2310.02255. Rules read in lupantech/MathVista (53d5258), lmms-eval (75571cfe) and VLMEvalKit (e8e78f05).
+Paper: arXiv:2310.02255. Rules taken from lupantech/MathVista (53d5258), lmms-eval (75571cfe) and VLMEvalKit (e8e78f05).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rapidfuzz.distance import Levenshtein
 
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
-from vlrl.eval.scorers.letters import vlmevalkit_choice
+from vlrl.eval.scorers.readers import vlmevalkit_choice
 from vlrl.registry import register
 
 EXTRACTOR_REPLIES = ("response", "extraction", "extraction_ignore_empty", "rule_end_to_end")

@@ -90,9 +90,7 @@ class MMMU(Scorer):
         candidates = open_answers(response, MORE_INDICATORS if self.more_indicators else INDICATORS) if response.strip() else []
         expected = [value for gold in golds(record["answer"]) for value in normal(gold)]
         correct = any(any(isinstance(e, str) and e in c for e in expected) if isinstance(c, str) else c in expected for c in candidates)
-        return ScoredResponse(
-            float(correct and not self.broken_open), candidates[0] if candidates else None, "open", {"candidates": candidates}
-        )
+        return ScoredResponse(float(correct and not self.broken_open), candidates[0] if candidates else None, "open", {"candidates": candidates})
 
     def _choice(self) -> Choice:
         return Choice(reader=self.reader, answer="row.answer", choices=self.options)

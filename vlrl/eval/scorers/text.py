@@ -9,23 +9,24 @@ from rapidfuzz.distance import Levenshtein
 
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
-from vlrl.eval.scorers.readers import without_marks
+from vlrl.eval.scorers.readers import strip_punctuation
 from vlrl.registry import register
 
-_WORDS = (  # noqa: SIM905
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen "
-          "twenty").split()  # fmt: skip  # noqa: SIM905
-COUNTS = {word: str(i) for i, word in enumerate(_WORDS)} | {"none": "0"}
+_ONES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen")
+_TEENS = ("fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty")
+COUNTS = {word: str(i) for i, word in enumerate((*_ONES, *_TEENS))} | {"none": "0"}
 
 
 def answers_of(record: Record, expression: str) -> list[str]:
-    """The accepted answers: a list, or one."""
+    """The accepted answers, from an expression that gives a list or one answer."""
     value = evaluate(expression, record)
     return [str(entry) for entry in value] if isinstance(value, (list, tuple)) else [str(value)]
 
 
 @dataclass(frozen=True)
 class _Text(Scorer):
+    """A scorer that compares text with the accepted answers that `answer` gives."""
+
     answer: str = "row.answer"
 
     def gold(self, record: Record) -> list[str]:
@@ -35,7 +36,7 @@ class _Text(Scorer):
 @register("exact_text")
 @dataclass(frozen=True)
 class ExactText(_Text):
-    """score = [response == gold], after trimming; `fold` ignores case, `words` turns number words up to twenty into digits.
+    """Exact match: score = [response == gold], after stripping; `fold` ignores case, `words` turns number words up to twenty into digits.
 
     Paper: the benchmark's own (CountBench in lmms-eval: fold and words).
     """
@@ -44,8 +45,8 @@ class ExactText(_Text):
     words: bool = False
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
-        said = self._plain(response)
-        return ScoredResponse(float(any(said == self._plain(gold) for gold in answers_of(record, self.answer))), said or None, "whole response")
+        answer = self._plain(response)
+        return ScoredResponse(float(any(answer == self._plain(gold) for gold in answers_of(record, self.answer))), answer or None, "whole response")
 
     def _plain(self, text: str) -> str:
         plain = text.strip().lower() if self.fold else text.strip()
@@ -55,23 +56,26 @@ class ExactText(_Text):
 @register("contains_text")
 @dataclass(frozen=True)
 class ContainsText(_Text):
-    """score = [gold occurs in the response]. CountBench in VLMEvalKit: "12" is right for 2, and a list of all numbers for everything."""
+    """Substring match: score = [gold occurs in the response].
+
+    Code: CountBench in VLMEvalKit. Edge: "12" is correct for 2, and a list of all numbers is always correct.
+    """
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
         return ScoredResponse(float(any(gold in response for gold in answers_of(record, self.answer))), response.strip() or None, "substring")
 
 
 def folded(text: str) -> str:
-    """Full-width ASCII as plain ASCII, the ideographic space as a space."""
+    """The text with full-width ASCII as plain ASCII and the ideographic space as a space."""
     return "".join(chr(ord(c) - 0xFEE0) if 0xFF01 <= ord(c) <= 0xFF5E else " " if c == "\u3000" else c for c in text)
 
 
 @register("ocrbench")
 @dataclass(frozen=True)
 class OCRBench(_Text):
-    """score = [an accepted answer occurs in the response], both lower-case; for HME100k without spaces and with case.
+    """OCRBench: score = [an accepted answer occurs in the response], both in lower case; for HME100k with case and without spaces.
 
-    Paper: arXiv:2305.07895. `fullwidth` folds full-width characters first (lmms-eval). Edge: an empty gold occurs in everything.
+    Paper: arXiv:2305.07895. `fullwidth` folds full-width characters first (lmms-eval). Edge: an empty gold answer occurs in every response.
     """
 
     fullwidth: bool = False
@@ -85,8 +89,8 @@ class OCRBench(_Text):
                 return text.replace(" ", "")
             return (folded(text) if self.fullwidth else text).lower().strip()
 
-        said = plain(response)
-        return ScoredResponse(float(any(plain(gold) in said for gold in answers_of(record, self.answer))), said or None, "substring")
+        answer = plain(response)
+        return ScoredResponse(float(any(plain(gold) in answer for gold in answers_of(record, self.answer))), answer or None, "substring")
 
 
 def _number(text: str) -> float | None:
@@ -99,19 +103,19 @@ def _number(text: str) -> float | None:
 @register("relaxed")
 @dataclass(frozen=True)
 class Relaxed(_Text):
-    """numbers: [|pred - gold| / |gold| <= 0.05]; text: equality without case. ChartQA (arXiv:2203.10244, sec. 5.1), Qwen-VL's form of it.
+    """Relaxed accuracy: numbers: [|pred - gold| / |gold| <= tolerance]; text: equality ignoring case.
 
-    Edge: a gold of 0 is compared as text; "5%" is 0.05.
+    Paper: ChartQA, arXiv:2203.10244, sec. 5.1, as in Qwen-VL's code. Edge: a gold answer of 0 is compared as text; "5%" is 0.05.
     """
 
     tolerance: float = 0.05
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
-        said = _number(response)
+        answer = _number(response)
         score = 0.0
         for gold in answers_of(record, self.answer):
-            wanted = _number(gold)
-            near = abs(said - wanted) / abs(wanted) <= self.tolerance if said is not None and wanted else response.lower() == gold.lower()
+            expected = _number(gold)
+            near = abs(answer - expected) / abs(expected) <= self.tolerance if answer is not None and expected else response.lower() == gold.lower()
             score = max(score, float(near))
         return ScoredResponse(score, response.strip() or None, "relaxed")
 
@@ -119,9 +123,10 @@ class Relaxed(_Text):
 @register("anls")
 @dataclass(frozen=True)
 class ANLS(_Text):
-    """max over answers of s = 1 - distance / max length if s >= 0.5, else 0. DocVQA (arXiv:2007.00398), after ST-VQA (arXiv:1905.13648, eq. 1).
+    """ANLS: max over answers of s = 1 - edit distance / max length, and 0 where s < threshold.
 
-    Both are lower-case with single spaces; the length is of the untouched strings, as in the code that is in use. Edge: empty and empty give 1.
+    Paper: DocVQA (arXiv:2007.00398), after ST-VQA (arXiv:1905.13648, eq. 1). The distance is between the lower-case strings with single spaces; the
+    length is that of the original strings, as in the released code. Edge: two empty strings give 1.
     """
 
     threshold: float = 0.5
@@ -146,7 +151,7 @@ _CONTRACTED = (
 
 
 def _contractions() -> dict[str, str]:
-    """ "dont" -> "don't", and for words of several apostrophes each form that lacks one of them."""
+    """ "dont" -> "don't"; a word with several apostrophes has an entry for each form that lacks one of them."""
     table = {"somebody'd": "somebodyd"}
     for word in _CONTRACTED.split(" "):
         places = [place for place, char in enumerate(word) if char == "'"]
@@ -158,33 +163,32 @@ _CONTRACTIONS = _contractions()
 
 
 def vqa_normal(text: str) -> str:
-    """The answer form of the VQA evaluation: punctuation and articles away, number words up to ten as digits, contractions with apostrophes."""
+    """The normal form of the VQA evaluation: no punctuation and articles, number words up to ten as digits, contractions with apostrophes."""
     plain = text.lower().replace(",", "").replace("?", "").replace("'s", " 's").strip().replace("\n", " ").replace("\t", " ").strip()
-    plain = without_marks(plain)
+    plain = strip_punctuation(plain)
     words = [COUNTS.get(word, word) if COUNTS.get(word, "99").isdigit() and int(COUNTS.get(word, "99")) <= 10 else word for word in plain.split()]
     return " ".join(_CONTRACTIONS.get(word, word) for word in words if word not in ("a", "an", "the"))
 
 
-def vqa_accuracy(said: str, golds: Sequence[str]) -> float:
-    """mean over annotators of min(1, (others that gave this answer) / 3). VQA (arXiv:1505.00468), TextVQA (arXiv:1904.08920)."""
-    listed = list(golds)
-    values = [min(1.0, (listed.count(said) - (gold == said)) / 3) for gold in listed]
+def vqa_accuracy(answer: str, golds: Sequence[str]) -> float:
+    """VQA accuracy: mean over annotators of min(1, (other annotators with this answer) / 3). VQA (arXiv:1505.00468), TextVQA (arXiv:1904.08920)."""
+    values = [min(1.0, (golds.count(answer) - (gold == answer)) / 3) for gold in golds]
     return sum(values) / len(values) if values else 0.0
 
 
 @register("vqa")
 @dataclass(frozen=True)
 class VQA(Scorer):
-    """score = mean over the ten annotators of min(1, matches among the other nine / 3), on normalised answers.
+    """VQA accuracy: score = mean over the ten annotators of min(1, matches among the other nine / 3), on normalised answers.
 
-    Paper: Singh et al., arXiv:1904.08920. Edge: an answer of one annotator alone is worth 0.3.
+    Paper: Singh et al., arXiv:1904.08920. Edge: an answer that only one annotator gave scores 0.3.
     """
 
     answers: str = "row.answers"
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
-        said = vqa_normal(response)
-        return ScoredResponse(vqa_accuracy(said, [vqa_normal(gold) for gold in answers_of(record, self.answers)]), said or None, "vqa")
+        answer = vqa_normal(response)
+        return ScoredResponse(vqa_accuracy(answer, [vqa_normal(gold) for gold in answers_of(record, self.answers)]), answer or None, "vqa")
 
     def gold(self, record: Record) -> list[str]:
         listed = answers_of(record, self.answers)

@@ -1,7 +1,8 @@
-"""The strict profile: the verifier that training rewards with."""
+"""Scorers that call the training verifier: the profile `vlrl` of every suite, and IFEval."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,7 +17,7 @@ from vlrl.types import CoordinateSpace
 
 @lru_cache(maxsize=1)
 def training_verifier() -> Any:
-    """`verify` of the package that is home to the rewards."""
+    """The function `verify` of the rewards package. Raises ConfigError where the package has none."""
     home = home_of(Reward)
     if not hasattr(home, "verify"):
         raise ConfigError(f"profile vlrl: {Reward.home} has no `verify`; install the package of the rewards that vlrl trains with")
@@ -26,11 +27,10 @@ def training_verifier() -> Any:
 @register("verifier")
 @dataclass(frozen=True)
 class Verifier(Scorer):
-    """score = verify(gold, response, kind, choices).score: the same code as the training reward.
+    """The training verifier: score = verify(gold, response, kind, choices).score.
 
-    Paper: vlrl original. `kind_of` (an expression) may choose the kind by row, `options_of` its options; with `spaces`, coordinates are
-    converted as in training, where the run recorded what they mean.
-    Edge: an empty response, a refusal, or an answer that names every option scores 0.
+    Paper: vlrl original. `kind_of` (an expression) gives the kind per record, `options_of` its options; with `spaces`, coordinates are converted as
+    in training, where the run recorded their units. Edge: an empty response, a refusal, or an answer that names every option scores 0.
     """
 
     answer_kind: str = "auto"
@@ -49,10 +49,40 @@ class Verifier(Scorer):
         if self.spaces and record.get("_spaces"):
             options["spaces"] = tuple(CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in record["_spaces"])
         verdict = training_verifier()(gold, response, kind=kind, choices=list(choices) if choices else None, **options)
-        return ScoredResponse(float(verdict.score), verdict.extracted, verdict.route or verdict.reason, {"span": verdict.span, "reason": verdict.reason})
+        return ScoredResponse(
+            float(verdict.score), verdict.extracted, verdict.route or verdict.reason, {"span": verdict.span, "reason": verdict.reason}
+        )
 
     def gold(self, record: Record) -> list[str]:
         answer = evaluate(self.answer, record)
         accepted = isinstance(answer, (list, tuple)) and bool(answer) and all(isinstance(entry, str) for entry in answer)
-        answer = answer[0] if accepted else answer  # any of several accepted answers will do; a list of numbers is one answer
+        answer = answer[0] if accepted else answer  # of several accepted answers one is enough; a list of numbers is one answer
         return [f"<answer>{answer}</answer>"]
+
+
+def constraints(record: Record) -> list[dict[str, Any]]:
+    """The record's instructions with their arguments; the hub stores null for arguments that an instruction does not have."""
+    out = []
+    for name, arguments in zip(record["instruction_id_list"], record["kwargs"], strict=True):
+        given: Mapping[str, Any] = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
+        out.append({"id": name, **{key: value for key, value in given.items() if value is not None}})
+    return out
+
+
+@register("ifeval")
+@dataclass(frozen=True)
+class IFEval(Scorer):
+    """IFEval: score = share of the record's instructions that the response follows.
+
+    With `strict` false, the response is also tried without its first or last line and without asterisks. Paper: Zhou et al., arXiv:2311.07911,
+    sec. 2.2. The checks are the training verifier's. Edge: an empty response follows none.
+    """
+
+    strict: bool = True
+
+    def __call__(self, record: Record, response: str) -> ScoredResponse:
+        verdict = training_verifier()(constraints(record), response, kind="ifeval", strict=self.strict)
+        return ScoredResponse(float(verdict.score), verdict.extracted, verdict.reason)
+
+    def gold(self, record: Record) -> list[str]:
+        return [str(record["example"])] if record.get("example") else []

@@ -1,6 +1,6 @@
 """VSI-Bench as its authors, lmms-eval and VLMEvalKit score it.
 
-Paper: arXiv:2412.14171. Rules read in vision-x-nyu/thinking-in-space (c26ba54), lmms-eval (75571cfe) and VLMEvalKit (e8e78f05).
+Paper: arXiv:2412.14171. Rules taken from vision-x-nyu/thinking-in-space (c26ba54), lmms-eval (75571cfe) and VLMEvalKit (e8e78f05).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
-from vlrl.eval.scorers.letters import easi_letter
+from vlrl.eval.scorers.readers import easi_letter
 from vlrl.registry import register
 
 CHOICE_TYPES = frozenset(
@@ -26,8 +26,8 @@ CHOICE_TYPES = frozenset(
     }
 )
 NUMBER_TYPES = frozenset({"object_abs_distance", "object_counting", "object_size_estimation", "room_size_estimation"})
-# The authors' count of thresholds is int((.95 - .5) / .05 + 2): the quotient falls just short of 9, so ten values .50, .55, ..., .95.
-_LIMITS = 1 - np.linspace(0.5, 0.95, int((0.95 - 0.5) / 0.05 + 2))
+# The authors' number of thresholds is int((.95 - .5) / .05 + 2): in floats the quotient is just below 9, which gives ten values .50, .55, ..., .95.
+_LARGEST_ERRORS = 1 - np.linspace(0.5, 0.95, int((0.95 - 0.5) / 0.05 + 2))
 
 
 def is_choice(record: Record) -> bool:
@@ -39,10 +39,10 @@ def is_choice(record: Record) -> bool:
 
 
 def mean_relative_accuracy(predicted: float | None, gold: float, guard: bool = False) -> float:
-    """mean over t in .50, .55, ..., .95 of [ |predicted - gold| / gold <= 1 - t ], in float64.
+    """Mean relative accuracy: mean over t in .50, .55, ..., .95 of [ |predicted - gold| / gold <= 1 - t ], in float64.
 
     Paper: arXiv:2412.14171, eq. 1, which prints < where the code has <=. `guard` divides by |gold|, and by 1 for gold 0.
-    Edge: None gives 0; gold 0 without `guard` gives 0 (the authors' code stops there).
+    Edge: None gives 0; gold 0 without `guard` gives 0 (the authors' code raises an error there).
     """
     if predicted is None or (gold == 0 and not guard):
         return 0.0
@@ -50,11 +50,11 @@ def mean_relative_accuracy(predicted: float | None, gold: float, guard: bool = F
         error = abs(predicted - gold) if gold == 0 else abs((predicted - gold) / gold)
     else:
         error = abs(predicted - gold) / gold
-    return float((error <= _LIMITS).mean())
+    return float((error <= _LARGEST_ERRORS).mean())
 
 
 def first_token(response: str) -> str:
-    """Up to the first space, without trailing full stops, then without white space. A leading space leaves nothing."""
+    """The text up to the first space, without trailing full stops and white space. A response that begins with a space gives ""."""
     return response.split(" ")[0].rstrip(".").strip()
 
 
@@ -73,7 +73,7 @@ WORDS = {word: i for i, word in enumerate(_ONES)} | {word: 20 + 10 * i for i, wo
 
 
 def spelled(words: list[str]) -> float:
-    """ "three hundred twenty one" -> 321: hundred multiplies what stands before it, thousand closes a part of the sum."""
+    """ "three hundred twenty one" -> 321: hundred multiplies the number before it, thousand multiplies and ends a part of the sum."""
     total = part = 0
     for word in words:
         value = WORDS[word]
@@ -87,7 +87,7 @@ def spelled(words: list[str]) -> float:
 
 
 def first_number(response: str) -> float | None:
-    """The first number of a response, in digits or in words, whichever stands first (lmms-eval since eab6655a)."""
+    """The first number of a response, in digits or in words (lmms-eval since eab6655a)."""
     text = response.strip().lower()
     digits = _DIGITS.search(text)
     start, run = None, []
@@ -111,7 +111,7 @@ _SPELLED = re.compile(rf"\b({'|'.join(_TO_TWENTY)})\b", re.IGNORECASE)
 
 
 def after_thinking(text: str) -> str:
-    """What follows the last </think>, or else the last <think>, or else everything."""
+    """The text after the last </think>, else after the last <think>, else all of it."""
     for tag in (r"</\s*think\s*>", r"<\s*think\s*>"):
         ends = [match.end() for match in re.finditer(tag, text, re.IGNORECASE)]
         if ends:
@@ -120,10 +120,10 @@ def after_thinking(text: str) -> str:
 
 
 def last_number(response: str) -> float | None:
-    """A number that opens <answer>...</answer>, else the last number after the thinking, else the last of all (VLMEvalKit).
+    """The number at the start of <answer>...</answer>, else the last number after the thinking, else the last of the response (VLMEvalKit).
 
-    Words up to twenty are digits to it ("twenty-one" reads 20 and -1). A response in brackets is read as a list, of which the first
-    entry counts; brackets that hold no list give nothing.
+    Number words up to twenty become digits ("twenty-one" reads 20 and -1). A response in brackets is parsed as a list, whose first entry counts;
+    brackets without a list give None.
     """
     text = response
     if response.strip().startswith("[") and response.strip().endswith("]"):
@@ -143,6 +143,8 @@ def last_number(response: str) -> float | None:
 
 @dataclass(frozen=True)
 class _Vsi(Scorer):
+    """A scorer of VSI-Bench, whose gold answer is the field `ground_truth`."""
+
     def gold(self, record: Record) -> list[str]:
         return [str(record["ground_truth"])]
 
@@ -150,10 +152,10 @@ class _Vsi(Scorer):
 @register("vsi_official")
 @dataclass(frozen=True)
 class VsiOfficial(_Vsi):
-    """choices: [first token == gold], whatever the case; numbers: mean relative accuracy of the first token.
+    """VSI-Bench, official: choices: [first token == gold], ignoring case; numbers: mean relative accuracy of the first token.
 
     Paper: arXiv:2412.14171; code vision-x-nyu/thinking-in-space.
-    Edge: a leading space, parentheses, commas or units glued to the number make the token unreadable: 0.
+    Edge: a leading space, parentheses, commas, or units without a space before them make the token unreadable: 0.
     """
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
@@ -167,9 +169,9 @@ class VsiOfficial(_Vsi):
 @register("vsi_lmms_eval")
 @dataclass(frozen=True)
 class VsiLmmsEval(_Vsi):
-    """choices as the authors; numbers: mean relative accuracy of the first number or number word of the response.
+    """VSI-Bench in lmms-eval: choices as the authors; numbers: mean relative accuracy of the first number or number word of the response.
 
-    Code: lmms-eval 75571cfe (the rule for numbers is of eab6655a, 2026-07-14; before that, as the authors).
+    Code: lmms-eval 75571cfe (the rule for numbers since eab6655a, 2026-07-14; before that, as the authors).
     """
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
@@ -184,7 +186,7 @@ class VsiLmmsEval(_Vsi):
 @register("vsi_vlmevalkit")
 @dataclass(frozen=True)
 class VsiVlmevalkit(_Vsi):
-    """choices: [letter(response) == letter(gold)]; numbers: mean relative accuracy of the last number after the thinking.
+    """VSI-Bench in VLMEvalKit: choices: [letter(response) == letter(gold)]; numbers: mean relative accuracy of the last number after the thinking.
 
     Code: VLMEvalKit e8e78f05 (spatial_bench). Its optional judge is not used.
     """

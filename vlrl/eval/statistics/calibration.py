@@ -1,4 +1,4 @@
-"""Whether stated confidence is to be believed."""
+"""Calibration of confidences: expected calibration error, Brier score, risk-coverage curve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _pair(confidence: Sequence[float], correct: Sequence[float]) -> tuple[np.nda
 
 
 def expected_calibration_error(confidence: Sequence[float], correct: Sequence[float], bins: int = 10) -> float:
-    """sum over bins (lo, hi] of equal width of (rows/n) * |mean correct - mean confidence|; empty bins are skipped, confidence 0 is in the first.
+    """ECE: sum over bins (lo, hi] of equal width of (rows/n) * |mean correct - mean confidence|. Confidence 0 is in the first bin.
 
     Source: Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599, eq. 3.
     """
@@ -26,15 +26,15 @@ def expected_calibration_error(confidence: Sequence[float], correct: Sequence[fl
 
 
 def brier(confidence: Sequence[float], correct: Sequence[float]) -> float:
-    """mean (confidence - correct)^2. Source: Brier 1950, Mon. Weather Rev. 78:1."""
+    """Brier score: mean (confidence - correct)^2. Source: Brier 1950, Mon. Weather Rev. 78:1."""
     p, y = _pair(confidence, correct)
     return float(((p - y) ** 2).mean())
 
 
 def risk_coverage(confidence: Sequence[float], correct: Sequence[float]) -> tuple[list[float], list[float], float]:
-    """(coverage, risk, area): the error rate among the most confident share of rows, at every share, and its mean.
+    """Risk-coverage curve: (coverage, risk, area), the error rate among the most confident share of rows at every share, and its mean.
 
-    Rows of equal confidence enter as the average over their orders. Source: Geifman and El-Yaniv 2017, arXiv:1705.08500.
+    Rows of equal confidence count with their mean error rate, the average over their orders. Source: Geifman and El-Yaniv 2017, arXiv:1705.08500.
     """
     p, y = _pair(confidence, correct)
     order = np.argsort(-p, kind="stable")

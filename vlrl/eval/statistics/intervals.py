@@ -1,4 +1,4 @@
-"""Intervals of means and of means of means."""
+"""Confidence intervals of means and of means of means."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import stats
 
 
 class Interval(NamedTuple):
-    """An estimate with its interval and standard error; `n` rows in `clusters` independent draws."""
+    """An estimate with its interval and standard error, from `n` rows in `clusters` independent clusters."""
 
     value: float
     low: float
@@ -26,7 +26,7 @@ class Interval(NamedTuple):
 
 
 def wilson(successes: float, n: float, level: float = 0.95, critical: float | None = None) -> tuple[float, float]:
-    """Wilson's score interval of a proportion. n may be an effective sample size. Raises ValueError for n <= 0.
+    """Wilson's score interval of a proportion. `n` may be an effective sample size. Raises ValueError for n <= 0.
 
     (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n). Source: Wilson 1927, JASA 22:209.
     """
@@ -40,14 +40,14 @@ def wilson(successes: float, n: float, level: float = 0.95, critical: float | No
     return (0.0 if p == 0 else (centre - half) / scale), (1.0 if p == 1 else (centre + half) / scale)
 
 
-def _numbered(labels: Sequence[Hashable]) -> np.ndarray:
-    """Labels as 0, 1, ... in order of first appearance."""
+def cluster_numbers(labels: Sequence[Hashable]) -> np.ndarray:
+    """The labels as numbers 0, 1, ... in order of first appearance."""
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)
 
 
-def clustered_standard_error(scores: Sequence[float], clusters: Sequence[Hashable]) -> float:
-    """sqrt(s^2/n + (1/n^2) sum over clusters of [(sum d)^2 - sum d^2]), d = score - mean, s^2 with n - 1.
+def clustered_standard_error(scores: Sequence[float] | np.ndarray, clusters: Sequence[Hashable]) -> float:
+    """Clustered standard error of a mean: sqrt(s^2/n + (1/n^2) sum over clusters of [(sum d)^2 - sum d^2]), d = score - mean, s^2 with n - 1.
 
     Source: Miller 2024, arXiv:2411.00640, eq. 4. One row per cluster gives s/sqrt(n). Edge: fewer than two rows give 0.
     """
@@ -56,8 +56,8 @@ def clustered_standard_error(scores: Sequence[float], clusters: Sequence[Hashabl
     if n < 2:
         return 0.0
     deviation = values - values.mean()
-    sums = np.bincount(_numbered(clusters), weights=deviation)
-    squares = np.bincount(_numbered(clusters), weights=deviation**2)
+    sums = np.bincount(cluster_numbers(clusters), weights=deviation)
+    squares = np.bincount(cluster_numbers(clusters), weights=deviation**2)
     variance = values.var(ddof=1) / n + float((sums**2 - squares).sum()) / n**2
     return math.sqrt(max(0.0, variance))
 
@@ -65,7 +65,7 @@ def clustered_standard_error(scores: Sequence[float], clusters: Sequence[Hashabl
 def mean_interval(scores: Sequence[float], clusters: Sequence[Hashable] | None = None, level: float = 0.95) -> Interval:
     """The mean of scores in [0, 1] with a Wilson interval for the effective number of independent rows, n_eff = p(1-p)/SE^2, SE clustered.
 
-    Independent right-or-wrong rows give Wilson's interval itself; all scores 0 or 1 give that of as many rows as there are clusters. With
+    Independent binary scores give Wilson's interval; scores that are all 0, or all 1, give that of as many rows as there are clusters. With
     clusters, the critical value is Student's with (clusters - 1) degrees of freedom. Raises ValueError without scores.
     Source: Franco et al. 2019, J. Surv. Stat. Methodol. 7:334 (Wilson's interval with an effective size).
     """
@@ -78,7 +78,7 @@ def mean_interval(scores: Sequence[float], clusters: Sequence[Hashable] | None =
     if groups == n and all(score in (0, 1) for score in scores):
         low, high = wilson(mean * n, n, level)
         return Interval(mean, low, high, se, n, groups, "wilson")
-    # With few clusters the variance between them is judged from few values: Student's quantile instead of the normal one.
+    # With few clusters their variance is estimated from few values, hence Student's quantile instead of the normal one.
     correction = groups / (groups - 1) if 1 < groups < n else 1.0
     critical = float(stats.t.ppf((1 + level) / 2, max(1, groups - 1)))
     variance = se * se * correction
@@ -95,15 +95,23 @@ def bootstrap(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """A percentile interval of `statistic`, which takes (draws, rows) counts of how often each row was drawn and gives (draws,) values.
+    """Stratified cluster bootstrap: a percentile interval of a statistic.
 
     Clusters are drawn with replacement, within their stratum where no cluster spans two; from m clusters m - 1 are drawn, which makes the
-    variance of a stratum's mean unbiased. Source: Rao and Wu 1988, JASA 83:231. A stratum of one cluster is kept as it is.
+    variance of a stratum's mean unbiased. A stratum of one cluster is kept unchanged. Source: Rao and Wu 1988, JASA 83:231.
+
+    Args:
+        statistic: Maps counts of how often each row was drawn, (draws, rows), to values, (draws,).
+        strata: The stratum of each row.
+        clusters: The cluster of each row.
+        draws: Bootstrap draws.
+        seed: Random seed.
+        level: Confidence level.
     """
-    group = _numbered(clusters)
-    stratum = _numbered(strata)
+    group = cluster_numbers(clusters)
+    stratum = cluster_numbers(strata)
     if len({(int(s), int(c)) for s, c in zip(stratum, group, strict=True)}) > group.max() + 1:
-        stratum = np.zeros_like(stratum)  # a video that is asked about in several tasks: tasks cannot be drawn apart
+        stratum = np.zeros_like(stratum)  # a cluster (a video) spans several strata (tasks), so that strata cannot be drawn separately
     generator = np.random.default_rng(seed)
     counts = np.zeros((draws, int(group.max()) + 1), dtype=np.float64)
     for name in range(int(stratum.max()) + 1):
@@ -113,7 +121,7 @@ def bootstrap(
     values = statistic(counts[:, group])
     value = float(statistic(np.ones((1, len(group))))[0])
     number = int(group.max()) + 1
-    if np.ptp(values) == 0:  # all draws alike (everything right, say): as many rows as there are clusters, and Wilson's interval of those
+    if np.ptp(values) == 0:  # all draws are equal (for instance all answers correct): Wilson's interval for as many rows as there are clusters
         low, high = wilson(value * number, number, level) if 0 <= value <= 1 else (value, value)
         return Interval(value, low, high, 0.0, len(group), number, "wilson of clusters")
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
@@ -121,7 +129,7 @@ def bootstrap(
 
 
 def macro_weights(paths: Sequence[tuple[Any, ...]]) -> np.ndarray:
-    """What each row weighs in the nested mean (they sum to 1): 1 / (groups of the first level * groups below * ... * rows of its last group)."""
+    """The weight of each row in the nested mean: 1 / (groups of the first level * groups below * ... * rows of its last group). They sum to 1."""
     weights = np.ones(len(paths))
 
     def share(members: list[int], depth: int, weight: float) -> None:
@@ -140,7 +148,7 @@ def macro_weights(paths: Sequence[tuple[Any, ...]]) -> np.ndarray:
 
 
 def macro_statistic(scores: Sequence[float], paths: Sequence[tuple[Any, ...]]) -> Callable[[np.ndarray], np.ndarray]:
-    """The nested mean of scores as a function of draw counts: mean over groups of ... of the weighted mean of rows; empty groups are left out."""
+    """The nested mean of scores as a function of bootstrap counts; groups that were not drawn are left out."""
     values = np.asarray(scores, dtype=np.float64)
 
     def fold(counts: np.ndarray, members: np.ndarray, depth: int) -> np.ndarray:

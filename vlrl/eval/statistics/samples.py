@@ -1,4 +1,4 @@
-"""Several samples per question: avg@k, pass@k, maj@k, G-Pass@k. n samples, c of them right."""
+"""Estimates from several samples per question: avg@k, pass@k, maj@k, G-Pass@k. Of n samples, c are correct."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def _check(n: int, c: int, k: int) -> None:
 
 
 def avg_at_k(scores: Sequence[Sequence[float]]) -> float:
-    """Mean over questions of the mean over their samples."""
+    """avg@k: mean over questions of the mean over their samples."""
     if not scores:
         return 0.0
     return sum(sum(question) / len(question) for question in scores) / len(scores)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The probability that k of the n samples, drawn without replacement, hold a right one: 1 - C(n-c, k) / C(n, k).
+    """pass@k: the probability that k of the n samples, drawn without replacement, contain a correct one: 1 - C(n-c, k) / C(n, k).
 
     Paper: Chen et al. 2021, arXiv:2107.03374, eq. 1. Raises ValueError unless c <= n and 1 <= k <= n.
     """
@@ -30,14 +30,12 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
-    """The probability that at least ceil(tau * k) (and at least one) of k samples are right.
+    """G-Pass@k: the probability that at least ceil(tau * k), and at least one, of k samples are correct.
 
-    Paper: arXiv:2412.13147, eq. 3. tau -> 0 is pass@k; tau = 1 wants all k right.
+    Paper: arXiv:2412.13147, eq. 3. tau -> 0 is pass@k; tau = 1 requires all k to be correct.
     """
     _check(n, c, k)
-    least = max(1, math.ceil(Fraction(str(tau)) * k))
-    ways = sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(least, min(c, k) + 1))
-    return ways / math.comb(n, k)
+    return _at_least(n, c, k, max(1, math.ceil(Fraction(str(tau)) * k)))
 
 
 def mean_g_pass_at_k(n: int, c: int, k: int) -> float:
@@ -46,14 +44,15 @@ def mean_g_pass_at_k(n: int, c: int, k: int) -> float:
     return 2 / k * sum(_at_least(n, c, k, i) for i in range(math.ceil(k / 2) + 1, k + 1))
 
 
-def _at_least(n: int, c: int, k: int, least: int) -> float:
-    return sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(least, min(c, k) + 1)) / math.comb(n, k)
+def _at_least(n: int, c: int, k: int, count: int) -> float:
+    """The probability that at least `count` of k samples are correct."""
+    return sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(count, min(c, k) + 1)) / math.comb(n, k)
 
 
 def equivalence_classes(answers: Sequence[Any], same: Callable[[Any, Any], bool] | None = None) -> list[int | None]:
-    """The class of each answer: equal answers share a number; None (nothing extracted) has no class.
+    """The equivalence class of each answer as a number; None (no answer extracted) has no class.
 
-    `same` decides equality against the first answer of each class; by default, == .
+    `same` compares an answer with the first answer of each class; the default is ==.
     """
     firsts: list[Any] = []
     out: list[int | None] = []
@@ -70,10 +69,10 @@ def equivalence_classes(answers: Sequence[Any], same: Callable[[Any, Any], bool]
 
 
 def maj_at_k(classes: Sequence[Hashable | None], scores: Sequence[float], k: int) -> float:
-    """The expected score of the majority answer of k samples, over all ways to draw them; ties are shared equally.
+    """maj@k: the expected score of the majority answer of k samples, over all ways to draw them; ties are shared equally.
 
-    `classes` are equivalence classes of extracted answers (None: no answer; it takes part in the draw but never wins); a class scores the mean of its
-    members. Exact: counted over subsets, not simulated. Paper: vlrl original estimator of self-consistency, arXiv:2203.11171.
+    `classes` are equivalence classes of extracted answers (None: no answer, which can be drawn but never wins); a class has the mean score of its
+    members. Exact, by counting subsets. Paper: vlrl original estimator of self-consistency, arXiv:2203.11171.
     """
     n = len(classes)
     _check(n, 0, k)
@@ -82,20 +81,20 @@ def maj_at_k(classes: Sequence[Hashable | None], scores: Sequence[float], k: int
         if name is not None:
             members.setdefault(name, []).append(score)
     sizes = {name: len(values) for name, values in members.items()}
-    silent = n - sum(sizes.values())
+    without_answer = n - sum(sizes.values())
     total = Fraction(0)
     for name, values in members.items():
         others = [size for other, size in sizes.items() if other != name]
-        win = _chance_to_win(sizes[name], others, silent, k)
+        win = _chance_to_win(sizes[name], others, without_answer, k)
         total += win * Fraction(sum(values) / len(values))
     return float(total)
 
 
-def _chance_to_win(own: int, others: Sequence[int], silent: int, k: int) -> Fraction:
-    """The probability that a class of `own` samples has the most of k drawn votes, a tie of t classes counting 1/t."""
+def _chance_to_win(own: int, others: Sequence[int], without_answer: int, k: int) -> Fraction:
+    """The probability that a class of `own` samples gets the most of k drawn votes; a tie of t classes counts 1/t."""
     wins = Fraction(0)
     for votes in range(1, min(own, k) + 1):
-        ways = {(0, 0): 1}  # (votes drawn from others, classes tied with us) -> number of ways
+        ways = {(0, 0): 1}  # (votes drawn from other classes, classes tied with this one) -> number of ways
         for size in others:
             grown: dict[tuple[int, int], int] = {}
             for (drawn, tied), count in ways.items():
@@ -104,6 +103,6 @@ def _chance_to_win(own: int, others: Sequence[int], silent: int, k: int) -> Frac
                     grown[key] = grown.get(key, 0) + count * math.comb(size, more)
             ways = grown
         for (drawn, tied), count in ways.items():
-            rest = math.comb(silent, k - votes - drawn) if k - votes - drawn >= 0 else 0
+            rest = math.comb(without_answer, k - votes - drawn) if k - votes - drawn >= 0 else 0
             wins += Fraction(math.comb(own, votes) * count * rest, tied + 1)
-    return wins / math.comb(own + sum(others) + silent, k)
+    return wins / math.comb(own + sum(others) + without_answer, k)

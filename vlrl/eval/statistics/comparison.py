@@ -1,4 +1,4 @@
-"""Two runs on the same rows."""
+"""Comparison of two runs on the same rows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from vlrl.eval.statistics.intervals import _numbered, clustered_standard_error
+from vlrl.eval.statistics.intervals import cluster_numbers, clustered_standard_error
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Run B minus run A: the difference of means, its interval, and how surprising it is if the two are equally good."""
+    """Run B minus run A: the difference of means with its interval and standard error, and the p-value of equal means."""
 
     difference: float
     low: float
@@ -21,27 +21,29 @@ class Comparison:
     se: float
     p_value: float
     test: str
-    gained: int  # rows that B has right and A wrong
-    lost: int
+    gained: int  # rows with a higher score in B
+    lost: int  # rows with a lower score in B
     n: int
-    detectable: float  # the smallest true difference that this many rows show with 80% power at 5%
+    detectable: float  # the smallest true difference that is found with 80% power at 5%
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Two-sided exact p-value that gained and lost rows are equally likely: a fair coin, thrown gained + lost times. 1 if none differs.
+    """McNemar's exact two-sided p-value: a binomial test of `gained` in gained + lost trials with probability 1/2; 1 if no row differs.
 
     Source: McNemar 1947, Psychometrika 12:153 (exact binomial form).
     """
     return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
 
 
-def permutation_test(differences: Sequence[float], clusters: Sequence[Hashable] | None = None, draws: int = 9999, seed: int = 0) -> float:
-    """Two-sided p-value of a mean difference under random swaps of the two runs, cluster by cluster: (1 + #{|m*| >= |m|}) / (1 + draws).
+def permutation_test(
+    differences: Sequence[float] | np.ndarray, clusters: Sequence[Hashable] | None = None, draws: int = 9999, seed: int = 0
+) -> float:
+    """Two-sided p-value of a mean difference under random sign flips per cluster: (1 + #{|m*| >= |m|}) / (1 + draws).
 
-    Exact (all swaps) for up to 12 clusters. Source: Phipson and Smyth 2010, arXiv:1603.05766 (the +1).
+    All sign patterns (an exact test) for up to 12 clusters. Source: Phipson and Smyth 2010, arXiv:1603.05766 (the +1).
     """
     values = np.asarray(differences, dtype=np.float64)
-    sums = values if clusters is None else np.bincount(_numbered(clusters), weights=values)
+    sums = values if clusters is None else np.bincount(cluster_numbers(clusters), weights=values)
     sums = sums[sums != 0]
     if not len(sums):
         return 1.0
@@ -58,9 +60,9 @@ def permutation_test(differences: Sequence[float], clusters: Sequence[Hashable] 
 
 
 def minimum_detectable_effect(se: float, alpha: float = 0.05, power: float = 0.8) -> float:
-    """The true difference that a two-sided test at `alpha` finds with probability `power`: (z_{1-alpha/2} + z_power) * SE.
+    """Minimum detectable effect of a two-sided test at `alpha` with the given power: (z_{1-alpha/2} + z_power) * SE.
 
-    Before a run, of two runs of n right-or-wrong rows with accuracy p and correlation r: SE = sqrt(2 p (1-p) (1-r) / n).
+    To plan two runs of n rows with binary scores, accuracy p and correlation r: SE = sqrt(2 p (1-p) (1-r) / n).
     Source: Miller 2024, arXiv:2411.00640, sec. 5.
     """
     return float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * se
@@ -74,10 +76,21 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
 ) -> Comparison:
-    """B minus A on the same rows (the mean over samples where a row has several); `weights`, which sum to 1, make it a difference of macro scores.
+    """Compares the scores of run B with those of run A on the same rows.
 
-    Right-or-wrong scores without clusters and weights get McNemar's exact test, everything else a permutation test by cluster. Raises
-    ValueError unless both have as many rows, at least one.
+    Args:
+        a: One score per row of run A: the mean over its samples.
+        b: The same of run B.
+        clusters: The cluster of each row; without it every row is one.
+        weights: Row weights that sum to 1, for the difference of macro averages.
+        level: Confidence level of the interval.
+        seed: Random seed of the permutation test.
+
+    Returns:
+        The comparison. Binary scores without clusters and weights get McNemar's exact test, all others a permutation test by cluster.
+
+    Raises:
+        ValueError: The runs have different numbers of rows, or none.
     """
     if len(a) != len(b) or not len(a):
         raise ValueError(f"a comparison needs the same rows of both runs, got {len(a)} and {len(b)}")
@@ -85,7 +98,7 @@ def compare(
     difference = np.asarray(b, dtype=np.float64) - np.asarray(a, dtype=np.float64)
     gained, lost = int((difference > 0).sum()), int((difference < 0).sum())
     if weights is not None:
-        difference = difference * np.asarray(weights, dtype=np.float64) * len(a)  # so that its mean is the difference of the weighted means
+        difference = difference * np.asarray(weights, dtype=np.float64) * len(a)  # the mean of these is the difference of the weighted means
     groups = len(set(labels))
     se = clustered_standard_error(difference, labels)
     half = float(stats.t.ppf((1 + level) / 2, max(1, groups - 1))) * se
