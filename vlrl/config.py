@@ -20,12 +20,54 @@ from vlrl.registry import ConfigError, suggest
 Tree = dict[str, Any]
 Origins = dict[str, str]
 
-_PLUGIN_SLOTS = (
-    "policy", "engine", "prompt_sampler", "prompt_template", "sampling", "rollout_budget", "rollout", "environment", "replay", "advantage", "token_credit", "policy_loss",
-    "loss_aggregation", "trainable",
-)  # fmt: skip
-_PLUGIN_MAPS = ("select", "rewards", "reward_shaping", "group_filters", "aux_tensors", "token_weights", "loss_terms", "callbacks", "metrics")
-_OTHER = ["about", "outcome", "seed", "threads", "output", "plugins", "data", "eval", "phases"]
+SLOTS = {  # config slot -> kind of its plug-ins
+    "policy": "family",
+    "engine": "engine",
+    "prompt_sampler": "prompt_sampler",
+    "prompt_template": "prompt_template",
+    "sampling": "sampling_policy",
+    "rollout_budget": "rollout_budget",
+    "rollout": "rollout_strategy",
+    "environment": "environment",
+    "replay": "replay_buffer",
+    "advantage": "advantage_estimator",
+    "token_credit": "token_credit",
+    "policy_loss": "policy_loss",
+    "loss_aggregation": "loss_aggregation",
+    "trainable": "trainable",
+    "select": "select",
+    "rewards": "reward",
+    "reward_shaping": "reward_shaping",
+    "group_filters": "group_filter",
+    "aux_tensors": "aux_tensor",
+    "token_weights": "token_weight",
+    "loss_terms": "loss_term",
+    "callbacks": "callback",
+    "metrics": "metric",
+}
+OTHER_KEYS = ("about", "outcome", "seed", "threads", "output", "plugins", "data", "eval", "phases")
+RENAMED = {  # keys of configs written before version 0.2 -> the present key
+    "sampler": "prompt_sampler",
+    "scaffold": "prompt_template",
+    "decode": "sampling",
+    "budget": "rollout_budget",
+    "strategy": "rollout",
+    "env": "environment",
+    "shape": "reward_shaping",
+    "gate": "group_filters",
+    "credit": "token_credit",
+    "fields": "aux_tensors",
+    "surrogate": "policy_loss",
+    "weights": "token_weights",
+    "terms": "loss_terms",
+    "reduce": "loss_aggregation",
+    "tune": "trainable",
+    "probes": "metrics",
+    "iterations": "ppo_epochs",
+    "minibatches": "num_minibatches",
+    "micro_tokens": "micro_batch_tokens",
+    "collect_rounds": "max_refill_rounds",
+}
 
 
 class _Loader(yaml.SafeLoader):
@@ -98,15 +140,19 @@ def load(names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
 def _check_keys(config: Config) -> None:
     from vlrl.settings import Settings
 
-    known = {*_PLUGIN_SLOTS, *_PLUGIN_MAPS, *_OTHER, *Settings.__dataclass_fields__}
+    known = {*SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__}
     for key in config.tree:
         if key not in known:
-            raise ConfigError(f"{key}: unknown key ({config.origins.get(key, 'config')}).{suggest(key, known)}")
+            raise ConfigError(f"{key}: {_unknown(key, known)} ({config.origins.get(key, 'config')})")
     for name, override in (config.tree.get("phases") or {}).items():
         for key in override or {}:
             if key not in known - {"phases", "seed", "threads", "output", "plugins", "policy", "engine", "about"}:
-                reason = "is the same in all phases" if key in known else "is unknown"
-                raise ConfigError(f"phases.{name}.{key}: this key {reason}.{suggest(key, known) if key not in known else ''}")
+                reason = "this key is the same in all phases; set it at the top of the config" if key in known else _unknown(key, known)
+                raise ConfigError(f"phases.{name}.{key}: {reason}")
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    return f"this key is now called {RENAMED[key]!r}" if key in RENAMED else f"unknown key.{suggest(key, known)}"
 
 
 def _read(path: Path, stack: tuple[Path, ...]) -> tuple[Tree, Origins]:

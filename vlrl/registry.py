@@ -1,4 +1,7 @@
-"""Names to plug-ins. `register` puts a stage class under a name; `build` makes it from a config mapping, strictly."""
+"""Registry of plug-ins. `register` gives a class its name; `build` constructs a plug-in from a config mapping, strictly.
+
+Shipped plug-ins are found in their source files (`vlrl/plugin_index.py`) and imported when they are built.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,25 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import pkgutil
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from vlrl.plugin_index import PluginEntry, entries, modules_of
+
 T = TypeVar("T")
 
 _TABLE: dict[type, dict[str, type]] = {}
-_LOADED: set[str] = set()
 
 
 class ConfigError(ValueError):
-    """A mistake in a config, told in one line: field, value, alternatives, fix."""
+    """A mistake in a config, in one line: field, value, alternatives, fix."""
 
 
 def stage_of(cls: type) -> type:
-    """The abstract stage that a plug-in class belongs to (the base that says where its plug-ins are at home)."""
+    """The abstract stage of a plug-in class: the base that declares the package of its plug-ins (`home`)."""
     for base in cls.__mro__:
         if "home" in vars(base) and base.__name__ != "Stage":
             return base
@@ -52,16 +55,17 @@ def home_of(stage: type, module: str = "") -> types.ModuleType:
     return importlib.import_module(".".join(filter(None, (stage.home, module))))  # type: ignore[attr-defined]
 
 
+def shipped(stage: type) -> dict[str, PluginEntry]:
+    """The plug-ins of a stage that ship with the project, by name; no plug-in is imported."""
+    kind, home = stage.kind, stage.home  # type: ignore[attr-defined]
+    return {name: entry for (entry_kind, name), entry in entries(home).items() if entry_kind == kind}
+
+
 def discover(stage: type) -> None:
-    """Import every module of the package that holds a stage's plug-ins (once)."""
-    home: str = stage.home  # type: ignore[attr-defined]
-    if home in _LOADED:
-        return
-    _LOADED.add(home)
-    package = home_of(stage)
-    for info in pkgutil.walk_packages(package.__path__, home + "."):
-        if not info.name.rpartition(".")[2].startswith("_"):
-            importlib.import_module(info.name)
+    """Import every module of the package that holds a stage's plug-ins: for tables that modules fill besides the registry."""
+    for module in modules_of(stage.home):  # type: ignore[attr-defined]
+        if not module.endswith("__main__"):
+            importlib.import_module(module)
 
 
 def load_plugin_file(path: str | Path) -> None:
@@ -79,19 +83,25 @@ def load_plugin_file(path: str | Path) -> None:
     spec.loader.exec_module(module)
 
 
+def registered(stage: type) -> dict[str, type]:
+    """The classes of a stage that are imported, by name."""
+    return dict(_TABLE.get(stage, {}))
+
+
 def names(stage: type) -> list[str]:
-    """The registered names of a stage, sorted."""
-    discover(stage)
-    return sorted(_TABLE.get(stage, {}))
+    """The names of a stage's plug-ins, shipped or registered by a user's file, sorted."""
+    return sorted({*shipped(stage), *_TABLE.get(stage, {})})
 
 
 def get(stage: type, name: str, where: str = "") -> type:
     """The class registered under `name`. Raises ConfigError with a suggestion."""
-    discover(stage)
-    table = _TABLE.get(stage, {})
+    table = _TABLE.setdefault(stage, {})
     if name not in table:
-        kind = stage.kind  # type: ignore[attr-defined]
-        raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{suggest(name, table)} See `vlrl list {kind}`.")
+        known = shipped(stage)
+        if name not in known:
+            kind = stage.kind  # type: ignore[attr-defined]
+            raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{suggest(name, [*known, *table])} See `vlrl list {kind}`.")
+        importlib.import_module(known[name].module)
     return table[name]
 
 

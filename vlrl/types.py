@@ -368,7 +368,7 @@ class TokenBatch:
 
 @dataclass
 class LossInputs:
-    """What a loss stage may read. Extra tensors (fields) are read as `x["ref_logp"]`, and only if declared in `needs`."""
+    """What a loss stage may read. Auxiliary tensors are read as `x["ref_logp"]`, and only if declared in `needs`."""
 
     batch: TokenBatch
     logp_BT: Tensor  # with gradient
@@ -378,12 +378,12 @@ class LossInputs:
     reward_B: Tensor
     mask_BT: Tensor  # the loss mask, as float
     group_B: Tensor  # 0 .. number of groups - 1
-    fields: dict[str, Tensor] = field(default_factory=dict)
+    aux_tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self.fields:
-            raise KeyError(f"tensor {name!r} was not computed: declare it in `needs` (here: {sorted(self.fields) or 'none'})")
-        return self.fields[name]
+        if name not in self.aux_tensors:
+            raise KeyError(f"tensor {name!r} was not computed: declare it in `needs` (here: {sorted(self.aux_tensors) or 'none'})")
+        return self.aux_tensors[name]
 
     @property
     def length_B(self) -> Tensor:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from vlrl.trainer.toolbox import Toolbox
+from vlrl.trainer.services import RunServices
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 
@@ -53,7 +53,7 @@ def inputs(logp, old=None, advantage=1.0, lengths=None, reward=0.0, group_of=Non
     return LossInputs(batch, logp_BT, old_BT, sampled_BT, advantage_BT, reward_B, mask_BT, group_B, {k: tensor(v) for k, v in fields.items()})
 
 
-class Parts(SimpleNamespace, Toolbox):
+class Parts(SimpleNamespace, RunServices):
     """A run of given parts, with the tools of a run. `capabilities` are those that its plug-ins provide."""
 
     def has(self, capability) -> bool:

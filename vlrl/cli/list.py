@@ -1,8 +1,7 @@
-"""`vlrl list`."""
+"""`vlrl list`. Shipped plug-ins are read from the index, so that neither they nor torch are imported."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 import json
@@ -15,43 +14,60 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vlrl.registry import ConfigError, get, load_plugin_file, names, origin, suggest
-from vlrl.stages import STAGES
+from vlrl.config import SLOTS
+from vlrl.plugin_index import PluginEntry, entries
+from vlrl.registry import ConfigError, load_plugin_file, origin, registered, suggest
+from vlrl.stages import STAGES, Stage
 
 _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl original", re.IGNORECASE)
+_OTHER_KINDS = {  # kinds that are no stage of a step: package of the plug-ins, description
+    "family": ("vlrl.policy.families", "Model families: loading, prompt encoding, positions, coordinates. Config slot `policy`."),
+    "scorer": ("vlrl.eval.scorers", "Scores one response of a benchmark suite."),
+    "aggregate": ("vlrl.eval.aggregates", "Figures of a benchmark suite from its scored responses."),
+}
 
 
 def list_plugins(
-    kind: Annotated[str, typer.Argument(help="A kind of plug-in (reward, advantage, ...), or `config`. Without it: all kinds.")] = "",
-    name: Annotated[str, typer.Argument(help="One plug-in of that kind: its whole description and its fields.")] = "",
-    plugin: Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file that registers plug-ins of yours; may be repeated.")] = None,
+    kind: Annotated[
+        str, typer.Argument(help="A kind of plug-in (reward, policy_loss, ...), a config slot, or `config`. Without it: all kinds.")
+    ] = "",
+    name: Annotated[str, typer.Argument(help="One plug-in of that kind: its description and its fields.")] = "",
+    plugin: Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file that registers your own plug-ins; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """What can be named in a config: every plug-in, in one line each with its paper."""
+    """List plug-ins, one line each with the paper."""
     for file in plugin or []:
         load_plugin_file(file)
-    kinds = known_kinds()
+    kind = SLOTS.get(kind, kind)
     if kind == "config":
         _configs(as_json)
-    elif kind and kind not in kinds:
-        raise ConfigError(f"list: no kind of plug-in is called {kind!r}.{suggest(kind, [*kinds, 'config'])}")
+    elif kind and kind not in (*STAGES, *_OTHER_KINDS):
+        raise ConfigError(f"list: no kind of plug-in is called {kind!r}.{suggest(kind, [*STAGES, *_OTHER_KINDS, 'config'])}")
     elif name:
-        _one(describe(get(kinds[kind], name)), as_json)
+        rows = {row["name"]: row for row in rows_of(kind)}
+        if name not in rows:
+            raise ConfigError(f"list: no {kind} named {name!r}.{suggest(name, rows)}")
+        _one(rows[name], as_json)
     elif kind:
-        _table(kind, [describe(get(kinds[kind], known)) for known in names(kinds[kind])], as_json)
+        _table(kind, rows_of(kind), as_json)
     else:
-        _kinds(kinds, as_json)
+        _kinds(as_json)
 
 
-def known_kinds() -> dict[str, type]:
-    """All kinds by name: the stages of a step, and the model families."""
-    kinds: dict[str, type] = dict(STAGES)
-    with contextlib.suppress(ModuleNotFoundError):  # an installation for rewards alone has no torch, and no families
-        from vlrl.eval.scorer import Aggregate, Scorer
-        from vlrl.policy import Family
+def names_of(kind: str) -> list[str]:
+    """The names of a kind's plug-ins, sorted."""
+    home = STAGES[kind].home if kind in STAGES else _OTHER_KINDS[kind][0]
+    own = registered(STAGES[kind]) if kind in STAGES else {}
+    return sorted({*own, *(name for entry_kind, name in entries(home) if entry_kind == kind)})
 
-        kinds |= {"family": Family, "scorer": Scorer, "aggregate": Aggregate}
-    return kinds
+
+def rows_of(kind: str) -> list[dict[str, Any]]:
+    """Every plug-in of a kind as plain values, sorted by name: shipped ones from the index, others from their classes."""
+    home = STAGES[kind].home if kind in STAGES else _OTHER_KINDS[kind][0]
+    rows = {name: _from_index(entry) for (entry_kind, name), entry in entries(home).items() if entry_kind == kind}
+    if kind in STAGES:
+        rows |= {name: _from_class(cls) for name, cls in registered(STAGES[kind]).items() if name not in rows}
+    return [rows[name] for name in sorted(rows)]
 
 
 def paper_of(doc: str) -> str:
@@ -60,14 +76,19 @@ def paper_of(doc: str) -> str:
     return found[0] if found else ""
 
 
-def describe(cls: type) -> dict[str, Any]:
-    """A plug-in as plain values: kind, name, summary, doc, paper, origin, fields."""
+def _row(kind: str, name: str, doc: str, place: str, fields: dict[str, dict[str, str]]) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "summary": doc.partition("\n")[0], "doc": doc, "paper": paper_of(doc), "origin": place, "fields": fields}
+
+
+def _from_index(entry: PluginEntry) -> dict[str, Any]:
+    fields = {f.name: {"type": f.type, "default": "(required)" if f.default is None else f.default} for f in entry.fields}
+    return _row(entry.kind, entry.name, entry.doc, entry.origin, fields)
+
+
+def _from_class(cls: type[Stage]) -> dict[str, Any]:
     doc = inspect.getdoc(cls) or ""
-    fields = {f.name: {"type": _type(f), "default": _default(f)} for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
-    return {
-        "kind": cls.kind, "name": cls.name, "summary": doc.partition("\n")[0], "doc": doc, "paper": paper_of(doc),  # type: ignore[attr-defined]
-        "origin": origin(cls), "fields": fields,
-    }  # fmt: skip
+    fields = {f.name: {"type": _type(f), "default": _default(f)} for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]  # plug-ins are dataclasses
+    return _row(cls.kind, cls.name, doc, origin(cls), fields)
 
 
 def _type(item: dataclasses.Field[Any]) -> str:
@@ -77,17 +98,19 @@ def _type(item: dataclasses.Field[Any]) -> str:
 def _default(item: dataclasses.Field[Any]) -> str:
     if item.default is not dataclasses.MISSING:
         return repr(item.default)
-    return repr(item.default_factory()) if item.default_factory is not dataclasses.MISSING else "(needed)"
+    return repr(item.default_factory()) if item.default_factory is not dataclasses.MISSING else "(required)"
 
 
-def _kinds(kinds: dict[str, type], as_json: bool) -> None:
-    rows = [{"kind": kind, "plugins": names(stage), "summary": (inspect.getdoc(stage) or "").partition("\n")[0]} for kind, stage in kinds.items()]
+def _kinds(as_json: bool) -> None:
+    summaries = {kind: (inspect.getdoc(stage) or "").partition("\n")[0] for kind, stage in STAGES.items()}
+    summaries |= {kind: summary for kind, (_, summary) in _OTHER_KINDS.items()}
+    rows = [{"kind": kind, "plugins": names_of(kind), "summary": summary} for kind, summary in summaries.items()]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("kind", "number", "what it is")
+    table = Table("kind", "plug-ins", "what it is")
     for row in rows:
-        table.add_row(row["kind"], str(len(row["plugins"])), Text(row["summary"]))
+        table.add_row(str(row["kind"]), str(len(row["plugins"])), Text(str(row["summary"])))
     _print(table)
     typer.echo("One kind: vlrl list reward. One plug-in: vlrl list reward iou. The configs: vlrl list config.")
 

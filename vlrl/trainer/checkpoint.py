@@ -1,4 +1,4 @@
-"""Checkpoints: a plain HF folder with the trainer's state beside it, written atomically, the last N kept.
+"""Checkpoints: a Hugging Face folder with the trainer's state in it, written atomically; the last N are kept.
 
 checkpoints/step-000050/{config.json, model.safetensors, processor files, trainer/{state.json, optimizer.pt, plugins.pt}}
 """
@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,10 @@ import numpy as np
 import torch
 
 from vlrl.registry import ConfigError
-from vlrl.trainer.distributed import state_sharded
+from vlrl.trainer.distributed import gather, state_sharded
 from vlrl.trainer.optimizer_state import read as read_moments
 from vlrl.trainer.optimizer_state import write as write_moments
-from vlrl.trainer.run_state import restore, state_of
+from vlrl.trainer.pipeline import redistribute
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
@@ -29,7 +30,7 @@ FOLDER = "checkpoints"
 
 
 def saved(output: Path) -> list[Path]:
-    """Complete checkpoints, oldest first. A folder gets its name only when everything in it is on disk."""
+    """Complete checkpoints, oldest first. A folder gets its final name after all of its files are on disk."""
     found = [
         path for path in (output / FOLDER).glob("step-*") if re.fullmatch(r"step-\d+", path.name) and (path / "trainer" / "state.json").is_file()
     ]
@@ -74,7 +75,7 @@ def load(run: RunContext, folder: Path) -> None:
     state |= torch.load(trainer / "plugins.pt", map_location="cpu", weights_only=True)
     restore(run, state)
     own = trainer / f"random-{run.accelerator.process_index}.pt"
-    if own.is_file():  # with more ranks than before the new ones keep their seeds
+    if own.is_file():  # additional ranks keep their seeds
         _restore_random(torch.load(own, map_location="cpu", weights_only=True))
 
 
@@ -87,11 +88,52 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def prune(output: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints (0: keep all), and what an interrupted write left behind."""
+    """Delete all but the newest `keep` checkpoints (0: keep all), and partial folders of interrupted writes."""
     for path in (output / FOLDER).glob(".step-*.part"):
         shutil.rmtree(path, ignore_errors=True)
     for path in saved(output)[: -keep or None] if keep else []:
         shutil.rmtree(path, ignore_errors=True)
+
+
+# --- the run's state besides weights, optimizer and random states ---------------------------------------------------------------------------
+
+
+def state_of(run: RunContext) -> dict[str, Any]:
+    """Counters, the row history of all ranks, batches collected ahead, and the state of every plug-in of the current phase. All ranks call it."""
+    parts = [part[0] for part in gather(run.accelerator, [(run.history, run.stats.state_dict(), run.collected_ahead)])]
+    return {
+        "step": run.step,
+        "phase": run.phase,
+        "phase_step": run.phase_step,
+        "seed": run.seed,
+        "ranks": run.accelerator.num_processes,
+        "history": {row: memory for history, _, _ in parts for row, memory in history.items()},
+        "collected_ahead": [ahead for _, _, ahead in parts if ahead is not None],
+        "stats": {name: sum(stats[name] for _, stats, _ in parts) for name in parts[0][1]},
+        "policy_version": run.policy.version,
+        "plugins": {slot: state for slot, plugin in run.current.plugins() if (state := plugin.state_dict())},
+        "engine": run.engine.state_dict(),
+    }
+
+
+def restore(run: RunContext, state: Mapping[str, Any]) -> None:
+    """Undo `state_of` after `run.enter`, on any number of ranks. Raises ConfigError for the state of a plug-in that the config does not name."""
+    run.step, run.phase_step = state["step"], state["phase_step"]
+    rank, ranks = run.accelerator.process_index, run.accelerator.num_processes
+    run.history = dict(state["history"])
+    ahead = state["collected_ahead"]
+    run.collected_ahead = None if not ahead else ahead[rank] if len(ahead) == ranks else redistribute(ahead, rank, ranks)
+    run.stats.load_state_dict(state["stats"] if rank == 0 else dict.fromkeys(state["stats"], 0))  # ranks are summed for the log
+    run.policy.version = state["policy_version"]
+    plugins = dict(run.current.plugins())
+    for slot, values in state["plugins"].items():
+        if slot not in plugins:
+            raise ConfigError(f"the checkpoint has state of {slot!r}, which this config does not name; resume with the run's own config.yaml")
+        plugins[slot].load_state_dict(values)
+    run.engine.load_state_dict(state["engine"])
+
+
+# --- random states and files ----------------------------------------------------------------------------------------------------------------
 
 
 def _random_state() -> dict[str, Any]:

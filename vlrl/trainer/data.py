@@ -1,4 +1,4 @@
-"""Reading rows from a phase's sources, and looking at them before any model is loaded."""
+"""Rows of a phase's sources, their validation before a model is loaded, and the prompts of a step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def heldout_by_task(run: RunContext) -> dict[str, list[Row]]:
 
 
 def check_rows(run: RunContext, limit: int = 2000) -> None:
-    """Look at the first rows of every source of every phase: question, media, answer, something that scores them. Raises ConfigError."""
+    """Validate the first rows of every source of every phase: question, media, answer, a reward that scores them. Raises ConfigError."""
     before = run.phase_index
     for index in range(len(run.phases)):
         run.use(index)
@@ -57,7 +57,7 @@ def check_rows(run: RunContext, limit: int = 2000) -> None:
 
 
 def check_lengths(run: RunContext, limit: int = 64) -> None:
-    """Refuse rows whose prompt is longer than `max_prompt_tokens`: nothing is ever cut. Raises ConfigError with the row's id and length."""
+    """Refuse rows whose prompt is longer than `max_prompt_tokens`; prompts are never truncated. Raises ConfigError with the row's id and length."""
     for split in ("train", "heldout"):
         for slot, rows in read_rows(run, split).items():
             for i in range(min(limit, len(rows))):
@@ -65,7 +65,7 @@ def check_lengths(run: RunContext, limit: int = 64) -> None:
 
 
 def usable_prompts(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
-    """Prompts of rows drawn in mid-run. A row with broken media, or with too long a prompt, is left out, counted and named in the events."""
+    """Prompts of the rows of a step. A row with broken media or too long a prompt is left out, counted (`data/dropped`) and reported."""
     prompts = []
     for row in rows:
         try:
@@ -80,7 +80,7 @@ def usable_prompts(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
 
 
 def check_length(run: RunContext, prompt: Prompt, where: str = "data.train") -> None:
-    """The same for one prompt."""
+    """Refuse a prompt longer than `max_prompt_tokens`. Raises ConfigError with the row's id and length."""
     length = len(run.policy.encode(prompt))
     if length > run.settings.max_prompt_tokens:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What ranks must agree on. Everything is the identity with one process."""
+"""Communication between ranks. With one process every function is the identity."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
 
 
 def state_sharded(accelerator: Any) -> bool:
-    """Whether weights or optimizer states are spread over ranks."""
+    """Whether weights or optimizer states are sharded over ranks (FSDP, DeepSpeed)."""
     return getattr(getattr(accelerator, "distributed_type", None), "value", "NO") in ("DEEPSPEED", "FSDP")
 
 
 def params_sharded(accelerator: Any) -> bool:
-    """Whether the weights themselves are spread over ranks (ZeRO-3, FSDP)."""
+    """Whether the weights themselves are sharded over ranks (ZeRO-3, FSDP)."""
     plugin = getattr(getattr(accelerator, "state", None), "deepspeed_plugin", None)
     return state_sharded(accelerator) and (plugin is None or plugin.zero_stage == 3)
 
@@ -40,7 +40,7 @@ def sum_over_ranks(accelerator: Accelerator, values: Sequence[float]) -> list[fl
 
 
 def without_media(group: Group) -> Group:
-    """A copy cheap to send to other ranks: without media, and without signals that have many numbers per token (hidden states)."""
+    """A copy for other ranks: without media, and without signals of many numbers per token (hidden states)."""
     prompt = replace(group.prompt, images=(), videos=(), train=None, row=replace(group.prompt.row, images=(), videos=()))
 
     def strip(rollouts: Sequence[Rollout]) -> list[Rollout]:
@@ -50,7 +50,7 @@ def without_media(group: Group) -> Group:
 
 
 def all_groups(accelerator: Accelerator, groups: Sequence[Group]) -> tuple[list[Group], slice]:
-    """The groups of all ranks (own ones untouched, others light), and where the own ones are."""
+    """The groups of all ranks, and the slice of this rank's own. The others' come without media."""
     if accelerator.num_processes == 1:
         return list(groups), slice(0, len(groups))
     parts = gather(accelerator, [without_media(group) for group in groups])

@@ -1,4 +1,4 @@
-"""The whole control flow of a step: collect, score, assign, train.
+"""The control flow of one synchronous step: collect, score, assign, learn.
 
 rows -> prompts -> rollouts -> rewards -> advantages -> loss -> optimizer step -> weights back to the engine
 """
@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING
 
 from vlrl.registry import ConfigError
 from vlrl.stages import Denominators
-from vlrl.trainer.batch import MiniBatch, denominators_of, split_micros, split_minis
 from vlrl.trainer.data import usable_prompts
 from vlrl.trainer.distributed import all_groups, gather, sum_over_ranks
 from vlrl.trainer.loss import Sums, add_sums, means
-from vlrl.trainer.loss_inputs import add_signals, cost, dummy_batch, engine_metrics, loss_inputs
+from vlrl.trainer.loss_inputs import (
+    MiniBatch,
+    add_signals,
+    cost,
+    denominators_of,
+    dummy_batch,
+    engine_metrics,
+    loss_inputs,
+    split_micro_batches,
+    split_mini_batches,
+)
 from vlrl.trainer.optim import accumulating, backward, optimizer_step, set_learning_rate
 from vlrl.trainer.scoring import score
 from vlrl.trainer.stats import end_step, over_ranks
@@ -26,11 +35,11 @@ from vlrl.types import Group
 if TYPE_CHECKING:
     from vlrl.context import RunContext
 
-__all__ = ["assign", "collect", "learn", "score", "train_step"]
+NOTHING_LEARNED = "step {step}: no group passed the filters and the scorer, so nothing was learned; see the group_filter/* counters"
 
 
 def collect(run: RunContext) -> list[Group]:
-    """This rank's share of a step's groups: sampled, scored, shaped, gated; refilled until all ranks together have `prompts_per_step`."""
+    """This rank's share of a step's groups: sampled, scored, shaped, filtered; refilled until all ranks together have `prompts_per_step`."""
     settings, accelerator = run.settings, run.accelerator
     rank, world = accelerator.process_index, accelerator.num_processes
     kept: list[Group] = []
@@ -62,24 +71,24 @@ def sample(run: RunContext, rows: Sequence) -> list[Group]:
 
 
 def admit(run: RunContext, groups: Sequence[Group], reasons: Counter[str]) -> list[Group]:
-    """Shape the rewards and let the gates decide. Every dropped group is counted under its reason."""
-    early = [*run.reward_shaping.values(), *run.group_filters.values()]
-    survivors = [group for group in groups if len(group)]
-    reasons["all_rollouts_failed_scoring"] += len(groups) - len(survivors)
-    if any(part.needs for part in early):
-        add_signals(run, survivors, sorted({name for part in early for name in part.needs}))
+    """Shape the rewards and apply the group filters. Every dropped group is counted under its reason."""
+    parts = [*run.reward_shaping.values(), *run.group_filters.values()]
+    scored = [group for group in groups if len(group)]
+    reasons["all_rollouts_failed_scoring"] += len(groups) - len(scored)
+    if any(part.needs for part in parts):
+        add_signals(run, scored, sorted({name for part in parts for name in part.needs}))
     kept = []
-    for group in survivors:
+    for group in scored:
         for shape in run.reward_shaping.values():
             for rollout, value in zip(group, shape(group), strict=True):
                 rollout.reward = float(value)
         group.set_untrained_aside()
-        verdicts = [gate(group) for gate in run.group_filters.values()]
-        refused = next((verdict.reason or "dropped" for verdict in verdicts if not verdict.keep), None)
-        if refused is None:
+        decisions = [group_filter(group) for group_filter in run.group_filters.values()]
+        reason = next((decision.reason or "dropped" for decision in decisions if not decision.keep), None)
+        if reason is None:
             kept.append(group)
         else:
-            reasons[refused] += 1
+            reasons[reason] += 1
     return kept
 
 
@@ -95,28 +104,28 @@ def assign(groups: Sequence[Group], run: RunContext) -> None:
         tokens = run.token_credit(group, advantages)
         for rollout, advantage, per_token in zip(group, advantages, tokens, strict=True):
             if len(per_token) != len(rollout):
-                raise ConfigError(f"credit {run.token_credit.name!r} gave {len(per_token)} values for {len(rollout)} tokens")
+                raise ConfigError(f"token_credit: {run.token_credit.name!r} gave {len(per_token)} values for {len(rollout)} tokens")
             rollout.advantage, rollout.advantages = float(advantage), list(per_token)
 
 
-def minis(groups: Sequence[Group], run: RunContext, iteration: int) -> list[MiniBatch]:
-    """The step's groups as optimizer steps of micro-batches. All ranks make as many of both, with fillers that weigh nothing."""
+def mini_batches(groups: Sequence[Group], run: RunContext, epoch: int) -> list[MiniBatch]:
+    """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank with fewer adds dummy batches."""
     settings = run.settings
     order = list(range(len(groups)))
     if settings.num_minibatches > 1:
-        random.Random(f"{run.seed}/{run.step}/{iteration}").shuffle(order)
-    parts = list(split_minis(groups, settings.num_minibatches, order))
+        random.Random(f"{run.seed}/{run.step}/{epoch}").shuffle(order)
+    parts = list(split_mini_batches(groups, settings.num_minibatches, order))
     count = max(rank[0] for rank in gather(run.accelerator, [len(parts)]))
     out = []
     for index in range(count):
         part = parts[index] if index < len(parts) else []
-        totals = Denominators(*(max(value, 1.0) for value in sum_over_ranks(run.accelerator, denominators_of(part))))
+        denominators = Denominators(*(max(value, 1.0) for value in sum_over_ranks(run.accelerator, denominators_of(part))))
         live = [group for group in part if not run.objective.skips_zero or any(a for r in group for a in r.advantages)]
         run.stats.count({"skipped_groups": float(len(part) - len(live))})
-        micros = split_micros(live, settings.micro_batch_tokens, partial(cost, run))
+        micros = split_micro_batches(live, settings.micro_batch_tokens, partial(cost, run))
         most = max(rank[0] for rank in gather(run.accelerator, [len(micros)]))
         micros += [[] for _ in range(max(most, 1) - len(micros))]
-        out.append(MiniBatch(micros, totals))
+        out.append(MiniBatch(micros, denominators))
     return out
 
 
@@ -129,11 +138,11 @@ def learn(groups: Sequence[Group], run: RunContext) -> Sums:
         at_start = [name for name in run.objective.needs if name in run.aux_tensors and run.aux_tensors[name].at_start]
         with run.policy.gather_params():
             add_signals(run, groups, ["old_logp", *at_start])
-    for iteration in range(run.settings.ppo_epochs):
-        for mini in minis(groups, run, iteration):
+    for epoch in range(run.settings.ppo_epochs):
+        for mini in mini_batches(groups, run, epoch):
             set_learning_rate(run)
-            for index, micro in enumerate(mini.micros):
-                last = index == len(mini.micros) - 1
+            for index, micro in enumerate(mini.micro_batches):
+                last = index == len(mini.micro_batches) - 1
                 with accumulating(run, last):
                     x = loss_inputs(run, micro) if micro else dummy_batch(run)
                     loss, metrics = run.objective(x, mini.loss_denominators)
@@ -150,14 +159,14 @@ def train_step(run: RunContext) -> dict[str, float]:
     """One step of the synchronous loop. Returns the numbers for the log, equal on all ranks."""
     run.step += 1
     run.stats.begin()
-    with run.policy.gather_params():  # ranks sample and score at their own pace: no collectives inside forwards here
+    with run.policy.gather_params():  # ranks sample and score at different speeds: forwards must not run collectives here
         groups = collect(run)
         if run.replay is not None:
             groups = run.replay(groups)
         assign(groups, run)
     run.groups = list(groups)
     if sum_over_ranks(run.accelerator, [len(groups)])[0] == 0:
-        run.warn(f"step {run.step}: no group survived the gates and the scorer, so nothing was learned; see the group_filter/* counters")
+        run.warn(NOTHING_LEARNED.format(step=run.step))
         return end_step(run, {})
     with run.stats.timed("learn"):
         sums = learn(groups, run)

@@ -1,4 +1,4 @@
-"""loss = reduce(surrogate * weights) + sum_i coef_i * reduce(term_i), with denominators of the whole optimizer step.
+"""loss = aggregate(policy_loss * token_weights) + sum_i coef_i * aggregate(loss_term_i), with the denominators of the whole optimizer step.
 
 Shapes: B rollouts, T completion tokens.
 """
@@ -19,7 +19,7 @@ Sums = dict[str, tuple[float, float]]  # name -> (sum, count)
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of a phase, put together from its plug-ins."""
+    """The loss of a phase, composed of its plug-ins."""
 
     policy_loss: PolicyLoss
     loss_aggregation: LossAggregation
@@ -37,7 +37,7 @@ class Objective:
 
     @property
     def skips_zero(self) -> bool:
-        """Whether a group whose advantages are all zero can be left out without changing the gradient."""
+        """Whether a group whose advantages are all zero has no gradient and can be skipped."""
         return not self.loss_terms and self.policy_loss.zero_without_advantage
 
     def __call__(self, x: LossInputs, totals: Denominators) -> tuple[Tensor, Sums]:
@@ -49,13 +49,13 @@ class Objective:
             value = weight(x).detach()
             _add(sums, f"token_weight/{name}", value.expand_as(x.mask_BT), x)
             factor = factor * value
-        loss = self._reduce(main, factor, x, totals)
+        loss = self._aggregate(main, factor, x, totals)
         sums["loss/policy"] = (loss.item(), 0.0)
         for key, value in main.metrics.items():
             _add(sums, key, value, x)
         for name, term in self.loss_terms.items():
             result = term(x)
-            part = self._reduce(result, torch.ones_like(factor), x, totals)
+            part = self._aggregate(result, torch.ones_like(factor), x, totals)
             sums[f"loss/{name}"] = (part.item(), 0.0)
             for key, value in result.metrics.items():
                 _add(sums, key, value, x)
@@ -69,7 +69,7 @@ class Objective:
             )
         return loss, sums
 
-    def _reduce(self, result: PerToken, factor_BT: Tensor, x: LossInputs, totals: Denominators) -> Tensor:
+    def _aggregate(self, result: PerToken, factor_BT: Tensor, x: LossInputs, totals: Denominators) -> Tensor:
         if result.loss.dim() == 1:  # a loss per sequence: its mean over the step's sequences
             return (result.loss * _sequence_factor(factor_BT, x)).sum() / totals.sequences
         weights = self.loss_aggregation.weights(x, totals)

@@ -1,4 +1,4 @@
-"""Accelerator, optimizer, schedule: one optimizer step, on one process or many."""
+"""Accelerator, optimizer and learning-rate schedule; one optimizer step on one process or many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vlrl.policy.precision import lost_updates
+from vlrl.policy.params import trains_in_half_precision
 from vlrl.registry import ConfigError
 from vlrl.settings import Optimizer
 from vlrl.trainer.distributed import state_sharded
@@ -25,7 +25,7 @@ def make_accelerator(run: RunContext) -> Accelerator:
     from accelerate import Accelerator, InitProcessGroupKwargs
 
     for phase in run.phases:
-        _optimizer_class(phase.settings.optimizer.kind)  # what cannot be had is said before a model is loaded
+        _optimizer_class(phase.settings.optimizer.kind)  # an unavailable optimizer is reported before a model is loaded
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     on_cpu = not torch.cuda.is_available()
     handlers = [InitProcessGroupKwargs(backend="gloo")] if on_cpu and not alone else []
@@ -41,14 +41,14 @@ def make_accelerator(run: RunContext) -> Accelerator:
 
 
 def _fsdp_on_cpu(accelerator: Accelerator) -> None:
-    """Accelerate turns FSDP on for devices only, though torch's FSDP2 runs over gloo: turn it on here too."""
+    """Enable FSDP2 on CPU: accelerate enables FSDP for devices only, but torch's FSDP2 runs over gloo."""
     from accelerate import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
     state = accelerator.state
     if state.distributed_type == DistributedType.MULTI_CPU:
         state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, FullyShardedDataParallelPlugin()
-        PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # whence every new view of the state takes it
+        PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # new PartialState objects copy it
     if not accelerator.is_fsdp2:
         raise ConfigError(f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version {getattr(state, 'fsdp_plugin', None)}; "
                           "only version 2 is supported: fsdp_config: {fsdp_version: 2}, as in configs/accelerate/fsdp2.yaml")  # fmt: skip
@@ -87,16 +87,16 @@ def make_optimizer(run: RunContext) -> None:
     """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to accelerate."""
     settings = run.settings.optimizer
     policy = run.policy
-    policy.unwrap(run.accelerator)
+    policy.params.unwrap(run.accelerator)
     groups = run.trainable(policy)
-    if policy.wrapped is None:  # what FSDP has spread keeps its types: there, all weights are of one
-        policy.settle(alike=run.accelerator.distributed_type.value == "FSDP")
+    if policy.params.wrapped is None:  # weights that FSDP has sharded keep their dtype, which is the same for all of them
+        policy.params.upcast_trainable(include_frozen=run.accelerator.distributed_type.value == "FSDP")
     if not any(len(group["params"]) for group in groups):
         raise ConfigError(f"trainable: {run.trainable.name!r} leaves nothing to train in phase {run.phase!r}")
     _check_precision(run, [p for group in groups for p in group["params"]])
     cls, extra = _optimizer_class(settings.kind)
     if settings.kind not in ("adamw", "sgd") and state_sharded(run.accelerator):
-        raise ConfigError(f"optimizer.kind: {settings.kind!r} keeps states that cannot be spread over ranks; use 'adamw' (zero2_offload and "
+        raise ConfigError(f"optimizer.kind: {settings.kind!r} keeps states that cannot be sharded over ranks; use 'adamw' (zero2_offload and "
                           "zero3_offload keep its states in host memory), or DDP")  # fmt: skip
     betas = {} if settings.kind == "sgd" else {"betas": tuple(settings.betas), "eps": settings.eps}
     for group in groups:
@@ -107,9 +107,9 @@ def make_optimizer(run: RunContext) -> None:
     plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
     if plugin is not None:  # DeepSpeed clips by itself
         plugin.deepspeed_config["gradient_clipping"] = settings.max_grad_norm
-    if policy.wrapped is None:
-        policy.wrapped, run.optimizer = run.accelerator.prepare(policy.net, optimizer)
-    else:  # FSDP spreads a module once; its new optimizer already holds the spread weights
+    if policy.params.wrapped is None:
+        policy.params.wrapped, run.optimizer = run.accelerator.prepare(policy.params.net, optimizer)
+    else:  # FSDP shards a module once; a new optimizer already holds the sharded weights
         run.optimizer = run.accelerator.prepare_optimizer(optimizer)
 
 
@@ -119,10 +119,10 @@ def _check_precision(run: RunContext, trained: list[torch.Tensor]) -> None:
     for name in ("bf16", "fp16"):
         if plugin is not None and plugin.deepspeed_config.get(name, {}).get("enabled") is True:
             raise ConfigError(
-                f"{name} is enabled in the DeepSpeed config; leave it out there and set policy.dtype: bfloat16, which keeps float32 masters"
+                f"{name} is enabled in the DeepSpeed config; leave it out there and set policy.dtype: bfloat16, which keeps float32 master weights"
             )
-    if lost_updates(trained):
-        run.warn(f"policy.masters is off: weights are trained in {run.family.dtype}, which rounds updates below 1/512 of a weight away")
+    if trains_in_half_precision(trained):
+        run.warn(f"policy.fp32_master_weights is off: weights are trained in {run.family.dtype}, which rounds updates below 1/512 of a weight away")
 
 
 def set_learning_rate(run: RunContext) -> None:
@@ -137,12 +137,15 @@ def set_learning_rate(run: RunContext) -> None:
 
 
 def accumulating(run: RunContext, last: bool) -> AbstractContextManager:
-    """Around the forward and backward of a micro-batch: gradients cross ranks only with the last one."""
-    return nullcontext() if last else run.accelerator.no_sync(run.policy.wrapped)
+    """Context of the forward and backward of a micro-batch: gradients are synchronised across ranks with the last one only."""
+    return nullcontext() if last else run.accelerator.no_sync(run.policy.params.wrapped)
 
 
 def backward(run: RunContext, loss: torch.Tensor, last: bool) -> None:
-    """Accumulate; gradients cross ranks only with the last micro-batch. Totals are global, so the mean that DDP takes becomes a sum here."""
+    """Accumulate gradients; they are synchronised across ranks with the last micro-batch only.
+
+    Loss denominators are global, so the loss is multiplied by the number of ranks: DDP's mean over ranks then gives the sum.
+    """
     accelerator = run.accelerator
     accelerator.gradient_state._set_sync_gradients(last)
     accelerator.backward(loss * accelerator.num_processes)
@@ -159,9 +162,9 @@ def optimizer_step(run: RunContext) -> dict[str, float]:
         if p.grad is None and run.accelerator.distributed_type.value != "DEEPSPEED":
             p.grad = torch.zeros_like(p)
     if run.accelerator.distributed_type.value == "FSDP":
-        params = list(run.policy.wrapped.parameters())  # accelerate knows its module by this very list
+        params = list(run.policy.params.wrapped.parameters())  # accelerate identifies the module by this exact list
     limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
-    known = run.accelerator.clip_grad_norm_(params, limit)  # None: DeepSpeed has not said
+    known = run.accelerator.clip_grad_norm_(params, limit)  # None: DeepSpeed does not report it
     norm = float("nan") if known is None else float(known)
     if known is not None and not math.isfinite(norm):
         raise FloatingPointError(f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts")

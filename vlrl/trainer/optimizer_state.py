@@ -23,7 +23,7 @@ State = dict[str, dict[str, Any]]  # name of the weight -> {"exp_avg": tensor of
 def read(run: RunContext) -> State:
     """The state of every trained weight, on the CPU of the main process (elsewhere nothing). Empty before the first update."""
     zero = _zero_optimizer(run)
-    named = {name: p for name, p in run.policy.net.named_parameters() if p.requires_grad}
+    named = {name: p for name, p in run.policy.params.net.named_parameters() if p.requires_grad}
     if zero is not None:
         return _read_zero(zero, named)
     states, out = run.optimizer.state, {}
@@ -36,11 +36,11 @@ def read(run: RunContext) -> State:
 
 def write(run: RunContext, state: Mapping[str, Mapping[str, Any]]) -> None:
     """Undo `read`, on all ranks. Raises ConfigError if the state is of other weights than those that are trained."""
-    named = {name: p for name, p in run.policy.net.named_parameters() if p.requires_grad}
+    named = {name: p for name, p in run.policy.params.net.named_parameters() if p.requires_grad}
     _check(named, state)
     zero = _zero_optimizer(run)
     if zero is not None:
-        _write_zero(zero, named, state, is_zero3(run.policy.wrapped))
+        _write_zero(zero, named, state, is_zero3(run.policy.params.wrapped))
         return
     place = {id(p): i for i, p in enumerate(p for group in run.optimizer.param_groups for p in group["params"])}
     plain = {place[id(named[name])]: {key: _spread(value, named[name]) for key, value in values.items()} for name, values in state.items()}
@@ -61,7 +61,7 @@ def _check(named: Mapping[str, nn.Parameter], state: Mapping[str, Mapping[str, A
 
 def _zero_optimizer(run: RunContext) -> Any:
     """DeepSpeed's optimizer, where it spreads states."""
-    wrapped: Any = run.policy.wrapped
+    wrapped: Any = run.policy.params.wrapped
     return wrapped.optimizer if hasattr(wrapped, "zero_optimization_partition_weights") else None
 
 

@@ -1,4 +1,4 @@
-"""One phase of a run: a tree of the config with all its plug-ins built. Nothing here loads a model or reads data."""
+"""One phase of a run: the part of the config that holds in it, with all its plug-ins built. Loads no model and reads no data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,29 @@ from vlrl.settings import Settings, settings_of
 from vlrl.trainer.loss import Objective
 from vlrl.types import Row
 
-_ONE: dict[str, type[S.Stage]] = {
-    "prompt_sampler": S.PromptSampler, "prompt_template": S.PromptTemplate, "sampling": S.SamplingPolicy, "rollout_budget": S.RolloutBudget, "rollout": S.RolloutStrategy, "advantage": S.AdvantageEstimator,
-    "token_credit": S.TokenCredit, "policy_loss": S.PolicyLoss, "loss_aggregation": S.LossAggregation, "trainable": S.Trainable,
-}  # fmt: skip
-_MAYBE: dict[str, type[S.Stage]] = {"environment": S.Environment, "replay": S.ReplayBuffer}
+_SINGLE: dict[str, type[S.Stage]] = {
+    "prompt_sampler": S.PromptSampler,
+    "prompt_template": S.PromptTemplate,
+    "sampling": S.SamplingPolicy,
+    "rollout_budget": S.RolloutBudget,
+    "rollout": S.RolloutStrategy,
+    "advantage": S.AdvantageEstimator,
+    "token_credit": S.TokenCredit,
+    "policy_loss": S.PolicyLoss,
+    "loss_aggregation": S.LossAggregation,
+    "trainable": S.Trainable,
+}
+_OPTIONAL: dict[str, type[S.Stage]] = {"environment": S.Environment, "replay": S.ReplayBuffer}
 _MAPS: dict[str, type[S.Stage]] = {
-    "select": S.Select, "rewards": S.Reward, "reward_shaping": S.RewardShaping, "group_filters": S.GroupFilter, "token_weights": S.TokenWeight, "loss_terms": S.LossTerm, "callbacks": S.Callback,
+    "select": S.Select,
+    "rewards": S.Reward,
+    "reward_shaping": S.RewardShaping,
+    "group_filters": S.GroupFilter,
+    "token_weights": S.TokenWeight,
+    "loss_terms": S.LossTerm,
+    "callbacks": S.Callback,
     "metrics": S.Metric,
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -32,7 +46,7 @@ class Phase:
     name: str
     tree: Mapping[str, Any]
     settings: Settings
-    one: dict[str, Any]
+    slots: dict[str, Any]
     maps: dict[str, dict[str, Any]]
     train: dict[str, S.Source]
     heldout: dict[str, S.Source]
@@ -42,7 +56,7 @@ class Phase:
 
     def plugins(self) -> Iterator[tuple[str, S.Stage]]:
         """(dotted slot, plug-in) of all of them, in a stable order."""
-        for slot, plugin in self.one.items():
+        for slot, plugin in self.slots.items():
             if plugin is not None:
                 yield slot, plugin
         for group, members in (*self.maps.items(), ("aux_tensors", self.aux_tensors), ("data.train", self.train), ("data.heldout", self.heldout)):
@@ -66,11 +80,11 @@ class Phase:
 
     @property
     def signal_needs(self) -> list[str]:
-        """Extra tensors that are read before the loss: by shapes, gates, replay, advantage and credit."""
+        """Auxiliary tensors that are read before the loss: by reward shaping, group filters, replay, advantage, token credit and callbacks."""
         parts = [
-            self.one["advantage"],
-            self.one["token_credit"],
-            self.one["replay"],
+            self.slots["advantage"],
+            self.slots["token_credit"],
+            self.slots["replay"],
             *self.maps["reward_shaping"].values(),
             *self.maps["group_filters"].values(),
         ]
@@ -82,13 +96,13 @@ def build_phase(config: Config, name: str) -> Phase:
     """Build every plug-in of a phase. Raises ConfigError naming the slot."""
     tree = config.phase(name)
     settings = settings_of(tree)
-    one: dict[str, Any] = {}
-    for slot, stage in _ONE.items():
+    slots: dict[str, Any] = {}
+    for slot, stage in _SINGLE.items():
         if slot not in tree:
             raise ConfigError(f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the top of the config")
-        one[slot] = build(stage, tree[slot], slot)
-    for slot, stage in _MAYBE.items():
-        one[slot] = build(stage, tree[slot], slot) if tree.get(slot) is not None else None
+        slots[slot] = build(stage, tree[slot], slot)
+    for slot, stage in _OPTIONAL.items():
+        slots[slot] = build(stage, tree[slot], slot) if tree.get(slot) is not None else None
     maps = {slot: _build_map(stage, tree.get(slot), slot) for slot, stage in _MAPS.items()}
     if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
         maps["callbacks"]["eval"] = build(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
@@ -98,11 +112,11 @@ def build_phase(config: Config, name: str) -> Phase:
     train = _build_map(S.Source, data.get("train"), "data.train")
     if not train:
         raise ConfigError("data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train tasks/lab_digits ...`")
-    if not maps["rewards"] and one["rollout"].samples:
+    if not maps["rewards"] and slots["rollout"].samples:
         raise ConfigError("rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)")
     outcome = _outcome(tree.get("outcome"), maps["rewards"])
-    objective = Objective(one["policy_loss"], one["loss_aggregation"], maps["token_weights"], maps["loss_terms"])
-    phase = Phase(name, tree, settings, one, maps, train, _build_map(S.Source, data.get("heldout"), "data.heldout"), objective, outcome=outcome)
+    objective = Objective(slots["policy_loss"], slots["loss_aggregation"], maps["token_weights"], maps["loss_terms"])
+    phase = Phase(name, tree, settings, slots, maps, train, _build_map(S.Source, data.get("heldout"), "data.heldout"), objective, outcome=outcome)
     watched = ["entropy"] if settings.watch.entropy else []
     overrides = tree.get("aux_tensors") or {}
     for need in sorted({*objective.needs, *phase.signal_needs, *watched} - {"old_logp", "sampled_logp"}):

@@ -1,4 +1,4 @@
-"""A run: everything that a config names, built and checked before the first model is loaded."""
+"""A run: all plug-ins that a config names, built and checked before the first model is loaded."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from vlrl.settings import Settings
 from vlrl.trainer.data import read_rows
 from vlrl.trainer.loss import Objective
 from vlrl.trainer.phase import Phase, build_phase, check_requirements, provided
+from vlrl.trainer.services import RunServices
 from vlrl.trainer.stats import StepStats
-from vlrl.trainer.toolbox import Toolbox
 from vlrl.types import Completion, Group, Rollout, Row
 
 log = logging.getLogger("vlrl")
 
 
-class Run(Toolbox):
-    """State and plug-ins of a training run. `open` loads the model; `enter` makes one phase's plug-ins the current ones. Tools: see `Toolbox`.
+class Run(RunServices):
+    """State and plug-ins of a training run. `open` loads the model; `enter` makes one phase's plug-ins the current ones.
 
-    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row id that outlives restarts;
-    values must be plain (JSON).
+    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row id that is
+    kept in checkpoints; its values must be plain (JSON). What a run does for plug-ins is in `RunServices`.
     """
 
     # the current phase's plug-ins, by slot
@@ -74,6 +74,7 @@ class Run(Toolbox):
         self.phase_step = 0
         self.step = 0
         self.history: dict[str, dict[str, Any]] = {}
+        self.collected_ahead: dict[str, Any] | None = None  # batches for later steps, as plain values
         self.extras: dict[str, Any] = {}  # auxiliary trainable modules and services, by name
         self.policy: Any = None
         self.accelerator: Any = None
@@ -118,13 +119,13 @@ class Run(Toolbox):
         return self.settings.group_size
 
     def use(self, index: int) -> None:
-        """Point the slots at a phase's plug-ins, without setting anything up."""
+        """Make a phase's plug-ins the attributes of the run, without setting them up."""
         self.phase_index = index
         phase = self.current
         self.settings = phase.settings
         self.objective = phase.objective
         self.aux_tensors = phase.aux_tensors
-        vars(self).update(phase.one)
+        vars(self).update(phase.slots)
         vars(self).update(phase.maps)
         self.source_weights = {slot: source.weight for slot, source in phase.train.items()}
 
@@ -173,18 +174,18 @@ class Run(Toolbox):
         )
 
     def warn(self, message: str) -> None:
-        """Say it once on the console and in events.jsonl."""
+        """Write a warning to the console and to events.jsonl."""
         log.warning(message)
         if self.recorder is not None:
             self.recorder.event("warning", message=message)
 
     def close(self) -> None:
-        """Free the engine."""
+        """Free the engine's resources."""
         self.engine.close()
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the global generators (weights of tiny models; nothing in the loop draws from them)."""
+    """Seed the global generators. They initialise tiny models; the training loop does not draw from them."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

@@ -1,6 +1,6 @@
-"""Rewards: every slot that applies to a row scores its rollouts.
+"""Scoring: every reward slot that applies to a row scores its rollouts, and one of them decides the outcome.
 
-A reward that raises is counted and its rollout dropped; it never looks like a score.
+A rollout on which a reward raises is dropped and counted; a failed verifier never counts as a score.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RewardError(RuntimeError):
 def score(groups: Sequence[Group], run: RunContext) -> None:
     """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward raised on leave their group.
 
-    What a rollout has of a reward that looks at it alone stays (a strategy may have asked before); rewards that see siblings score anew.
+    Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before); rewards that compare siblings score anew.
     Raises RewardError once more than `error_limit` of all rollouts of the run so far (and at least 3) could not be scored.
     """
     failures: list[tuple[Rollout, str, BaseException]] = []
@@ -75,7 +75,7 @@ async def _score_slot(group: Group, slot: str, reward: Reward, failures: list) -
             values = [await value if inspect.isawaitable(value) else value for value in values]
             scores = [_number(value) for value in values]
             assert len(scores) == len(group), f"{len(scores)} scores for {len(group)} rollouts"
-        except Exception as error:  # whatever a verifier raises is its failure, not the policy's
+        except Exception as error:  # any exception is the verifier's failure, not the policy's
             failures.extend((rollout, slot, error) for rollout in group)
             return
         for rollout, value in zip(group, scores):

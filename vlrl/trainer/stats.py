@@ -1,4 +1,4 @@
-"""What a step counts, and the numbers it ends in."""
+"""Counters of a step, and the metrics that it logs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class StepStats:
         """Start a step."""
         self.counts: dict[str, float] = defaultdict(float)
         self.sampled: list[Group] = []
-        self.first: dict[str, int] = {}  # row -> the rank that was the first to draw it in this step
-        self.shared: dict[str, int] = {}  # row that another rank drew first -> this rank
+        self.first: dict[str, int] = {}  # row id -> the first rank that drew it in this step
+        self.shared: dict[str, int] = {}  # row id that another rank drew first -> this rank
         self.updates = 0
         self.seconds: dict[str, float] = defaultdict(float)
 
@@ -45,7 +45,10 @@ class StepStats:
             self.seconds[name] += time.perf_counter() - begun
 
     def shard_rows(self, rows: Sequence[Row], rank: int, world: int) -> Sequence[Row]:
-        """The rank's share of rows that all ranks drew; `shared` tells those that another rank had first, so that they get streams of their own."""
+        """This rank's share of the rows that all ranks drew.
+
+        Rows that another rank has too are recorded in `shared`, so that each rank samples them from its own random stream.
+        """
         for place, row in enumerate(rows):
             self.first.setdefault(row.id, place % world)
         self.shared |= {row.id: rank for row in rows[rank::world] if self.first[row.id] != rank}
@@ -57,14 +60,16 @@ class StepStats:
             self.counts[name] += value
 
     def state_dict(self) -> dict[str, Any]:
+        """The counters of the run so far."""
         return {"scored": self.scored, "score_errors": self.score_errors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Undo `state_dict`."""
         self.scored, self.score_errors = state["scored"], state["score_errors"]
 
 
 def end_step(run: RunContext, learned: Mapping[str, float]) -> dict[str, float]:
-    """The step's numbers from all ranks; lets what samples, the probes and the callbacks see its groups."""
+    """Ends a step on all ranks: calls `end_step` of every plug-in, then metrics and callbacks. Returns the step's numbers, equal on all ranks."""
     everyone, _ = all_groups(run.accelerator, run.groups)
     sampled, _ = all_groups(run.accelerator, run.stats.sampled)
     metrics = dict(learned)
@@ -89,13 +94,13 @@ def end_step(run: RunContext, learned: Mapping[str, float]) -> dict[str, float]:
 
 
 def answered(groups: Sequence[Group]) -> list[Group]:
-    """The groups with the policy's own answers alone; one that only others wrote says nothing of the policy and is left out."""
+    """The groups with the policy's own rollouts alone; groups without any (demonstrations, replay) are left out."""
     own = [Group(g.prompt, [r for r in g if r.source == "policy"], g.id, g.info, g.untrained) for g in groups]
     return [mine for mine, group in zip(own, groups) if len(mine) or not len(group)]
 
 
 def over_ranks(accelerator: Accelerator, sums: Sums) -> Sums:
-    """Metric sums of all ranks together."""
+    """The metric sums of all ranks, added up."""
     merged: Sums = {}
     for (part,) in gather(accelerator, [sums]):
         add_sums(merged, part)
@@ -103,20 +108,21 @@ def over_ranks(accelerator: Accelerator, sums: Sums) -> Sums:
 
 
 def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, float]:
-    """Rewards and lengths of what the policy sampled in a step (of all, where others wrote it all); how much was trained on."""
+    """Rewards and lengths of the policy's sampled rollouts (of all rollouts where none is its own), and the amount that was trained on."""
     written = [rollout for group in sampled for rollout in group]
     rollouts = [rollout for rollout in written if rollout.source == "policy"] or written
     out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(sum(len(r) for g in trained for r in g))}
     if not rollouts:
         return out
-    out["reward/total"] = _mean([rollout.reward for rollout in rollouts])
+    out["reward/total"] = mean([rollout.reward for rollout in rollouts])
     for slot in sorted({slot for rollout in rollouts for slot in rollout.rewards}):
-        out[f"reward/{slot}"] = _mean([rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards])
+        out[f"reward/{slot}"] = mean([rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards])
     lengths = [len(rollout) for rollout in rollouts]
-    out |= {"length/mean": _mean(lengths), "length/max": float(max(lengths)), "truncated": _mean([float(r.truncated) for r in rollouts])}
-    out["zero_variance"] = _mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])
+    out |= {"length/mean": mean(lengths), "length/max": float(max(lengths)), "truncated": mean([float(r.truncated) for r in rollouts])}
+    out["zero_variance"] = mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])
     return out
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """The mean of at least one value."""
     return float(sum(values) / len(values))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -12,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.config import Config
+from vlrl.context import RunContext
 from vlrl.eval.heldout import accuracy
 from vlrl.logging.trackers import check_trackers
-from vlrl.registry import ConfigError
+from vlrl.registry import ConfigError, suggest
 from vlrl.trainer import checkpoint
 from vlrl.trainer.data import check_lengths, check_rows
-from vlrl.trainer.overlap import overlap
+from vlrl.trainer.loop import train_step
+from vlrl.trainer.pipeline import asynchronous, one_step_off, overlap
 from vlrl.trainer.run import Run
 
 log = logging.getLogger("vlrl")
@@ -33,7 +34,7 @@ def prepare(config: Config) -> Run:
 
 
 def train(config: Config, resume: bool = False, live: bool | None = None) -> dict[str, Any]:
-    """Train by `config`; returns the summary that is also written to `summary.json`. `resume` goes on from the newest checkpoint, if there is one."""
+    """Train by `config`; returns the summary that is also written to `summary.json`. `resume` continues from the newest checkpoint."""
     run = prepare(config)
     last = _last_checkpoint(run, resume)
     state = checkpoint.read_state(last) if last else None
@@ -87,19 +88,18 @@ def _train_phase(run: Run, summary: dict[str, Any]) -> None:
     _add_seconds(run, summary, begun)
 
 
-def loop_named(name: str) -> Callable[[Run], dict[str, float]]:
-    """The step function of a loop: "synchronous", or a module of vlrl.loops. Raises ConfigError."""
-    if name == "synchronous":
-        from vlrl.trainer.loop import train_step
+LOOPS: dict[str, Callable[[RunContext], dict[str, float]]] = {
+    "synchronous": train_step,
+    "one_step_off": one_step_off,
+    "asynchronous": asynchronous,
+}
 
-        return train_step
-    try:
-        module = importlib.import_module(f"vlrl.loops.{name}")
-    except ModuleNotFoundError:
-        folder = Path(__file__).parent / "loops"
-        known = sorted(["synchronous", *(p.stem for p in folder.glob("*.py") if not p.stem.startswith("_"))])
-        raise ConfigError(f"loop: no loop named {name!r}. Known: {', '.join(known)}.") from None
-    return module.train_step
+
+def loop_named(name: str) -> Callable[[RunContext], dict[str, float]]:
+    """The step function of a loop. Raises ConfigError."""
+    if name not in LOOPS:
+        raise ConfigError(f"loop: no loop named {name!r}.{suggest(name, LOOPS)}")
+    return LOOPS[name]
 
 
 def _heldout(run: Run, summary: dict[str, Any], name: str) -> None:
@@ -168,7 +168,7 @@ def _partial(run: Run) -> Path:
 
 
 def _read_partial(run: Run) -> dict[str, Any]:
-    """What the run has said so far; of a run that ended, its summary."""
+    """The partial summary of an interrupted run, or the summary of a finished one."""
     for path in (_partial(run), run.output / "summary.json"):
         if path.is_file():
             said = json.loads(path.read_text(encoding="utf-8"))

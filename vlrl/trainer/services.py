@@ -1,4 +1,4 @@
-"""What a run does for its plug-ins, which import no part of the trainer."""
+"""What a run does for its plug-ins, which import no part of the trainer (`vlrl/context.py`)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from vlrl.trainer.batch import make_batch, split_micros
 from vlrl.trainer.distributed import gather, params_sharded, state_sharded
+from vlrl.trainer.loss_inputs import cost, make_batch, split_micro_batches
 from vlrl.types import Group, TokenBatch
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 
-class Toolbox:
-    """The tools of a run. `gather`, `drained`, `summed`, `mean` and `accuracy` are collectives: every rank calls them, or none does."""
+class RunServices:
+    """The services of a run. `gather`, `gather_and_clear`, `sum_tensor`, `mean` and `accuracy` are collectives: all ranks call them, or none."""
 
     accelerator: Any = None
 
@@ -49,35 +49,33 @@ class Toolbox:
         return [part[i] for i in range(max(map(len, parts))) for part in parts if i < len(part)]
 
     def gather_and_clear(self, values: list[Any]) -> list[Any]:
-        """`gather` of what a plug-in noted since the last call (in its `metrics`, which every rank calls once per step); the list is emptied."""
-        taken = values[:]
-        del values[: len(taken)]
-        return self.gather(taken)
+        """`gather` of what a plug-in has recorded since the last call; the list is emptied. Called in `end_step`, which runs on every rank."""
+        recorded = values[:]
+        del values[: len(recorded)]
+        return self.gather(recorded)
 
     def sum_tensor(self, tensor: Tensor) -> Tensor:
-        """Its sum over ranks."""
+        """The sum over ranks."""
         return self.accelerator.reduce(tensor, "sum") if self.ranks > 1 else tensor
 
     def mean(self, total: float, count: float) -> float:
-        """All ranks' totals over all ranks' counts; 0 of nothing."""
+        """All ranks' totals over all ranks' counts, 0 where the count is 0."""
         parts = self.gather([(total, count)])
         return sum(total for total, _ in parts) / max(sum(count for _, count in parts), 1.0)
 
     def batch(self, groups: Sequence[Group]) -> TokenBatch:
-        """Whole groups as what `policy.forward` takes, which honours the autograd mode. Raises ValueError for an empty completion."""
+        """The groups as the input of `policy.forward`, which honours the autograd mode. Raises ValueError for an empty completion."""
         return make_batch(groups, self.policy.pad_id, self.policy.device)  # type: ignore[attr-defined]
 
     def micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
-        """The groups in pieces of `micro_tokens`, as the policy itself takes them: one `batch` each. Ranks may have different numbers of them."""
-        from vlrl.trainer.loss_inputs import cost
-
-        return split_micros(groups, self.settings.micro_batch_tokens, partial(cost, self))  # type: ignore[attr-defined,arg-type]
+        """The groups in pieces of `micro_batch_tokens`, one `batch` each. Ranks may have different numbers of them."""
+        return split_micro_batches(groups, self.settings.micro_batch_tokens, partial(cost, self))  # type: ignore[attr-defined,arg-type]
 
     def score(self, groups: Sequence[Group]) -> None:
-        """Rewards before the strategy is done: fills `rollout.rewards` and `rollout.reward`, drops what a reward raised on.
+        """Rewards before the rollout strategy is done: fills `rewards`, `reward`, `outcome` and `correct`; drops rollouts on which a reward raised.
 
-        What a rollout has of a reward that looks at it alone is not asked for again; a rollout that is changed afterwards must lose its `rewards`.
-        Rewards that look at siblings score the finished group anew.
+        A reward that scores rollouts one by one is not called again for a rollout that has its score; a rollout that changes afterwards must lose its
+        `rewards`. Rewards that compare siblings score the finished group anew.
         """
         from vlrl.trainer.scoring import score
 
