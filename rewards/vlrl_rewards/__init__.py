@@ -16,7 +16,7 @@ __all__ = ["Case", "Verdict", "verifier", "verify"]
 
 
 def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any) -> Verdict:
-    """Judge `response` against `gold`. See `vlrl_rewards.verification.verify`; everything heavy is imported on the first call."""
-    from vlrl_rewards.verification import verify as run
+    """Judge `response` against `gold`: `vlrl_rewards.verification.verify`, which this imports on the first call."""
+    from vlrl_rewards.verification import verify as judge
 
-    return run(gold, response, kind, choices, **options)
+    return judge(gold, response, kind, choices, **options)

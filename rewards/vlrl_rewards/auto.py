@@ -1,4 +1,4 @@
-"""kind="auto": the kind that a gold answer and its choices call for."""
+"""kind="auto": infers the kind from the gold answer and the choices."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl_rewards.text.choice import Options
 from vlrl_rewards.kinds import VERIFIERS, Case, verifier
+from vlrl_rewards.math.read import read
 from vlrl_rewards.parsing import clean, committed
-from vlrl_rewards.verdict import Verdict
+from vlrl_rewards.text.choice import Options
 from vlrl_rewards.text.yes_no import yes_or_no
+from vlrl_rewards.verdict import Verdict
 
 _LETTER = re.compile(r"\(?([A-J])\)?\.?")
 _MATH = re.compile(r"\\[a-zA-Z]+|[\^_=<>≤≥±√π∞]|\d\s*[+*/]\s*\d|^[\[({].*[\])}]$")
-
-
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?(?:\s?[aApP]\.?[mM]\.?)?|\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}/\d{1,2}/\d{2,4}")
 
 
@@ -39,8 +38,6 @@ def _of_text(gold: str) -> str:
 
 
 def _is_number(gold: str) -> bool:
-    from vlrl_rewards.math.read import read
-
     reading = read(gold) if any(char.isdigit() for char in gold) and len(gold) < 300 else None
     if reading is None or (reading.unit is not None and reading.unit.noun and (len(gold.split()) > 3 or re.search(r"\s[A-Z]", gold))):
         return False
@@ -48,7 +45,7 @@ def _is_number(gold: str) -> bool:
 
 
 def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
-    """The kind for a gold answer. Raises ValueError if none fits."""
+    """The kind that fits a gold answer. Raises ValueError if none does."""
     if choices:
         if {clean(choice).casefold() for choice in choices} in ({"yes", "no"}, {"true", "false"}) and str(gold).casefold() in (
             "yes",
@@ -78,6 +75,6 @@ def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
 
 @verifier("auto")
 def auto(case: Case) -> Verdict:
-    """Judged by the kind inferred from gold and choices."""
+    """The verdict of the kind inferred from gold and choices."""
     kind = infer(case.gold, case.choices)
     return VERIFIERS[kind](case)

@@ -1,5 +1,4 @@
-"""`vlrl verify`: judge rows of answers, find golds that no answer can reach, attack a reward. Mounted by `vlrl`, and a program of its own with
-`python -m vlrl_rewards.cli`."""
+"""`vlrl verify`: judge rows of answers, find golds that no answer matches, attack a reward. Also a program: `python -m vlrl_rewards.cli`."""
 
 from __future__ import annotations
 
@@ -18,15 +17,13 @@ from vlrl_rewards.verdict import Verdict
 app = typer.Typer(help="Judge answers, test golds, attack rewards.", add_completion=False)
 
 Rows = Annotated[Path | None, typer.Argument(help='JSON lines {"gold", "pred", "kind"?, "choices"?, "options"?}; "-" reads standard input.')]
-SelfTest = Annotated[Path | None, typer.Option("--self-test", help="JSON lines of golds: show those that no answer can reach.")]
-Attack = Annotated[str, typer.Option("--attack", help="A kind or reward: run every known hack against it, and show what passes.")]
+SelfTest = Annotated[Path | None, typer.Option("--self-test", help="JSON lines of golds: print those that no answer matches.")]
+Attack = Annotated[str, typer.Option("--attack", help="A kind or reward: run every known hack against it and print those that pass.")]
 Example = Annotated[
-    Path | None, typer.Option("--example", help='For --attack: a JSON file {"gold", "right", "wrong": [...], "choices"?, "options"?}.')
+    Path | None, typer.Option("--example", help='For --attack: a JSON file {"gold", "right", "wrong": [...], "choices"?, "meta"?, "options"?}.')
 ]
-Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugin", "--plugins", help="A Python file that registers rewards or kinds; may be given again.")
-]
-Kind = Annotated[str, typer.Option("--kind", help="The kind of rows that name none.")]
+Plugins = Annotated[list[Path] | None, typer.Option("--plugin", "--plugins", help="A Python file that registers rewards or kinds; repeatable.")]
+Kind = Annotated[str, typer.Option("--kind", help="The kind of rows without a kind.")]
 
 
 def rows_in(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -45,7 +42,7 @@ def rows_in(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def judge_row(row: dict[str, Any], kind: str) -> Verdict:
-    """The verdict on a row. A gold answer that is broken gives a verdict with the route "error"."""
+    """The verdict on a row. A broken gold answer gives a verdict with the route "error"."""
     from vlrl_rewards import verify
 
     pred = row.get("pred", row.get("response"))
@@ -56,7 +53,7 @@ def judge_row(row: dict[str, Any], kind: str) -> Verdict:
 
 
 def judge_all(path: Path, kind: str) -> int:
-    """Write a verdict per row; the number of rows whose gold is broken."""
+    """Print a verdict per row. Returns the number of rows with a broken gold answer."""
     from vlrl_rewards.math import pool as math_pool
 
     math_pool.warm()
@@ -70,14 +67,14 @@ def judge_all(path: Path, kind: str) -> int:
 
 
 def demonstrations(gold: Any) -> list[str]:
-    """The ways in which a policy may write the gold answer itself."""
+    """Responses that state the gold answer itself, in several forms."""
     golds = gold if isinstance(gold, (list, tuple)) and gold and all(isinstance(item, str) for item in gold) else [gold]
     written = [item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in [gold, *golds]]
     return [form.format(text) for text in dict.fromkeys(written) for form in ("<answer>{}</answer>", "\\boxed{{{}}}", "The answer is {}", "{}")]
 
 
 def self_test(path: Path, kind: str) -> int:
-    """Show the golds that none of their demonstrations reaches; their number."""
+    """Print the golds that none of their demonstrations matches. Returns their number."""
     unreachable = total = 0
     for number, row in rows_in(path):
         total += 1
@@ -88,23 +85,15 @@ def self_test(path: Path, kind: str) -> int:
             typer.echo(
                 json.dumps({"line": number, "gold": row["gold"], "kind": row.get("kind") or kind, "reason": verdicts[0].reason}, ensure_ascii=False)
             )
-    typer.echo(f"{unreachable} of {total} golds cannot be reached", err=True)
+    typer.echo(f"{unreachable} of {total} golds match no answer", err=True)
     return unreachable
 
 
 def show_attack(name: str, example: Path | None) -> int:
-    """Print what passes; the number of attacks that do."""
-    from vlrl_rewards.audit.perception import Seed
-    from vlrl_rewards.audit.attack import attack
+    """Print the attacks that pass. Returns their number."""
+    from vlrl_rewards.audit.attack import attack, seed_from
 
-    seed = None
-    if example is not None:
-        row = json.loads(example.read_text(encoding="utf-8"))
-        missing = [key for key in ("gold", "right", "wrong") if key not in row]
-        if missing:
-            raise ValueError(f"{example}: needs {', '.join(missing)}; give {{'gold', 'right', 'wrong': [...]}}")
-        seed = Seed(row["gold"], row["right"], tuple(row["wrong"]), options=row.get("options", {}), choices=tuple(row.get("choices", ())))
-    outcomes = attack(name, seed)
+    outcomes = attack(name, seed_from(example) if example is not None else None)
     passed = [one for one in outcomes if one.passed]
     for one in passed:
         typer.echo(f"PASSES  {one.attack}: score {one.score:g} ({one.reason}; {one.seconds:.2f} s)")
@@ -116,7 +105,7 @@ def show_attack(name: str, example: Path | None) -> int:
 def verify(
     rows: Rows = None, self_test_rows: SelfTest = None, attack: Attack = "", example: Example = None, plugins: Plugins = None, kind: Kind = "auto"
 ) -> None:
-    """Judge answers, one verdict per row as JSON lines on standard output. Exit status 1: broken golds, unreachable golds, or attacks that pass."""
+    """Judge answers: one verdict per row, as JSON lines on standard output. Exit status 1: broken golds, unmatched golds, or attacks that pass."""
     try:
         for file in plugins or ():
             load_plugin_file(file)

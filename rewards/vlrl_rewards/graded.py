@@ -13,7 +13,7 @@ from vlrl.registry import make
 from vlrl.stages import Reward
 from vlrl.types import CoordinateSpace, Rollout
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.literals import fold
+from vlrl_rewards.literals import MAX_CHARS, fold
 from vlrl_rewards.parsing import committed, visible
 from vlrl_rewards.text.denials import refuses, taken_back
 from vlrl_rewards.verdict import Verdict
@@ -126,6 +126,11 @@ class Graded(Reward):
             return self.refuse("the response declines to answer")
         return self.grade(target, answer, scene)
 
+    def unreadable(self, answer: Answer, what: str) -> Grade:
+        """The lowest grade of an answer in which `what` was not found; the reason names the length limit where the answer exceeds it."""
+        limit = f"; the answer has more than {MAX_CHARS:,} characters and is not read" if len(answer.text) > MAX_CHARS else ""
+        return self.refuse(f"no {what} in the answer{limit}")
+
     def refuse(self, reason: str, extracted: str = "") -> Grade:
         """The lowest grade, marked incorrect."""
         return Grade(self.lowest(), False, reason, extracted)
@@ -144,7 +149,8 @@ G = TypeVar("G", bound=type[Graded])
 def judged(*kinds: str) -> Callable[[G], G]:
     """Class decorator: `verify(..., kind=...)` grades by this reward, under each of the given kinds.
 
-    The options of the kind are the reward's own fields, `correct_at` where it has that field, `spaces` and `meta`.
+    The options of the kind are the reward's own fields, `correct_at`, `spaces` and `meta`. Where `correct_at` is given, the verdict is correct from
+    that score on; otherwise the reward's `grade` decides.
     """
 
     def add(cls: G) -> G:
@@ -154,9 +160,10 @@ def judged(*kinds: str) -> Callable[[G], G]:
             answer = final_answer(item.response, reward.phrases)
             grade = reward.judge(item.gold, item.response, Scene(spaces, item.choices, meta, item.response), answer)
             score = min(1.0, max(0.0, float(grade.score)))
+            correct = grade.correct if "correct_at" not in options else grade.score >= options["correct_at"] - 1e-9
             route = f"{answer.route}>{cls.name}"
             extracted = grade.extracted.encode("utf-8", "replace").decode()  # a lone surrogate (from "\\ud800") cannot be written to a file
-            return Verdict(bool(grade.correct), score, grade.reason, extracted or None, answer.span, route)
+            return Verdict(bool(correct), score, grade.reason, extracted or None, answer.span, route)
 
         parameter = inspect.Parameter
         shared = {f.name for f in fields(Reward)} - {"correct_at"}

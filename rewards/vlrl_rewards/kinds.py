@@ -1,4 +1,4 @@
-"""The table of answer kinds: `@verifier("count")` on a function `(case, **options) -> Verdict` makes `verify(..., kind="count")` work."""
+"""The registry of answer kinds: `@verifier("count")` on a function `(case, **options) -> Verdict` defines `verify(..., kind="count")`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
-from vlrl_rewards.parsing import Answer, committed, visible
+from vlrl_rewards.parsing import Answer, committed, uncommitted, visible
 from vlrl_rewards.verdict import Verdict
 
 F = TypeVar("F", bound=Callable[..., Verdict])
@@ -18,7 +18,7 @@ VERIFIERS: dict[str, Callable[..., Verdict]] = {}
 
 @dataclass(frozen=True)
 class Case:
-    """One question to a verifier: the gold answer, the response, the choices (if any)."""
+    """The input of a verifier: the gold answer, the response, the choices (if any), the options."""
 
     gold: Any
     response: str
@@ -27,7 +27,7 @@ class Case:
 
     @cached_property
     def visible(self) -> str:
-        """The response with its thinking blanked out (offsets unchanged)."""
+        """The response with its thinking replaced by spaces; offsets do not change."""
         return visible(self.response)
 
     @cached_property
@@ -37,17 +37,17 @@ class Case:
 
     @property
     def answer_or_text(self) -> str:
-        """The committed answer, else the whole visible response, trimmed; "" where several answers are offered."""
+        """The committed answer, else the whole visible response, trimmed; "" if there are several answers (`parsing.answer_or_text`)."""
         if self.answer is None:
-            return self.visible.strip()
+            return uncommitted(self.visible)
         return "" if self.answer.problem else self.answer.text.strip()
 
 
 def verifier(*kinds: str) -> Callable[[F], F]:
     """Register a function `(case: Case, *, option=default, ...) -> Verdict` under one or more kinds.
 
-    Keyword-only parameters are its options. It never raises on a bad response (that is a wrong verdict); it raises ValueError on a broken gold
-    answer.
+    Its keyword-only parameters are the options of the kind. It raises ValueError on a broken gold answer; it never raises because of the response,
+    which gets a wrong verdict.
     """
 
     def add(function: F) -> F:
@@ -62,7 +62,7 @@ def verifier(*kinds: str) -> Callable[[F], F]:
 
 
 def options_of(kind: str) -> list[str]:
-    """The names of the options that a kind takes."""
+    """The names of the options of a kind."""
     return list(_keywords(VERIFIERS[kind]))
 
 
@@ -72,7 +72,7 @@ def _keywords(function: Callable[..., Verdict]) -> tuple[str, ...]:
 
 
 def check_options(kind: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError on an option the kind does not have."""
+    """Raise ValueError on an option that the kind does not have."""
     known = options_of(kind)
     for name in options:
         if name not in known:
@@ -80,7 +80,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
 
 
 def as_case(gold: Any, response: str, choices: Sequence[str] | None, options: Mapping[str, Any]) -> Case:
-    """Bundle the arguments of `verify`. Raises ValueError if the response is not text."""
+    """The case of the arguments of `verify`. Raises ValueError if the response is not text."""
     if not isinstance(response, str):
         raise ValueError(f"response must be text, got {type(response).__name__}: {response!r:.80}")
     return Case(gold, response, tuple(str(choice) for choice in choices or ()), dict(options))

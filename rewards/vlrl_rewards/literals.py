@@ -35,6 +35,25 @@ class Found(NamedTuple):
     end: int
 
 
+class Members(dict[str, Any]):
+    """An object of a text. `repeated`: (key, value) of the values that a later, different value of the same key replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeated: list[tuple[str, Any]] = []
+
+    def add(self, key: str, value: Any) -> None:
+        """Set a key; the value that it replaces is kept in `repeated`."""
+        if key in self and self[key] != value:
+            self.repeated.append((key, self[key]))
+        self[key] = value
+
+
+def repeated_in(value: Any) -> list[tuple[str, Any]]:
+    """The replaced (key, value) pairs of an object of a text; empty for any other mapping."""
+    return value.repeated if isinstance(value, Members) else []
+
+
 class _Unfinished(NamedTuple):
     """A value that the end of the text cuts off."""
 
@@ -45,7 +64,8 @@ def find_values(text: str) -> list[Found]:
     """The bracketed values of a text, in order: lists and tuples as lists, objects as dicts. Values that the text denies are left out.
 
     Commas and closing brackets may be missing. A value that the end of the text cuts off keeps its complete members. A stray character inside a
-    bracket is a member of its own, so `[1, 2%]` is not a list of numbers.
+    bracket is a member of its own, so `[1, 2%]` is not a list of numbers. An object in which a key is repeated keeps
+    the last value (see `Members`).
     Limits: the result is empty for a text of more than 20,000 characters, for nesting deeper than 24, and for a closing bracket after numbers
     outside brackets (`[1, 2], 3]`).
     """
@@ -90,12 +110,21 @@ def _strict(text: str) -> Found | None:
     if most > MAX_DEPTH:
         return None
     try:
-        return Found(json.loads(match[1], parse_constant=_no_constant), match.start(1), match.end(1))
+        return Found(json.loads(match[1], parse_constant=_no_constant, object_pairs_hook=_members), match.start(1), match.end(1))
     except ValueError:
         return None
 
 
+def _members(pairs: list[tuple[str, Any]]) -> Members:
+    """The object of (key, value) pairs."""
+    mapping = Members()
+    for key, value in pairs:
+        mapping.add(key, value)
+    return mapping
+
+
 def _no_constant(name: str) -> float:
+    """Refuse NaN and Infinity, which `json` would read as numbers."""
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -140,7 +169,7 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise RecursionError("nested too deeply")
         items: list[Any] = []
-        mapping: dict[str, Any] = {}
+        mapping = Members()
         joinable = False
         while self.at < len(self.tokens):
             kind, text, _, _ = self.tokens[self.at]
@@ -160,7 +189,7 @@ class _Reader:
                 self.at += 1
                 joinable = False
                 if not self.ends():
-                    mapping[str(item)] = self.value(depth)
+                    mapping.add(str(item), self.value(depth))
             else:
                 items.append(item)
         return _Unfinished(mapping or items)
@@ -184,8 +213,11 @@ def _finished(value: Any, top: bool = True) -> Any:
     if not isinstance(value, _Unfinished):
         return value
     inner = value.value
-    if isinstance(inner, dict):
-        return {k: _finished(v, False) for k, v in inner.items() if not isinstance(v, _Unfinished) or _finished(v, False)}
+    if isinstance(inner, Members):
+        complete = Members()
+        complete.repeated = inner.repeated
+        complete.update({k: _finished(v, False) for k, v in inner.items() if not isinstance(v, _Unfinished) or _finished(v, False)})
+        return complete
     whole = [member for member in inner if not isinstance(member, _Unfinished)]
     last = [_finished(inner[-1], False)] if inner and isinstance(inner[-1], _Unfinished) else []
     if not any(isinstance(member, (list, dict)) for member in whole):

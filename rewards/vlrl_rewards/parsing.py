@@ -1,10 +1,11 @@
-r"""From a response to the answer it commits to: the one place where thinking is removed and answers are found.
+r"""Finds the answer that a response commits to. Every verifier and reward removes thinking and finds answers through this module.
 
 Rules, in this order:
-1. Text inside thinking tags is never read (also when the tag is not closed, or was opened by the prompt).
+1. Text inside thinking tags is never read, also if the tag is not closed or was opened by the prompt.
 2. The last commitment counts: `<answer>...</answer>`, `\boxed{...}`, "final answer: ...", "#### ...".
-3. Three or more different commitments without a word of correction before the last one are guesses, not an answer; so is one repeated like a chant.
-Everything is linear in the length of the text.
+3. Three or more different commitments without a word of correction before the last one are guesses, not an answer. So is an answer that is repeated
+   more than MAX_REPEATS times.
+Time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _VALUE = r"\**[$(]?(?:\\?\()?[-+−]?\.?(?:\d|[A-H]\b|(?:yes|no|true|false|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b)"
-_AMENDS = re.compile(  # "No wait, it's 24": said after an answer, it is the answer
+_AMENDS = re.compile(  # "No wait, it's 24": behind an answer, this replaces it
     rf"\b(?:no|apologies|{PAUSES}|{TAKES_BACK})\b[\s,.:!-]{{0,6}}"
     r"(?:(?:no|wait|sorry|actually|oops)\b[\s,.:!-]{0,6}){0,2}(?:(?:it|that|this)(?:['’]s|\s+is|\s+was|\s+should\s+(?:be|have\s+been)|\s+must\s+be)"
     rf"|i\s+meant?|make\s+(?:it|that)|should\s+(?:be|have\s+been))\s+(?P<rest>(?={_VALUE})[^\n]{{1,60}})",
@@ -64,15 +65,15 @@ _GUESSING = re.compile(rf"\b(?:or|{MAYBE}|(?:{MIGHT}) be|either|alternatively|op
 _JOIN = re.compile(r"[\s,;&$]*(?:and\s+also|and|or|as well as|also|和|或)?[\s,;&$]*", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
 MAX_REPEATS = 3
-MOST = 5  # different commitments, whatever is said between them
-LOOK = 20_000  # characters at the end of a response in which it commits
-MANY = 100  # commitments of each sort that are looked at, from the end
-NESTED = 8  # boxes in boxes that are looked into
+MAX_DIFFERENT = 5  # different commitments, whatever stands between them
+TAIL_CHARS = 20_000  # characters at the end of a response in which commitments are searched
+MAX_COMMITMENTS = 100  # commitments of each sort that are read, from the end
+MAX_NESTED_BOXES = 8  # levels of boxes in boxes that are unwrapped
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A committed answer: its text, its [start, end) in the response, how it was found, and what is wrong with it ("" if nothing)."""
+    """A committed answer: its text, its [start, end) in the response, how it was found (route), and why it is invalid ("" if it is valid)."""
 
     text: str
     start: int
@@ -82,11 +83,12 @@ class Answer:
 
     @property
     def span(self) -> tuple[int, int]:
+        """[start, end) in the response."""
         return self.start, self.end
 
 
 def visible(text: str) -> str:
-    """`text` with everything inside thinking tags (and HTML comments) turned into blanks: offsets stay what they were."""
+    """The text with everything inside thinking tags and HTML comments replaced by spaces; offsets do not change."""
     keep, depth, start = [], 0, 0
     for mark in _OPEN_CLOSE.finditer(text):
         if mark["open"]:
@@ -96,7 +98,7 @@ def visible(text: str) -> str:
         elif depth > 0:
             depth -= 1
             start = mark.end()
-        else:  # closed but never opened here: the prompt opened it, so all of it was thinking
+        else:  # a closing tag without an opening one: the prompt opened it, so all text before is thinking
             keep, start = [], mark.end()
     if depth == 0:
         keep.append((start, len(text)))
@@ -108,17 +110,17 @@ def visible(text: str) -> str:
 
 
 def strip_thinking(text: str) -> str:
-    """What the reader of the response sees, trimmed."""
+    """The visible text of a response, trimmed."""
     return visible(text).strip()
 
 
 def clean(text: str) -> str:
-    """NFKC, invisible characters out, white space to single blanks."""
+    """The text in NFKC without invisible characters, white space collapsed to single spaces."""
     return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).split())
 
 
 def answer_tags(text: str) -> list[tuple[int, int]]:
-    """[start, end) of the contents of every `<answer>` block; a last one that is not closed runs to the end of the text."""
+    """[start, end) of the content of every `<answer>` block; a last block that is not closed ends at the end of the text."""
     spans, opened = [], None
     for tag in _ANSWER_TAG.finditer(text):
         if not tag[1]:
@@ -132,7 +134,7 @@ def answer_tags(text: str) -> list[tuple[int, int]]:
 
 
 def _closing_braces(text: str) -> dict[int, int]:
-    """Index of every `{` to the index of its `}`; escaped braces are text."""
+    """The index of every `{` mapped to the index of its `}`; escaped braces are text."""
     pairs, stack, i = {}, [], 0
     while i < len(text):
         char = text[i]
@@ -165,8 +167,8 @@ def boxes_in(text: str) -> list[tuple[int, int, int, int]]:
 
 
 def _unwrap(text: str, start: int, end: int) -> tuple[int, int]:
-    """Trim blanks and dollar signs or stars around [start, end), then go into a box that is all there is (or the last one there)."""
-    for _ in range(NESTED):
+    """[start, end) inside the only box there (if there is one), without white space, stars and backticks around it."""
+    for _ in range(MAX_NESTED_BOXES):
         inner = boxes_in(text[start:end])
         if len(inner) != 1:
             break
@@ -179,13 +181,13 @@ def _unwrap(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _phrases(text: str) -> list[tuple[int, int, str]]:
-    """(start, end, route) of what follows "the answer is" and its like, to the end of the sentence; of the next line where that is empty."""
+    """(start, end, route) of the text behind "the answer is" and similar phrases, to the end of the sentence; of the next line if that is empty."""
     found = []
     for match in _PHRASE.finditer(text):
         if match["rest"].startswith("="):  # code, not a statement
             continue
         stated = match["link"].strip(" *_") or match[0][:4] == "####" or "答案" in match[0]
-        leads = "\n" in match[0] or not match["rest"].strip()  # "## Final answer" on a line of its own
+        leads = "\n" in match[0] or not match["rest"].strip()  # a heading such as "## Final answer"
         if not stated and not (leads and _HEADING.search(text[max(0, match.start() - 40) : match.start()])):
             continue
         start, rest = match.start("rest"), match["rest"]
@@ -200,7 +202,7 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
 
 
 def _amendments(text: str, since: int) -> list[tuple[int, int, str]]:
-    """(start, end, route) of values that replace an answer given before, from `since` on."""
+    """(start, end, route) of values behind `since` that replace an earlier answer."""
     found = []
     for match in _AMENDS.finditer(text, since):
         stop = _SENTENCE_END.search(match["rest"])
@@ -209,15 +211,17 @@ def _amendments(text: str, since: int) -> list[tuple[int, int, str]]:
 
 
 def commitments(text: str) -> list[tuple[int, int, str]]:
-    """Every place where the visible text commits to an answer, in order: (start, end, route). Inner ones are part of the outer one."""
-    tags = [(start, end, "tag") for start, end in answer_tags(text)[-MANY:]]
+    """(start, end, route) of every commitment of the visible text, in order. A commitment inside another one is part of it."""
+    tags = [(start, end, "tag") for start, end in answer_tags(text)[-MAX_COMMITMENTS:]]
     found = tags + [
-        (*m.span(m.lastindex or 0), "field") for m in list(_FIELD.finditer(text))[-MANY:] if not any(a <= m.start() < b for a, b, _ in tags)
+        (*m.span(m.lastindex or 0), "field")
+        for m in list(_FIELD.finditer(text))[-MAX_COMMITMENTS:]
+        if not any(a <= m.start() < b for a, b, _ in tags)
     ]
-    boxes = [(s, e, cs, ce) for s, e, cs, ce in boxes_in(text)[-MANY:] if not any(a <= s < b for a, b, _ in tags)]
+    boxes = [(s, e, cs, ce) for s, e, cs, ce in boxes_in(text)[-MAX_COMMITMENTS:] if not any(a <= s < b for a, b, _ in tags)]
     found += [(cs, ce, "box") for _, _, cs, ce in boxes]
-    said = _phrases(text)[-MANY:]
-    for start, end, route in said + (_amendments(text, min(s[1] for s in found + said))[-MANY:] if found or said else []):
+    said = _phrases(text)[-MAX_COMMITMENTS:]
+    for start, end, route in said + (_amendments(text, min(s[1] for s in found + said))[-MAX_COMMITMENTS:] if found or said else []):
         inside = any(a <= start < b for a, b, _ in found)
         has_box = any(start <= s < max(end, start + 1) or start <= e <= end for s, e, _, _ in boxes)
         has_tag = any(start <= a <= end + 10 for a, _, _ in tags)
@@ -226,14 +230,14 @@ def commitments(text: str) -> list[tuple[int, int, str]]:
     return sorted(found)
 
 
-def _verdict_on(several: list[str], text: str, spans: list[tuple[int, int, str]]) -> str:
-    """What is wrong with a list of commitments: "" or a reason."""
+def _problem_of(several: list[str], text: str, spans: list[tuple[int, int, str]]) -> str:
+    """Why a list of commitments is no answer; "" if it is one."""
     if several.count(several[-1]) > MAX_REPEATS:
-        return "one answer repeated like a chant"
+        return "one answer repeated too often"
     if len(set(several)) <= 1:
         return ""
     labels = [match[1] for start, _, _ in spans[-2:] if (match := _PART.search(text[max(0, start - 30) : start]))]
-    if len(set(several)) > MOST or len(set(labels)) > 1:
+    if len(set(several)) > MAX_DIFFERENT or len(set(labels)) > 1:
         return "several answers, none chosen"
     between = text[spans[-2][1] : spans[-1][0]][-300:]
     lead = between[-60:]
@@ -245,13 +249,13 @@ def _verdict_on(several: list[str], text: str, spans: list[tuple[int, int, str]]
 
 
 def committed(response: str, plausible: Callable[[str], bool] | None = None) -> Answer | None:
-    """The last answer that `response` commits to outside its thinking, or None if it does so nowhere.
+    """The last answer that `response` commits to outside its thinking; None if there is none.
 
-    `plausible` says whether a phrase ("the answer is ...") holds something of the wanted kind; without it every phrase counts.
-    Boxes that stand side by side ("\\boxed{1}, \\boxed{2}") are one answer, a list.
+    `plausible` decides whether a phrase ("the answer is ...") has an answer of the wanted kind; None: every phrase counts.
+    Adjacent boxes ("\\boxed{1}, \\boxed{2}") are one answer, a list.
     """
     seen = visible(response)
-    shift = max(0, len(seen) - LOOK)
+    shift = max(0, len(seen) - TAIL_CHARS)
     found = _committed(seen[shift:], plausible)
     return found and replace(found, start=found.start + shift, end=found.end + shift)
 
@@ -276,9 +280,9 @@ def _committed(text: str, plausible: Callable[[str], bool] | None) -> Answer | N
         if route == "tag":
             return Answer(joined, spans[last][0], end, "tags", "several answers, none chosen")
         return Answer(
-            joined, spans[last][0], end, "boxes", _verdict_on(values[:last] + [joined], text, spans[:last] + [(spans[last][0], end, route)])
+            joined, spans[last][0], end, "boxes", _problem_of(values[:last] + [joined], text, spans[:last] + [(spans[last][0], end, route)])
         )
-    problem = "several answers, none chosen" if added and values[-1] != values[-2] else _verdict_on(values, text, spans)
+    problem = "several answers, none chosen" if added and values[-1] != values[-2] else _problem_of(values, text, spans)
     return Answer(text[start:end], start, end, route, problem)
 
 
@@ -289,6 +293,22 @@ def _side_by_side(text: str, end: int, start: int) -> bool:
 
 
 def last_answer(response: str) -> str:
-    """The text of the last committed answer, trimmed, or "" (also where there are too many): for rewards that parse it themselves."""
+    """The last committed answer, trimmed; "" if the response commits to none, or to several. Plain text without a commitment gives ""."""
     answer = committed(response)
     return "" if answer is None or answer.problem else answer.text.strip()
+
+
+def answer_or_text(response: str) -> str:
+    """The committed answer, or the whole visible text if the response commits to none; trimmed. "" if it commits to several.
+
+    This is the function for a reward that parses the answer itself: "6", "<answer>6</answer>" and "The answer is 6." all give "6".
+    """
+    answer = committed(response)
+    if answer is None:
+        return uncommitted(visible(response))
+    return "" if answer.problem else answer.text.strip()
+
+
+def uncommitted(seen: str) -> str:
+    """The answer of a visible text that commits to none: the whole text, trimmed; "" if it opens an answer tag and leaves it empty."""
+    return "" if _ANSWER_TAG.search(seen) else seen.strip()

@@ -1,4 +1,4 @@
-"""What a verifier says about a response."""
+"""The verdict of a verifier on a response."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Verdict:
-    """`correct`, a `score` in [0, 1] (1 for a fully right answer) and why.
+    """Whether the answer is `correct`, its `score` in [0, 1] (1 for a fully correct answer), and the reason.
 
-    `extracted` is the answer that was judged, `span` its [start, end) character offsets in the response, `route` the extraction and the rule that
-    decided ("box>rational"), `seconds` the wall-clock time spent.
+    `extracted`: the answer that was judged. `span`: its [start, end) character offsets in the response. `route`: how it was extracted and which rule
+    decided ("box>rational"). `seconds`: wall-clock time.
     """
 
     correct: bool
@@ -23,7 +23,7 @@ class Verdict:
     seconds: float = 0.0
 
     def timed(self, seconds: float) -> Verdict:
-        """The same verdict with its time filled in."""
+        """The same verdict with its time."""
         return replace(self, seconds=seconds)
 
     def to_dict(self) -> dict[str, Any]:
@@ -37,5 +37,5 @@ def right(reason: str, score: float = 1.0, **details: Any) -> Verdict:
 
 
 def wrong(reason: str, score: float = 0.0, **details: Any) -> Verdict:
-    """A wrong verdict; `score` may hold partial credit."""
+    """A wrong verdict; `score` may be partial credit."""
     return Verdict(False, score, reason, **details)

@@ -1,4 +1,4 @@
-"""`verify`: one entry to every kind of answer, for training, evaluation and audits."""
+"""`verify`: the entry to every kind of answer, for training, evaluation and audits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
 from vlrl_rewards.math.pool import waited, warm
 from vlrl_rewards.verdict import Verdict
 
-_MATHEMATICAL = ("math", "numeric", "auto")  # they may ask math-verify: its process starts with the kind, once, and only a question for it waits
+_MATHEMATICAL = ("math", "numeric", "auto")  # kinds that may use math-verify: its worker process starts with the first of them
 _TEXT_KINDS = (
     "math.verifier", "text.choice", "text.yes_no", "text.verifier", "format.structure", "format.instructions", "auto", "code.verifier",
 )  # fmt: skip
 
 
 def load(kind: str) -> None:
-    """Import what registers `kind`: the text kinds first, then (slower) every module of the package. Raises ValueError if none does."""
+    """Import the module that registers `kind`: the text kinds first, then (slower) the whole package. Raises ValueError on an unknown kind."""
     for module in _TEXT_KINDS:
         if kind in VERIFIERS:
             return
@@ -30,7 +30,7 @@ def load(kind: str) -> None:
 
 
 def kinds() -> list[str]:
-    """Every kind that `verify` knows, sorted ("auto" too); every module of the package is imported for it."""
+    """The names of all kinds, sorted, "auto" included. Imports every module of the package."""
     discover(Reward)
     return sorted(VERIFIERS)
 
@@ -38,10 +38,14 @@ def kinds() -> list[str]:
 def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any) -> Verdict:
     """Judge a response.
 
-    gold: the right answer, in the form the kind reads (text, number, list, box in original pixels ...). response: what the model wrote, thinking
-    included.
-    kind: one of `kinds()`; "auto" infers it from gold and choices. options: the keyword options of the kind (tolerances, units ...).
-    Raises ValueError on an unknown kind or option and on a gold answer that is broken; a bad response is a wrong verdict, never an error.
+    Args:
+        gold: the gold answer in the form that the kind reads (text, number, list, box in original pixels ...).
+        response: the model's text, thinking included.
+        kind: one of `kinds()`; "auto" infers it from `gold` and `choices`.
+        choices: the options of a multiple-choice question.
+        options: the keyword options of the kind (tolerances, units ...).
+
+    Raises ValueError on an unknown kind or option and on a broken gold answer. A bad response is a wrong verdict, never an error.
     """
     load(kind)
     if kind in _MATHEMATICAL:

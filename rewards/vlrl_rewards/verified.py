@@ -1,4 +1,4 @@
-"""Rewards that are a verifier's verdict on the rollout: the same code that evaluation and audits run."""
+"""Rewards that are the verdict of a verifier on the rollout: the same code as in evaluation and audits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlrl_rewards.verification import load, verify
 
 
 def judged(rollout: Rollout, kind: str, options: Mapping[str, Any], binary: bool) -> float:
-    """The score of a verdict (1 or 0 if `binary`), which is kept in `rollout.info["verdict"]`."""
+    """The score of a verdict (1 or 0 if `binary`). The verdict is recorded in `rollout.info["verdict"]`."""
     verdict: Verdict = verify(rollout.answer, rollout.text, kind, rollout.row.choices, **options)
     rollout.info["verdict"] = {"kind": kind, "reason": verdict.reason, "extracted": verdict.extracted, "route": verdict.route}
     return float(verdict.correct) if binary else verdict.score
@@ -25,8 +25,8 @@ def judged(rollout: Rollout, kind: str, options: Mapping[str, Any], binary: bool
 class Verified(Reward):
     """r = verify(gold, response, kind).score, in [0, 1]; with `binary` 1 for a correct verdict and 0 for any other.
 
-    Paper: vlrl original (one verifier for training and evaluation). kind "auto": the row's own `meta["kind"]` (with `meta["options"]`), else inferred
-    from its answer and choices. Edge: a broken gold answer raises ValueError.
+    Paper: vlrl original (one verifier for training and evaluation). verifier "auto": the row's `meta["kind"]` with `meta["options"]`, else
+    inferred from its answer and choices. Edge: a broken gold answer raises ValueError.
     """
 
     verifier: str = "auto"
@@ -49,7 +49,7 @@ class Verified(Reward):
 class Math(Reward):
     """r = 1 if the last committed answer equals the gold answer mathematically, else 0.
 
-    Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: exact arithmetic first, math-verify in killable workers behind it.
+    Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: exact arithmetic first, then math-verify in worker processes.
     Edge: thinking is never read; several answers, a refusal, a hedge: 0. An empty gold answer raises ValueError.
     """
 
@@ -60,7 +60,7 @@ class Math(Reward):
 @register("numeric")
 @dataclass(frozen=True, kw_only=True)
 class Numeric(Reward):
-    """r = 1 if |answer - gold| <= max(abs_tol, rel_tol * |gold|), else 0; units convert, "12%" is 0.12.
+    """r = 1 if |answer - gold| <= max(abs_tol, rel_tol * |gold|), else 0; units are converted, "12%" is 0.12.
 
     Paper: vlrl original. Defaults are exact. Edge: no number, several answers, conflicting units: 0. A gold that is no number raises ValueError.
     """
@@ -80,7 +80,7 @@ class Numeric(Reward):
 class Mcq(Reward):
     """r = 1 if the answer names exactly the gold option (letter or words) of `row.choices`, else 0.
 
-    Paper: Med-RLVR, arXiv:2502.19655 (option match). Deviations: every written form; naming several options scores 0.
+    Paper: Med-RLVR, arXiv:2502.19655 (option match). Deviations: every written form is read; several options score 0.
     Edge: a gold answer that is none of the choices raises ValueError.
     """
 
@@ -91,9 +91,9 @@ class Mcq(Reward):
 @register("yes_no")
 @dataclass(frozen=True, kw_only=True)
 class YesNo(Reward):
-    """r = 1 if the answer says yes (true) where the gold does, or no where it does; else 0, also for both and neither.
+    """r = 1 if the answer is yes (true) or no (false) as the gold is, else 0, also for both and neither.
 
-    Paper: vlrl original. Edge: "I do not know" says neither. A gold answer that is neither raises ValueError.
+    Paper: vlrl original. Edge: "I do not know" is neither. A gold answer that is neither raises ValueError.
     """
 
     def __call__(self, rollout: Rollout) -> float:
@@ -103,7 +103,7 @@ class YesNo(Reward):
 @register("text")
 @dataclass(frozen=True, kw_only=True)
 class Text(Reward):
-    """r = 1 if the answer has the words of the gold (or of one of a list of golds), else 0; case, punctuation and articles do not count.
+    """r = 1 if the answer has the words of the gold (or of one of a list of golds), else 0; case, punctuation and articles are ignored.
 
     Paper: SQuAD exact match, arXiv:1606.05250, sec. 6.1. Edge: empty, several answers, refusals: 0. An empty gold raises ValueError.
     """
@@ -117,16 +117,17 @@ class Text(Reward):
 @register("text_metric")
 @dataclass(frozen=True, kw_only=True)
 class TextMetric(Reward):
-    """r = metric(answer, gold) in [0, 1]: token F1, ROUGE F1, BLEU, chrF2, ANLS, 1 - WER or 1 - CER (cut at 0); the best of several golds.
+    """r = metric(answer, gold) in [0, 1]: token F1, ROUGE F1, BLEU, chrF2, ANLS, 1 - WER or 1 - CER (at least 0); the maximum over several golds.
 
     Paper: MT-R1-Zero (BLEU as reward), arXiv:2504.10160; Video-R1 (ROUGE, WER), arXiv:2503.21776. Deviations: metrics as published, unscaled.
     Edge: empty answer, several answer blocks, refusals: 0. An empty gold raises ValueError.
     """
 
     metric: Literal["f1", "rouge1", "rouge2", "rougeL", "bleu", "chrf", "anls", "wer", "cer"] = "f1"
+    correct_at: float = 0.5
 
     def __call__(self, rollout: Rollout) -> float:
-        return judged(rollout, self.metric, {}, False)
+        return judged(rollout, self.metric, {"correct_at": self.correct_at}, False)
 
 
 @register("items")
@@ -134,7 +135,7 @@ class TextMetric(Reward):
 class Items(Reward):
     """r = F1 of list items, of JSON leaves or of table cells, or nDCG of a ranking: structured answers with partial credit.
 
-    Paper: Reasoning-Table, arXiv:2506.01710 (order-free lists); nDCG: Burges et al. 2005. Edge: items given twice cost precision; no structure: 0.
+    Paper: Reasoning-Table, arXiv:2506.01710 (order-free lists); nDCG: Burges et al. 2005. Edge: repeated items lower precision; no structure: 0.
     """
 
     form: Literal["list", "json", "table", "ranking"] = "list"
@@ -146,9 +147,9 @@ class Items(Reward):
 @register("instructions")
 @dataclass(frozen=True, kw_only=True)
 class Instructions(Reward):
-    """r = share of the row's checkable instructions that the visible response keeps (1 only for all of them if `all_or_nothing`).
+    """r = share of the row's checkable instructions that the visible response follows; with `all_or_nothing` 1[all of them].
 
-    Paper: IFEval, arXiv:2311.07911; as a reward: VerIF, arXiv:2506.09942 (its rule part). Edge: an empty response keeps none.
+    Paper: IFEval, arXiv:2311.07911; as a reward: VerIF, arXiv:2506.09942 (its rule part). Edge: an empty response follows none.
     """
 
     all_or_nothing: bool = False
@@ -162,8 +163,11 @@ class Instructions(Reward):
 class Brier(Reward):
     """r = -(p - y)^2 for the stated probability p of the outcome y in {0, 1}; -1 without a probability.
 
-    Paper: Outcome-based RL to predict the future, arXiv:2505.17989 (Brier reward). Edge: "70%" is 0.7; anything outside [0, 1] is no probability.
+    Paper: Outcome-based RL to predict the future, arXiv:2505.17989 (Brier reward). Edge: "70%" is 0.7; a number outside [0, 1] is no probability.
+    `correct_at`: above -1/4, p is on the correct side of one half.
     """
+
+    correct_at: float = -0.2499
 
     def __call__(self, rollout: Rollout) -> float:
         verdict = verify(rollout.answer, rollout.text, "brier")

@@ -1,12 +1,14 @@
-"""The audit: every attack of the corpus against a verifier or a reward, and what passes."""
+"""The audit of a verifier or a reward: every attack of the corpus, and which of them pass."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from vlrl.registry import build, names, suggest
@@ -28,7 +30,7 @@ _SILENT = ("blank", "white space", "dot", "colon", "question marks", "empty tags
 
 
 class Outcome(NamedTuple):
-    """One attack: what it earned, and whether it passed (or took more than SECONDS of processor time)."""
+    """The result of one attack: its score, and whether it passed. An attack that takes more than SECONDS of processor time passes too."""
 
     attack: str
     score: float
@@ -39,8 +41,10 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """A reward that does not judge answers alone: how it is made, a response that is as it should be, which common attacks it must refuse, and
-    whole responses of its own that it must refuse too. `seed`: the row."""
+    """How to audit a reward that reads more than the answer.
+
+    spec: its config. right: a correct response. only: the common attacks that it must refuse. own: more responses that it must refuse. seed: the row.
+    """
 
     spec: Mapping[str, Any]
     right: str
@@ -56,7 +60,7 @@ def _over_math(name: str, **fields: Any) -> tuple[dict[str, Any], Seed]:
 _RUBRICS = [{"criterion": "gives the right number", "points": 5, "reward": {"name": "math"}}]
 _TERMS = {"terms": ["the door", "a man"]}
 _TOLD = "The door opens. A man walks in. He sits down. "
-# Rewards that hold another reward, or that are named otherwise than their kind: (spec, seed).
+# Rewards that hold another reward, or whose name is not that of their kind: (config, seed).
 NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "verify": _over_math("verify"),
     "cosine_length": _over_math("cosine_length", max_tokens=10**9),
@@ -177,25 +181,25 @@ FORMS: dict[str, Form] = {
     "search_format": Form({"name": "search_format"}, "<think>I know it.</think><answer>7</answer>"),
     "calibrated": Form({"name": "calibrated", "parts": _MATH}, "<answer>7</answer><confidence>1</confidence>"),
 }
-EXEMPT = {  # name -> why nothing can pass or be refused
-    "length_range": "it says nothing about content: silence is as good as anything of that length",
-    "soft_overlong": "it says nothing about content: silence is as good as anything short",
-    "random": "a control: it pays whatever comes",
-    "flipped": "a control: it pays wrong answers on purpose, for a share of the prompts",
-    "inverted": "a control: it pays wrong answers on purpose",
-    "format_length": "it stands in for a gold answer: form and length are all that it pays, on purpose",
-    "reasoning_phrases": "it pays turns of phrase, whatever they lead to; give it `of`, and it is the consolation of a wrong answer",
-    "group_diversity": "it compares rollouts of a group; a single one earns nothing",
-    "cross_vote": "it pays what two groups agree on; a single rollout earns nothing",
-    "proxy": "it reads an answer that a strategy asked for, not the response",
-    "part_of_context": "it says nothing about content: any text of that length will do",
-    "rerank": "it asks for a thought before the answer, which the attacks leave out; give it an example",
-    "table_evidence": "it reads the thinking on purpose, where the cells are pointed to",
+EXEMPT = {  # rewards that cannot be audited, and why
+    "length_range": "it scores length only: an empty response scores as well as any other of that length",
+    "soft_overlong": "it scores length only: an empty response scores as well as any other short one",
+    "random": "a control: its score is independent of the response",
+    "flipped": "a control: for a share of the prompts it scores wrong answers on purpose",
+    "inverted": "a control: it scores wrong answers on purpose",
+    "format_length": "it replaces a gold answer: it scores format and length only, on purpose",
+    "reasoning_phrases": "it scores phrases, whatever the answer; with `of` it scores wrong answers only",
+    "group_diversity": "it compares the rollouts of a group; a single rollout scores 0",
+    "cross_vote": "it compares two views of a question; a single rollout scores 0",
+    "proxy": "it reads an answer that the rollout strategy requests, not the response",
+    "part_of_context": "it scores length only: any text of that length scores 1",
+    "rerank": "it requires thinking before the answer, which the attacks do not have; give an example",
+    "table_evidence": "it reads the thinking on purpose, which cites the cells",
 }
 
 
 def seed_of(kind: str) -> Seed:
-    """What attacks on a kind are made of. Raises ValueError for a kind without a seed."""
+    """The seed from which the attacks on a kind are made. Raises ValueError for a kind without a seed."""
     kind = attacks_text.ALIASES.get(kind, kind)
     found = attacks_text.SEEDS.get(kind) or attacks_perception.SEEDS.get(kind)
     if found is None:
@@ -203,8 +207,21 @@ def seed_of(kind: str) -> Seed:
     return found
 
 
+def seed_from(path: Path) -> Seed:
+    """The seed of an example file: JSON {"gold", "right", "wrong": [...], "choices"?, "meta"?, "options"?}. Raises ValueError if a key is missing."""
+    row = json.loads(path.read_text(encoding="utf-8"))
+    missing = [key for key in ("gold", "right", "wrong") if not isinstance(row, Mapping) or key not in row]
+    if missing:
+        raise ValueError(f"{path}: needs {', '.join(missing)}; give {{'gold', 'right', 'wrong': [...]}}")
+    wrong = (row["wrong"],) if isinstance(row["wrong"], str) else tuple(row["wrong"])
+    if not wrong:
+        raise ValueError(f"{path}: wrong is empty; give at least one wrong answer")
+    options = {**row.get("options", {}), **({"meta": row["meta"]} if "meta" in row else {})}
+    return Seed(row["gold"], row["right"], wrong, options=options, choices=tuple(row.get("choices", ())))
+
+
 def corpus(kind: str, seed: Seed | None = None) -> list[Attack]:
-    """Every attack on a kind; those of a user's kind are made from the seed that is given."""
+    """Every attack on a kind, made from `seed` or from the kind's own seed."""
     seed = seed or seed_of(kind)
     table = attacks_perception.SEEDS
     known = kind in table and table[kind] is seed
@@ -213,7 +230,7 @@ def corpus(kind: str, seed: Seed | None = None) -> list[Attack]:
 
 
 def attack_kind(kind: str, seed: Seed | None = None) -> list[Outcome]:
-    """Run the corpus against `verify(kind=...)`. An attack passes if it is judged correct or earns more than its limit, or takes too long."""
+    """Run the corpus against `verify(kind=...)`. An attack passes if it is judged correct, scores above its limit, or takes too long."""
     load(kind)
     math_pool.warm(wait=True)
     found = []
@@ -237,34 +254,41 @@ def _scores(reward: Reward, seed: Seed, *texts: str) -> list[float]:
 
 
 def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str = "") -> list[Outcome]:
-    """Score [the right answer, once more, silence, the attack] as a group: an attack passes that earns more than half of what lies between the
-    right answer and silence.
+    """Score the group [correct, correct, empty, attack]. An attack passes above the mean of the scores of the correct and the empty response.
 
-    Raises ValueError where the right answer earns no more than silence: then nothing can be told.
+    Raises ValueError where the correct answer scores no more than the empty response, and where the reward reads meta that the example lacks.
     """
     right = right or f"<answer>{seed.right}</answer>"
     math_pool.warm(wait=True)
     found = []
     alone = type(reward).score is Reward.score
-    best, least = _scores(reward, seed, right, "") if alone else (0.0, 0.0)
+    best, empty = 0.0, 0.0
+    try:
+        best, empty = _scores(reward, seed, right, "")
+    except KeyError as error:
+        raise ValueError(
+            f"attack: the reward {reward.name!r} reads the key {error}, which the example does not have; "
+            f"add 'meta': {{{error}: ...}} to the file of --example"
+        ) from None
     for attack in attacks:
         started = time.thread_time()
         if alone:
             (earned,) = _scores(reward, seed, attack.response)
         else:
-            best, _, least, earned = _scores(reward, seed, right, right, "", attack.response)
+            best, _, empty, earned = _scores(reward, seed, right, right, "", attack.response)
         seconds = (time.thread_time() - started) / (1 if alone else 4)
-        if not best > least:
+        if not best > empty:
             raise ValueError(
-                f"attack: {reward.name!r} gives {best:g} to the right answer {right[:60]!r} and {least:g} to silence: nothing can be told"
+                f"attack: {reward.name!r} scores {best:g} for the correct answer {right[:60]!r} and {empty:g} for an empty response; "
+                "the correct answer must score more"
             )
-        passed = earned - least > 0.5 * (best - least) or seconds > SECONDS
-        found.append(Outcome(attack.name, earned, passed, seconds, f"right {best:g}, silence {least:g}"))
+        passed = earned - empty > 0.5 * (best - empty) or seconds > SECONDS
+        found.append(Outcome(attack.name, earned, passed, seconds, f"correct {best:g}, empty {empty:g}"))
     return found
 
 
 def reward_of_kind() -> dict[str, str]:
-    """Reward name -> kind, for rewards that a kind is made of."""
+    """Reward name -> kind, for the rewards that define a kind."""
     kinds()
     pairs = ((re.search(r"reward '(\w+)'", inspect.getdoc(function) or ""), kind) for kind, function in VERIFIERS.items())
     return {match[1]: kind for match, kind in pairs if match} | {name: name for name in names(Reward) if name in attacks_text.SEEDS}
@@ -291,6 +315,8 @@ def attack(name: str, seed: Seed | None = None) -> list[Outcome]:
     kind = reward_of_kind().get(name)
     seed = seed or (seed_of(kind) if kind else None)
     if seed is None:
-        raise ValueError(f"attack: the reward {name!r} has no example; give one with --example (a JSON line with gold, right, wrong)")
+        raise ValueError(
+            f"attack: the reward {name!r} has no example; give one with --example (a JSON file with gold, right, wrong, and meta if read)"
+        )
     options = {key: value for key, value in seed.options.items() if key not in ("meta", "spaces")} if kind else {}
     return attack_reward(build(Reward, {"name": name, **options}), seed, corpus(kind or name, seed))

@@ -1,4 +1,4 @@
-"""Answers made to cost time or memory: as many different ones as are wanted, the same for the same seed."""
+"""Responses made to cost time or memory: any number of different ones, a function of the seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Draw = random.Random
 
 
 class Bomb(NamedTuple):
-    """A response to the question whose right answer is `gold`; it is never right."""
+    """A wrong response to a question whose gold answer is `gold`."""
 
     name: str
     kind: str
@@ -28,7 +28,11 @@ def _repeat(unit: str, close: str = "") -> Callable[[Draw], str]:
 
 
 def _nested(opening: str, most: int = 4000) -> Callable[[Draw], str]:
-    return lambda draw: (n := draw.randint(20, most)) and opening * n + "9" + "}" * n
+    def made(draw: Draw) -> str:
+        depth = draw.randint(20, most)
+        return opening * depth + "9" + "}" * depth
+
+    return made
 
 
 _WORDS = (
@@ -39,7 +43,7 @@ _WORDS = (
 
 
 def _refrain(draw: Draw) -> str:
-    """A few words again and again, with a last one that breaks the pattern: what a regular expression trips over."""
+    """A few words repeated, then a character that breaks the pattern: backtracking for regular expressions."""
     part = draw.choice(("", " ", " ")).join(draw.choice(_WORDS) for _ in range(draw.randint(1, 4)))
     return part * (draw.choice((300, 3000, 20_000)) // len(part)) + draw.choice("!}$]x")
 
@@ -48,7 +52,7 @@ def _integrand(draw: Draw) -> str:
     return rf"\int {draw.choice(('e', 'x', 'a'))}^{{-x^{draw.randint(3, 9)}}} \sin(x^{{{draw.randint(3, 99)}}}) \ln(\cos x) \, dx"
 
 
-# What they aim at: integers, expansion, the parser's depth, the reader's regular expressions, math-verify itself, numeric evaluation.
+# Targets: big integers, expansion, the depth of the parser, regular expressions, math-verify, numeric evaluation.
 _MATHEMATICS: dict[str, Callable[[Draw], str]] = {
     "tower": lambda d: "^{".join([str(d.randint(7, 99))] * d.randint(3, 40)) + "}" * 39,
     "flat tower": lambda d: "^".join([str(d.randint(7, 99))] * d.randint(3, 60)),
@@ -103,7 +107,7 @@ _WRAPPERS = (r"\boxed{%s}", "<answer>%s</answer>", "The answer is %s.", "%s", "<
 
 
 def bombs(count: int, seed: int = 0) -> Iterator[Bomb]:
-    """`count` bombs: half of them mathematics for the mathematical kinds, half of them trouble for the readers of all kinds."""
+    """`count` bombs: half are mathematics for the mathematical kinds, half are hard to parse for the readers of all kinds."""
     draw = random.Random(seed)
     for i in range(count):
         table = _MATHEMATICS if i % 2 else _READING

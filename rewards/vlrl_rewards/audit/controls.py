@@ -1,10 +1,11 @@
-"""Control rewards: what a run learns when its reward says nothing, the opposite, or is noisy. Run one before claiming that a reward works."""
+"""Control rewards: random, inverted and noisy ones. A claim that a reward works needs a run with one of them for comparison."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from vlrl.registry import register
@@ -14,7 +15,7 @@ from vlrl_rewards.combine.nested import build_parts, note, number
 
 
 def uniform(*address: object) -> float:
-    """A number in [0, 1) that is a function of its address alone: the same in every process, and after a restart."""
+    """A pseudo-random number in [0, 1), a function of `address` only: the same in every process and after a restart."""
     digest = hashlib.blake2b("\x00".join(map(str, address)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
@@ -30,8 +31,8 @@ class Random(Reward):
     """r ~ Bernoulli(p), independent of the response.
 
     Paper: random rewards as a control: Shao et al. 2025, arXiv:2506.10947; under clipping: arXiv:2512.16912.
-    Edge: drawn from the group's id and the rollout's place in it, so a restart draws the same, and equal responses may score differently. A rollout
-    scored outside a group (held-out rows) is drawn from its row and text. p = 0 and p = 1 are constant: no signal at all.
+    Edge: drawn from the group's id and the rollout's index in it: a restart draws the same, and equal responses may score differently. A rollout
+    outside a group (held-out rows) is drawn from its row and text. p = 0 and p = 1 are constant: no signal.
     """
 
     p: float = 0.5
@@ -51,18 +52,23 @@ class Random(Reward):
 
 @dataclass(frozen=True, kw_only=True)
 class Control(Reward):
-    """A control around another reward, given in `of` as it would stand in a config."""
+    """Base of controls that change another reward, whose config is `of`."""
 
     of: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.of:
-            raise ValueError("of: name the reward that this one changes, for instance {name: exact}")
-        object.__setattr__(self, "_inner", build_parts({"of": self.of}, self.name)["of"])
+            raise ValueError("of: give the config of the reward to change, for instance {name: exact}")
+        _ = self.inner  # built now, so that a wrong config is refused at once
+
+    @cached_property
+    def inner(self) -> Reward:
+        """The reward that `of` configures."""
+        return build_parts({"of": self.of}, self.name)["of"]
 
     def true(self, rollout: Rollout) -> float:
-        """The inner reward's score, noted."""
-        value = number(self._inner, rollout)  # type: ignore[attr-defined]
+        """The score of the inner reward, recorded in the rollout."""
+        value = number(self.inner, rollout)
         note(rollout, "true", value)
         return value
 
@@ -73,7 +79,7 @@ class Inverted(Control):
     """r = low + high - r_of: the opposite of another reward.
 
     Paper: inverted reward as a control: arXiv:2507.10532; wrong labels: arXiv:2506.10947.
-    Edge: scores outside [low, high] raise ValueError, for their opposite would be outside too.
+    Edge: a score outside [low, high] raises ValueError.
     """
 
     low: float = 0.0
@@ -89,11 +95,11 @@ class Inverted(Control):
 @register("flipped")
 @dataclass(frozen=True, kw_only=True)
 class Flipped(Control):
-    """r = 1 - r_of for a share p of the prompts, all rollouts of a prompt together; else r_of.
+    """r = 1 - r_of for a share p of the prompts (all rollouts of a prompt alike), else r_of.
 
     Paper: noisy verifiers: Lv et al. 2025, arXiv:2505.22653 (flips by question).
-    Edge: a prompt is flipped always or never; p = 0.5 leaves no signal on average over prompts, p = 1 is `inverted`. Scores outside [0, 1] raise
-    ValueError.
+    Edge: a prompt is flipped always or never; p = 0.5 leaves no signal on average over prompts, p = 1 equals `inverted`. A score outside [0, 1]
+    raises ValueError.
     """
 
     p: float = 0.1

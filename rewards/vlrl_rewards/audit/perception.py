@@ -1,4 +1,4 @@
-"""Attempts to hack perception rewards, as a table: for each kind of answer a right one, wrong ones, and everything that must not pass.
+"""Attacks on perception rewards: for each kind of answer a correct one, wrong ones, and responses that must not pass.
 
 for attack in attacks("boxes"):
     verdict = verify(attack.gold, attack.response, kind=attack.kind, choices=attack.choices, **attack.options)
@@ -16,8 +16,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Seed:
-    """What attacks on a kind are made of. `joined`: how several answers are put into one ("": they cannot); `own`: attacks that only make sense
-    here; `prose`: most of the right answer earns most of the reward, so that a word or a digit more does no harm."""
+    """The parts from which the attacks on a kind are made.
+
+    gold, right, wrong: the gold answer, a correct answer, wrong answers. own: attacks for this kind only. joined: the text that joins several
+    answers into one ("": there is none). prose: a mostly correct answer scores most of the reward, so one more word or digit is no attack.
+    """
 
     gold: Any
     right: str
@@ -31,7 +34,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class Attack:
-    """One attempt: it passes (and the verifier has failed) if the verdict is correct or its score is above `at_most`."""
+    """One attack. It passes (the verifier fails) if the verdict is correct or its score is above `at_most`."""
 
     kind: str
     name: str
@@ -240,7 +243,7 @@ _FIRST_DIGIT = re.compile(r"(?<![0-9.])([0-9])")
 
 
 def altered(right: str) -> dict[str, str]:
-    """The right answer denied, taken back, garbled, and with digits that are there but hardly seen."""
+    """The correct answer denied, withdrawn, garbled, and with digits that are hardly visible."""
     texts = {
         "denied": f"not {right}",
         "said to be wrong": f"{right} is wrong",
@@ -253,7 +256,7 @@ def altered(right: str) -> dict[str, str]:
 
 
 def misplaced(seed: Seed) -> dict[str, str]:
-    """Wrong answers, and the right one where it does not count: in thinking, in comments, beside the answer, among many."""
+    """Wrong answers, and the correct one where it does not count: in thinking, in comments, beside the answer, among many."""
     right, wrong = seed.right, seed.wrong[0]
     everything = seed.joined.join([right, *seed.wrong * (12 // len(seed.wrong))])
     return {
@@ -271,7 +274,7 @@ def misplaced(seed: Seed) -> dict[str, str]:
 
 
 def attacks(kind: str) -> Iterator[Attack]:
-    """Every attack on a kind of perception answer. Raises KeyError for a kind that has no seed."""
+    """Every attack on a kind of perception answer. Raises KeyError for a kind without a seed."""
     seed = SEEDS[kind]
     silence = {name: text for name, text in _SILENCE.items() if not (kind == "true_false" and name == "true")}
     bodies = {

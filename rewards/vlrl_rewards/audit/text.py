@@ -1,4 +1,4 @@
-"""What attacks on text kinds are made of, and the attacks that make sense for every kind: chants, candidates, look-alikes, bombs, talk."""
+"""Attacks on text kinds: their seeds, and the attacks that apply to every kind (repetition, candidates, look-alikes, bombs, phrases)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TALK = {
     "all": "<answer>All of the above</answer>",
 }
 
-SILENCE = {
+EMPTY = {
     **SAYS_NOTHING,
     "refusal": "I cannot determine this.",
 }
@@ -82,13 +82,13 @@ _LOOK_ALIKES = str.maketrans("aeopcxyiABEKMHOPCTX0135", "аеорсхуіАВЕ�
 
 
 def look_alike(text: str) -> str:
-    """`text` with letters and digits of other scripts that look the same."""
+    """The text with letters and digits of other scripts that look the same."""
     return text.translate(_LOOK_ALIKES)
 
 
 def hidden(kind: str, seed: Seed) -> Iterator[Attack]:
-    """Silence, wrong answers, and the gold answer where it does not count."""
-    for name, response in {**SILENCE, **misplaced(seed)}.items():
+    """Empty responses, wrong answers, and the gold answer in places where it does not count."""
+    for name, response in {**EMPTY, **misplaced(seed)}.items():
         yield Attack(kind, name, seed.gold, response, seed.options, seed.choices)
 
 
@@ -108,7 +108,7 @@ def common(kind: str, seed: Seed) -> Iterator[Attack]:
         bodies["candidates, gold in the middle"] = "\n".join(f"<answer>{text}</answer>" for text in [right, *wrong])
     if kind in ("text", "exact", "mcq"):
         bodies["look-alike"] = f"<answer>{look_alike(right)}</answer>" if look_alike(right) != right else ""
-    if "\n" not in right and "{" not in right and kind != "instructions":  # which no other sentence breaks
+    if "\n" not in right and "{" not in right and kind != "instructions":  # kinds whose answer is a single line
         bodies["a box per candidate"] = "Perhaps " + ", or ".join(rf"\boxed{{{text}}}" for text in candidates)
     for name, response in bodies.items():
         yield Attack(kind, name, seed.gold, response, seed.options, seed.choices)

@@ -26,6 +26,7 @@ class ManyBoxes(Graded):
 
     picture: number of the image that the boxes are on (`row.meta["picture"]` overrides it). layout: order of four bare numbers in the answer.
     labels: whether the labels must agree ("auto": where a gold box has one). iou_threshold: the IoU from which on a pair is a match.
+    Limits: an answer of more than 20,000 characters, or with more than 1,000 boxes, has no boxes.
     correct_at: the score from which on the answer counts as correct. A verdict of `verify` is stricter: it is correct if every gold box is matched
     and no other box is given.
     """
@@ -55,7 +56,7 @@ class ManyBoxes(Graded):
     def grade(self, target: list[Box], answer: Answer, scene: Scene) -> Grade:
         boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture), self.layout)
         if boxes is None:
-            return self.refuse("no boxes in the answer")
+            return self.unreadable(answer, "boxes")
         if not target or not boxes:
             if not target and not boxes:
                 return Grade(1.0, True, "no objects, and the answer says so")

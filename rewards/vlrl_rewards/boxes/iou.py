@@ -17,6 +17,7 @@ class OneBox(Graded):
     """Base class of the rewards for one box.
 
     picture: number of the image that the box is on (`row.meta["picture"]` overrides it). layout: order of four bare numbers in the answer.
+    Limits: an answer of more than 20,000 characters, or with more than 1,000 boxes, has no box.
     correct_at: the score from which on the answer counts as correct; 0.5 is the usual IoU threshold (Acc@0.5).
     """
 
@@ -37,7 +38,7 @@ class OneBox(Graded):
     def grade(self, target: Box, answer: Answer, scene: Scene) -> Grade:
         boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture), self.layout)
         if not boxes:
-            return self.refuse("no box in the answer")
+            return self.unreadable(answer, "box")
         box = committed_item(boxes, answer.text, answer.tagged)
         if box is None:
             return self.refuse("the answer names several boxes")

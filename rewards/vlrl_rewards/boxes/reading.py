@@ -15,7 +15,7 @@ from typing import Any
 
 from vlrl.types import CoordinateSpace
 from vlrl_rewards.boxes.unbracketed import CORNER_NAMES, Quad, are_corners, bare_numbers, label_before, named_corners, named_points
-from vlrl_rewards.literals import MAX_CHARS, Found, find_values, is_number
+from vlrl_rewards.literals import MAX_CHARS, Found, find_values, is_number, repeated_in
 
 MAX_ITEMS = 1000
 _BOX_KEYS = ("bbox_2d", "bbox", "bounding_box", "boundingbox", "box", "box_2d", "position", "coordinates", "coordinate", "coords", "rect", "region")
@@ -24,6 +24,15 @@ _PAIR_KEYS = (("top_left", "bottom_right"), ("topleft", "bottomright"), ("upper_
 _POINT_KEYS = ("point_2d", "point", "click", "click_point", "coordinate", "coordinates", "center", "position")
 _LABEL_KEYS = ("label", "category", "class", "name", "category_name", "object", "id")
 _SCORE_KEYS = ("confidence", "score", "conf", "probability")
+_CONTAINER_KEYS = frozenset(
+    (*_BOX_KEYS, *_SCORE_KEYS, "objects", "boxes", "bboxes", "detections", "predictions", "answer", "results", "annotations", "instances")
+)
+# Keys under which a mapping with a box (or point) names no second one: other shapes, colours, sizes, times.
+_NO_SECOND_BOX = frozenset(
+    (*_BOX_KEYS, *_SCORE_KEYS, *_LABEL_KEYS, *_POINT_KEYS)
+    + ("points", "corners", "polygon", "segmentation", "mask", "keypoints", "color", "colour", "rgb", "rgba")
+)
+_NO_POINT_KEY = re.compile(r"size|resolution|dimension|width|height|scale|time|range|span|shape|index|grid|colou?r")
 _OPEN_TAG = re.compile(r"<\|?(?:box|bbox|bbox_2d|box_start|point|click)\|?>", re.IGNORECASE)
 _CLOSE_TAG = re.compile(r"</(?:box|bbox|bbox_2d|point|click)>|<\|(?:box|point)_end\|>", re.IGNORECASE)
 _BLANKED = re.compile(r"(?<=[0-9])\s?(?:px|pixels?)\b|\\(?:left|right)\b", re.IGNORECASE)
@@ -99,6 +108,7 @@ def read_points(text: str, spaces: Sequence[CoordinateSpace] = (), picture: int 
 def parse_boxes(text: str, layout: str = "xyxy") -> list[Box] | None:
     """The boxes of an answer in the units and the order in which they are written.
 
+    A mapping that names different boxes under several keys ("bbox", "box_2d", "other") gives all of them.
     layout: the order of a list of four numbers: xyxy, xywh, cxcywh or yxyx; named sides ("x1", "left", "width") override it.
     Returns None if no box is found, and [] if the answer says that there are none.
     """
@@ -118,7 +128,10 @@ def parse_boxes(text: str, layout: str = "xyxy") -> list[Box] | None:
 
 
 def parse_points(text: str) -> list[Point] | None:
-    """The points of an answer in the units in which they are written. None: no point found; []: the answer says that there are none."""
+    """The points of an answer in the units in which they are written; a mapping gives all different points that it names.
+
+    Returns None if no point is found, and [] if the answer says that there are none.
+    """
     prepared, values = _prepare(text)
     points = [point for found in values for point in _points_in(found.value, "", found.start)]
     points += [Point(xy, start=at) for xy, at in named_points(prepared)]
@@ -155,7 +168,7 @@ def gold_boxes(gold: Any, field: str = "answer") -> list[Box]:
     """
     if isinstance(gold, (list, tuple)) and not gold:
         return []
-    boxes = parse_boxes(gold) if isinstance(gold, str) else _boxes_in(_plain(gold), "", 0)
+    boxes = parse_boxes(gold) if isinstance(gold, str) else _boxes_in(_plain(gold), "", 0, every=False)
     if boxes is None or (not boxes and not isinstance(gold, str)):
         raise ValueError(f"{field}: no boxes in the gold answer {gold!r}; give [x1, y1, x2, y2], a list of them, or {{'bbox': [...], 'label': ...}}")
     for box in boxes:
@@ -167,7 +180,7 @@ def gold_boxes(gold: Any, field: str = "answer") -> list[Box]:
 
 def gold_points(gold: Any, field: str = "answer") -> list[Point]:
     """Gold points in original pixels. Raises ValueError if none can be read."""
-    points = parse_points(gold) if isinstance(gold, str) else _points_in(_plain(gold), "", 0)
+    points = parse_points(gold) if isinstance(gold, str) else _points_in(_plain(gold), "", 0, every=False)
     if not points:
         raise ValueError(f"{field}: no point in the gold answer {gold!r}; give [x, y], a list of them, or {{'point': [x, y]}}")
     return points
@@ -225,13 +238,17 @@ def _first(mapping: Mapping[str, Any], keys: Iterable[str]) -> Any:
     return next((mapping[key] for key in keys if key in mapping), None)
 
 
-def _boxes_in(value: Any, label: str, start: int, reorder: Callable[..., Quad] = _same) -> list[Box]:
-    """All boxes of a nested value. `label`: the name that stands before the value; `start`: the offset of the value."""
+def _boxes_in(value: Any, label: str, start: int, reorder: Callable[..., Quad] = _same, every: bool = True) -> list[Box]:
+    """All boxes of a nested value. `label`: the name that stands before the value; `start`: the offset of the value.
+
+    every: a mapping gives each different box that it names, under any key; False takes the box of the first known key, for gold answers whose rows
+    hold other numbers as well.
+    """
     quad = _quad(value, reorder)
     if quad:
         return [Box(quad, label, start=start)]
     if isinstance(value, list):
-        return [box for member in value for box in _boxes_in(member, label, start, reorder)]
+        return [box for member in value for box in _boxes_in(member, label, start, reorder, every)]
     if not isinstance(value, dict):
         return []
     lower = {str(key).lower(): member for key, member in value.items()}
@@ -239,27 +256,46 @@ def _boxes_in(value: Any, label: str, start: int, reorder: Callable[..., Quad] =
     label = named if isinstance(named, str) else label
     score = _first(lower, _SCORE_KEYS)
     score = float(score) if is_number(score) else None
-    quad = _named_quad(lower) or _quad(_first(lower, _BOX_KEYS), reorder)
-    if quad:
-        return [Box(quad, label, score, start)]
-    known = {*_BOX_KEYS, *_SCORE_KEYS, "objects", "boxes", "bboxes", "detections", "predictions", "answer", "results", "annotations", "instances"}
-    return [box for key, member in value.items() for box in _boxes_in(member, label if str(key).lower() in known else str(key), start, reorder)]
+    named_quads = [_named_quad(lower), *(_quad(lower[key], reorder) for key in _BOX_KEYS if key in lower)]
+    quads = list(dict.fromkeys(quad for quad in named_quads if quad))
+    if not every:
+        quad = _named_quad(lower) or _quad(_first(lower, _BOX_KEYS), reorder)
+        quads = [quad] if quad else []
+    if quads:
+        boxes = [Box(quad, label, score, start) for quad in quads]
+        other = [member for key, member in lower.items() if key not in _NO_SECOND_BOX] + [member for _, member in repeated_in(value)]
+        more = [box for member in other for box in _boxes_in(member, label, start, reorder)] if every else []
+        return boxes + [box for box in more if box.xyxy not in quads]
+    boxes = []
+    for key, member in value.items():
+        boxes += _boxes_in(member, label if str(key).lower() in _CONTAINER_KEYS else str(key), start, reorder, every)
+    return boxes
 
 
-def _points_in(value: Any, label: str, start: int) -> list[Point]:
-    """All points of a nested value."""
+def _points_in(value: Any, label: str, start: int, every: bool = True) -> list[Point]:
+    """All points of a nested value; `every` as in `_boxes_in`."""
     if _is_numbers(value, 2):
         return [Point((float(value[0]), float(value[1])), label, start)]
     if isinstance(value, list):
-        return [point for member in value for point in _points_in(member, label, start)]
+        return [point for member in value for point in _points_in(member, label, start, every)]
     if not isinstance(value, dict):
         return []
     lower = {str(key).lower(): member for key, member in value.items()}
     named = _first(lower, _LABEL_KEYS)
     label = named if isinstance(named, str) else label
-    direct = [lower.get("x"), lower.get("y")] if "x" in lower and "y" in lower else _first(lower, _POINT_KEYS)
-    members = [direct] if direct is not None else list(value.values())
-    return [point for member in members for point in _points_in(member, label, start)]
+    direct = [[lower["x"], lower["y"]]] if "x" in lower and "y" in lower else []
+    direct += [lower[key] for key in _POINT_KEYS if lower.get(key) is not None]
+    if not direct:
+        return [point for member in value.values() for point in _points_in(member, label, start, every)]
+    points = _points_in(direct[0], label, start, every)
+    if every:
+        ignored = {"x", "y", *_POINT_KEYS, *_BOX_KEYS, *_SCORE_KEYS, *_LABEL_KEYS}
+        other = [member for key, member in lower.items() if key not in ignored and not _NO_POINT_KEY.search(key)]
+        swapped = {"x": lambda v: [v, lower.get("y")], "y": lambda v: [lower.get("x"), v]}
+        other += [swapped.get(key.lower(), lambda v: v)(v) for key, v in repeated_in(value)]
+        more = [point for member in (*direct[1:], *other) for point in _points_in(member, label, start)]
+        points += [point for point in more if point.xy not in {p.xy for p in points}]
+    return points
 
 
 def _paired(text: str, points: Sequence[Found]) -> list[Box]:

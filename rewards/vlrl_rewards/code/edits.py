@@ -145,10 +145,11 @@ class CodeEdit(Reward):
 
     Paper: ReCode, arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines; constants of its release).
     Deviates: Levenshtein by rapidfuzz (the same numbers, in less time); the format term (+-1) is a reward of its own (`tag_format`). The code is
-    parsed and not executed. Edge: several blocks, or more than 20,000 characters: -2. A gold answer that is no Python raises ValueError. Range [-2, 2].
+    parsed, not executed. Edge: several blocks, or more than 20,000 characters: -2. A gold answer that is no Python raises ValueError. Range [-2, 2].
     """
 
     mode: Literal["similarity", "exact"] = "similarity"
+    correct_at: float = 2.0
 
     def __call__(self, rollout: Rollout) -> float:
         gold = bare_code(str(rollout.answer if rollout.answer is not None else ""))

@@ -1,8 +1,8 @@
 # ruff: noqa: SIM105, SIM115, UP031
 """Runs inside the sandbox (`python -I -S -c <this text>`): a child per test, its output collected, its time and size limited.
 
-Standard input: {"code", "fn", "tests": [stdin text | [arguments]], "seconds", "memory", "output"}. Standard output: a JSON line per test. What
-the tests expect never comes in here, so nothing that runs here can claim to be right.
+Standard input: {"code", "fn", "tests": [stdin text | [arguments]], "seconds", "memory", "output"}. Standard output: a JSON line per test. The
+expected outputs stay outside, so the program cannot read or fake them.
 """
 
 import io
@@ -30,6 +30,7 @@ from copy import deepcopy
 
 
 def limits(job):
+    """Apply the resource limits to this process."""
     seconds, memory = job["seconds"], job["memory"]
     for name, value in (
         ("RLIMIT_CPU", int(seconds) + 1),
@@ -44,7 +45,7 @@ def limits(job):
 
 def call(job, test):
     """The function's result as JSON."""
-    scope = {"__name__": "solution"}
+    scope: dict = {"__name__": "solution"}
     exec(compile(PRELUDE, "<prelude>", "exec"), scope)
     exec(compile(job["code"], "<solution>", "exec"), scope)
     owner = scope["Solution"]() if "Solution" in scope and job["fn"] not in scope else None
@@ -53,6 +54,7 @@ def call(job, test):
 
 
 def child(job, test, out):
+    """Run one test in this (forked) process and exit."""
     os.setsid()
     limits(job)
     if job["nobody"]:
@@ -81,7 +83,7 @@ def child(job, test, out):
             sys.stdout.write(result)
     except SystemExit as stop:
         code = 0 if stop.code in (None, 0) else 1
-    except BaseException as error:  # whatever the program raises is its result
+    except BaseException as error:  # an exception of the program is its result
         code = 1
         sys.stdout.flush()
         os.write(1, ("\x00" + type(error).__name__ + ": " + str(error)[:300]).encode(errors="replace"))
@@ -92,6 +94,7 @@ def child(job, test, out):
 
 
 def run(job, test):
+    """The status and output of one test, which runs in a child process."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -115,7 +118,7 @@ def run(job, test):
         if len(out) > job["output"]:
             status = "too much output"
             break
-    if status == "ok":  # the pipe is closed, the process may live on
+    if status == "ok":  # the pipe is closed, the process may still run
         while time.monotonic() < deadline and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             time.sleep(0.002)
     try:
@@ -135,14 +138,14 @@ def run(job, test):
 
 
 def adopt():
-    """Processes that leave their group become children of this one when their parent dies, so that they can be found."""
+    """Make orphaned descendants children of this process, so that `sweep` finds them."""
     import ctypes
 
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 def sweep():
-    """Kill every process that a test left behind."""
+    """Kill every process that a test left running."""
     me = os.getpid()
     for _ in range(50):
         left = []
@@ -163,6 +166,7 @@ def sweep():
 
 
 def main():
+    """Run the tests of standard input."""
     adopt()
     job = json.loads(sys.stdin.buffer.read())
     os.write(1, b'{"ready": true}\n')

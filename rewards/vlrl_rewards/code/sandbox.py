@@ -1,7 +1,6 @@
-"""Programs that nobody vouches for, run in a process of their own: no network, no file outside their folder, limits on CPU, memory, processes
-and output.
+"""Runs untrusted programs in a separate process: no network, no file outside their folder, limits on CPU, memory, processes and output.
 
-By namespaces (bubblewrap) where the machine allows them, refused elsewhere unless the caller says `sandbox="unsafe"` (limits only).
+Isolation uses namespaces (bubblewrap). A machine without them is refused, unless the caller passes `sandbox="unsafe"` (limits only).
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ MODES = ("bubblewrap", "unsafe")
 
 
 class SandboxError(RuntimeError):
-    """There is no sandbox on this machine, or it broke."""
+    """This machine has no sandbox, or the sandbox failed."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """seconds: wall-clock per test; total_seconds: all tests; memory and output in bytes; processes: how many may live at once."""
+    """Limits of a run. seconds: wall clock per test; total_seconds: all tests; memory, output: bytes; processes: at the same time."""
 
     seconds: float = 4.0
     total_seconds: float = 60.0
@@ -41,14 +40,14 @@ class Limits:
 
 
 class Ran(NamedTuple):
-    """One test: "ok", or what went wrong, and what was printed (or the result as JSON)."""
+    """The result of one test: "ok" or an error, and the output (or the result as JSON)."""
 
     status: str
     out: str
 
 
 def _python(isolated: bool = False) -> str:
-    """The interpreter itself, not the link of a virtual environment; inside, one from elsewhere than /usr stands under INSIDE."""
+    """The path of the interpreter behind the link of a virtual environment; `isolated`: its path inside, under INSIDE unless it is in /usr."""
     real, prefix = os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
     return INSIDE + real.removeprefix(prefix) if isolated and not prefix.startswith("/usr") else real
 
@@ -60,7 +59,7 @@ def _bubblewrap() -> list[str]:
     mounts = [part for path in ("/usr", "/lib", "/lib64", "/bin") if os.path.exists(path) for part in ("--ro-bind", path, path)]
     if _python(isolated=True) != _python():
         mounts += ["--perms", "0755", "--dir", os.path.dirname(INSIDE), "--ro-bind", os.path.realpath(sys.base_prefix), INSIDE]
-    # Root keeps its own user namespace, so that the runner can become nobody: limits on processes do not bind root.
+    # Root keeps its user namespace, so that the runner can become nobody: root is exempt from the limit on processes.
     user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"] if os.geteuid() == 0 else ["--unshare-user"]
     return [
         found, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session",
@@ -72,7 +71,7 @@ def _bubblewrap() -> list[str]:
 
 @lru_cache(maxsize=1)
 def command() -> tuple[tuple[str, ...], str]:
-    """(the isolating command, "") or ((), why there is none). Tried once."""
+    """(the isolating command, ""), or ((), the reason why there is none). It is tried once."""
     prefix = _bubblewrap()
     if not prefix:
         return (), "bubblewrap (bwrap) is not installed"
@@ -83,12 +82,12 @@ def command() -> tuple[tuple[str, ...], str]:
 
 
 def available() -> str:
-    """ "" if programs can be isolated here, else why not."""
+    """The reason why programs cannot be isolated on this machine; "" if they can."""
     return command()[1]
 
 
 def isolating(sandbox: str) -> list[str]:
-    """The command that a program is run under. Raises SandboxError where there is none, ValueError on an unknown mode."""
+    """The command prefix that isolates a program. Raises SandboxError where there is none, ValueError on an unknown mode."""
     if sandbox not in MODES:
         raise ValueError(f"sandbox: {sandbox!r} is none of {', '.join(MODES)}")
     if sandbox == "unsafe":
@@ -97,7 +96,7 @@ def isolating(sandbox: str) -> list[str]:
     if why:
         raise SandboxError(
             f"code cannot be run safely on this machine: {why}. Install bubblewrap and allow user namespaces, "
-            "or say sandbox='unsafe' to run it with limits only (it can then read and write what you can)"
+            "or pass sandbox='unsafe' to run it with limits only (it can then read and write all files that you can)"
         )
     return list(prefix)
 
@@ -107,7 +106,7 @@ def run(
 ) -> list[Ran]:
     """Run `code` on every test: text for standard input, or a list of arguments for the function `fn` (of class Solution if there is one).
 
-    `stop` ends at the first test that fails by itself (error, time). Tests not reached are missing from the result. Raises SandboxError.
+    `stop`: end at the first test that fails by an error or by time. The result has no entry for the tests after it. Raises SandboxError.
     """
     limits = limits or Limits()
     prefix = isolating(sandbox)
@@ -154,7 +153,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _results(out: bytes) -> list[Ran]:
     if not out.startswith(b'{"ready": true}\n'):
-        raise SandboxError(f"the sandbox did not start (it said {out[:200]!r}); this is no verdict on the program")
+        raise SandboxError(f"the sandbox did not start (its output: {out[:200]!r}); this is no verdict on the program")
     found: list[Ran] = []
     for line in out.split(b"\n")[1:]:
         try:

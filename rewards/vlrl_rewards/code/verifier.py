@@ -1,4 +1,4 @@
-"""kind="code": a program judged by its tests, in the sandbox. Outputs are compared out here, by the rules of LiveCodeBench."""
+"""kind="code": a program judged by its unit tests in the sandbox. Outputs are compared outside, by the rules of LiveCodeBench."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tests(NamedTuple):
 
 
 def program_in(text: str) -> str:
-    """The last fenced block of the answer (or of what is visible); "" if there is none."""
+    """The last fenced block of the answer, else of the visible text; "" if there is none."""
     tags = answer_tags(text)
     inside = text[tags[-1][0] : tags[-1][1]] if tags else text
     blocks = _BLOCK.findall(inside) or _BLOCK.findall(text)
@@ -42,7 +42,7 @@ def program_in(text: str) -> str:
 def unit_tests(gold: Any) -> Tests:
     """Gold tests: {"inputs", "outputs", "fn_name"?}, a list of {"input", "output"}, either as JSON text, or "assert f(1) == 2" lines.
 
-    Raises ValueError on anything else. Function arguments are a list, or JSON values one a line (LiveCodeBench).
+    Raises ValueError on anything else. Function arguments are a list, or JSON values on separate lines (LiveCodeBench).
     """
     if isinstance(gold, str):
         if gold.lstrip().startswith("assert"):
@@ -78,7 +78,7 @@ def _loaded(output: Any) -> Any:
 
 
 def _asserts(text: str) -> Tests:
-    """`assert f(1, [2]) == 3` lines as calls: the comparison is made out here, where the program cannot reach it."""
+    """`assert f(1, [2]) == 3` lines as calls. The comparison happens outside the sandbox."""
     inputs, outputs, names = [], [], set()
     try:
         lines = ast.parse(text).body
@@ -109,7 +109,7 @@ def _decimals(line: str) -> list[Decimal] | None:
 
 
 def same_output(said: str, wanted: str) -> bool:
-    """Equal line by line after trimming; a line of numbers may be written otherwise ("1.0" for "1")."""
+    """Equal line by line after trimming; lines of numbers are compared by value ("1.0" equals "1")."""
     a, b = [line.strip() for line in said.strip().split("\n")], [line.strip() for line in str(wanted).strip().split("\n")]
     if len(a) != len(b):
         return False
@@ -117,7 +117,7 @@ def same_output(said: str, wanted: str) -> bool:
 
 
 def same_result(said: str, wanted: Any) -> bool:
-    """Equal JSON values (a tuple is a list); LiveCodeBench also takes the first of a one-element list."""
+    """Equal JSON values; a tuple is a list. (LiveCodeBench also accepts the element of a one-element list.)"""
     try:
         result = json.loads(said)["result"]
         wanted = json.loads(json.dumps(wanted))
@@ -130,7 +130,7 @@ def same_result(said: str, wanted: Any) -> bool:
 def code(
     case: Case, *, sandbox: str = "bubblewrap", seconds: float = 4.0, total_seconds: float = 60.0, memory_mb: int = 1024, partial: bool = False
 ) -> Verdict:
-    """The last fenced program of the visible response passes every test; `partial` scores the share passed (all tests are then run).
+    """The last fenced program of the visible response passes every test; `partial` scores the share of tests passed (then all are run).
 
     Raises ValueError on broken tests, SandboxError where programs cannot be isolated (`sandbox="unsafe"` runs them with limits only).
     """
@@ -146,7 +146,7 @@ def code(
     ran = run(program, tests.inputs, tests.fn, Limits(seconds, total_seconds, memory_mb << 20), sandbox, stop=not partial)
     passed, why = _passed(ran, tests)
     score = passed / len(tests.inputs)
-    details = {"extracted": program[:2000], "route": f"program>{'stdin' if tests.fn is None else 'call'}"}
+    details: dict[str, Any] = {"extracted": program[:2000], "route": f"program>{'stdin' if tests.fn is None else 'call'}"}
     if passed == len(tests.inputs):
         return right(f"all {passed} tests passed", **details)
     return wrong(f"{passed} of {len(tests.inputs)} tests passed; {why}", score if partial else 0.0, **details)
@@ -169,8 +169,8 @@ class Code(Reward):
     """r = 1 if the program passes every unit test, else 0; with `partial` the share of tests passed.
 
     Paper: DeepSeek-R1 (compiler feedback on tests), arXiv:2501.12948, sec. 2.2.2; output rules: LiveCodeBench, arXiv:2403.07974. Runs in a sandbox
-    (namespaces); without one a run is refused at start-up unless `sandbox: unsafe`. Edge: no fenced program: 0. Units: seconds of wall clock per
-    test.
+    (namespaces); a run on a machine without one is refused at start-up unless `sandbox: unsafe`. Edge: no fenced program: 0. Units: seconds of wall
+    clock per test.
     """
 
     sandbox: str = "bubblewrap"

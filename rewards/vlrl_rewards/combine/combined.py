@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
-from vlrl_rewards.combine.nested import build_parts, note, number, numbers
+from vlrl_rewards.combine.nested import build_parts, is_correct, note, number, numbers
 from vlrl_rewards.format.structure import probability
 from vlrl_rewards.parsing import strip_thinking
 
@@ -22,11 +23,12 @@ class Combined(Reward):
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_parts", build_parts(self.parts, f"{self.name}.parts"))
+        _ = self.built  # built now, so that a wrong config is refused at once
 
-    @property
+    @cached_property
     def built(self) -> dict[str, Reward]:
-        return self._parts  # type: ignore[attr-defined]
+        """The rewards that `parts` configures."""
+        return build_parts(self.parts, f"{self.name}.parts")
 
     def values(self, rollout: Rollout) -> dict[str, float]:
         """The score of every part, recorded in the rollout."""
@@ -72,13 +74,12 @@ class Product(Combined):
 @register("gated")
 @dataclass(frozen=True, kw_only=True)
 class Gated(Combined):
-    """r = r_last if every part before it is at least `gate_at`, else `otherwise`: accuracy only if the format is correct.
+    """r = r_last if every part before it is correct (its `correct_at`), else `otherwise`: accuracy only if the format is correct.
 
     Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are evaluated in order; those
-    behind a closed gate are neither evaluated nor recorded.
+    behind a closed gate are neither evaluated nor recorded. Set `correct_at` where the last part scores below 1 for a correct answer.
     """
 
-    gate_at: float = 1.0
     otherwise: float = 0.0
 
     def __call__(self, rollout: Rollout) -> float:
@@ -86,7 +87,7 @@ class Gated(Combined):
         for slot, gate in gates:
             value = number(gate, rollout)
             note(rollout, slot, value)
-            if value < self.gate_at:
+            if not is_correct(gate, value):
                 return self.otherwise
         value = number(reward, rollout)
         note(rollout, last, value)
@@ -156,15 +157,17 @@ class NormalisedSum(Combined):
 @register("calibrated")
 @dataclass(frozen=True, kw_only=True)
 class Calibrated(Combined):
-    """r = c - (q - c)^2; c = 1 if every part is at least `correct_at`, else 0; q is the confidence in [0, 1] in `<confidence>` tags.
+    """r = c - (q - c)^2; c = 1 if every part is correct (its `correct_at`), else 0; q is the confidence in [0, 1] in `<confidence>` tags.
 
     Paper: RLCR, arXiv:2507.16806 (correctness plus Brier score). Edge: no confidence, several, or one outside [0, 1]: -1, the lowest.
+    `correct_at`: only correct answers with q > 0 score above 0.
     """
 
-    correct_at: float = 0.999
+    correct_at: float = 1e-6
 
     def __call__(self, rollout: Rollout) -> float:
-        correct = float(min(self.values(rollout).values()) >= self.correct_at)
+        values = self.values(rollout)
+        correct = float(all(is_correct(part, values[slot]) for slot, part in self.built.items()))
         blocks = strip_thinking(rollout.text).split("<confidence>")
         stated = probability(blocks[1].partition("</confidence>")[0]) if len(blocks) == 2 and "</confidence>" in blocks[1] else None
         return -1.0 if stated is None else correct - (stated - correct) ** 2

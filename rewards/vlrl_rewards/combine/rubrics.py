@@ -1,4 +1,4 @@
-"""Checklists: points for every criterion that a rule finds met."""
+"""Rubrics: points for every criterion that a rule finds met."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vlrl_rewards.combine.nested import note, number
 class Rubric(Reward):
     """r = (points of the criteria met) / (sum of the positive points); criteria are `row.meta["rubrics"]`.
 
-    A criterion is {criterion: its words, points: above 0 for what is wanted, below for what is not, reward: the rule}; the rule is a reward's config,
-    met where it gives more than `threshold`, and compares with the criterion's own `answer`, or the row's.
-    Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score of healthbench_reward_fn.py, which also sends some criteria
-    to a rule. Deviates: criteria that need a judge are refused. Edge: only negative points, no criteria, or one without a rule raise ValueError; the
-    score may be negative, as in the release.
+    A criterion is {criterion: its text, points: positive for a wanted property, negative for an unwanted one, reward: the rule}. The rule is the
+    config of a reward; the criterion is met where it scores above `met_above`. It reads the criterion's own `answer`, else the row's.
+    Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score of healthbench_reward_fn.py, which also checks some
+    criteria by rules. Deviates: criteria that need an LLM judge are refused. Edge: no criteria, only negative points, or a criterion without a rule
+    raise ValueError; the score may be negative, as in the release.
     """
 
-    threshold: float = 0.5
+    met_above: float = 0.5
     reads_answer = False
     rules: dict[str, Reward] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -33,7 +33,7 @@ class Rubric(Reward):
         """The reward of a criterion, built once."""
         if not {"criterion", "points", "reward"} <= set(item):
             raise ValueError(
-                f"{where}: a criterion needs criterion, points and reward (its rule), got {sorted(item)}; one without a rule needs a judge"
+                f"{where}: a criterion needs criterion, points and reward (its rule), got {sorted(item)}; criteria without a rule need an LLM judge"
             )
         key = json.dumps(item["reward"], sort_keys=True)
         if key not in self.rules:
@@ -50,7 +50,7 @@ class Rubric(Reward):
         for index, item in enumerate(items):
             rule = self.rule(item, f"row {row.id!r}: meta.rubrics[{index}]")
             asked = replace(rollout, prompt=replace(rollout.prompt, row=replace(row, answer=item.get("answer", row.answer))))
-            met = number(rule, asked) > self.threshold
+            met = number(rule, asked) > self.met_above
             earned += item["points"] * met
             note(rollout, str(item["criterion"])[:60], float(met))
         return earned / possible

@@ -1,4 +1,4 @@
-"""Blanks filled in, and lists of places found."""
+"""Rewards for filled blanks, and for lists of locations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30}|/[1-9]\d{0,29})?")
 
 
 def same(said: str, gold: str) -> bool:
-    """Equal but for case, spaces and dollar signs, or the same number."""
+    """Whether two texts are equal without case, spaces and dollar signs, or are the same number."""
     said, gold = (re.sub(r"[\s$]+", "", text).casefold() for text in (said, gold))
     if said == gold:
         return bool(gold)
@@ -26,11 +26,11 @@ def same(said: str, gold: str) -> bool:
 @register("filled")
 @dataclass(frozen=True, kw_only=True)
 class Filled(Reward):
-    """r = blanks that are filled right / max(blanks, parts of the answer), by place; parts are separated by semicolons or lines.
+    """r = correctly filled blanks / max(blanks, parts of the answer), compared by position; semicolons or lines separate the parts.
 
-    Paper: MR-RLVR, arXiv:2511.17473 (masked-then-fill rewards what was restored); no released code was found, so the measure is ours.
-    Gold: a list of texts. Right: equal but for case, spaces and dollar signs, or the same number. Edge: no answer: 0. Raises ValueError where the
-    gold answer is no list of texts.
+    Paper: MR-RLVR, arXiv:2511.17473 (masked-then-fill rewards the restored content); no released code was found, so the measure is ours.
+    Gold: a list of texts. A part is correct if it is equal without case, spaces and dollar signs, or the same number. Edge: no answer: 0. Raises
+    ValueError if the gold answer is no list of texts.
     """
 
     def __call__(self, rollout: Rollout) -> float:
@@ -44,11 +44,11 @@ class Filled(Reward):
 @register("places")
 @dataclass(frozen=True, kw_only=True)
 class Places(Reward):
-    """r = (1 + b^2) P R / (b^2 P + R) over the places named (one a line, or separated by commas); 0 where one is not in `row.meta[known]`.
+    """r = F-beta = (1 + b^2) P R / (b^2 P + R) over the named locations (separated by lines or commas); 0 if one is not in `row.meta[known]`.
 
     Paper: Ma et al. 2025 (SoRFT), arXiv:2502.20127: F-beta between the extracted and the true files, functions or lines; malformed answers and
-    locations that do not exist earn 0. No released code was found; `beta` is ours. Gold: a list of texts. Edge: no place named: 0; a place counts
-    once; case counts. `known` is the meta field that lists what exists ("": nothing is checked).
+    locations that do not exist score 0. No released code was found; `beta` is ours. Gold: a list of texts. Edge: no location named: 0; a
+    repeated location counts once; case counts. `known` is the meta field with all existing locations ("": not checked).
     """
 
     beta: float = 1.0
@@ -61,7 +61,7 @@ class Places(Reward):
     def __call__(self, rollout: Rollout) -> float:
         gold = {str(item).strip() for item in rollout.answer} if isinstance(rollout.answer, (list, tuple)) else set()
         if not gold or "" in gold:
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer must be a list of places, got {rollout.answer!r}")
+            raise ValueError(f"row {rollout.row.id!r}: the gold answer must be a list of locations, got {rollout.answer!r}")
         said = {part.strip("`-* \t") for part in re.split(r"[,\n]", last_answer(rollout.text)[:20000])} - {""}
         meta: Mapping[str, object] = rollout.row.meta
         exists = meta.get(self.known) if self.known else None

@@ -1,4 +1,4 @@
-"""kind="instructions": constraints that a program can check, named and parametrised as in IFEval (Zhou et al., arXiv:2311.07911, table 1)."""
+"""kind="instructions": the verifiable instructions of IFEval, with its names and parameters (Zhou et al., arXiv:2311.07911, table 1)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vlrl_rewards.format.structure import loads
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.text.language import language_of
 from vlrl_rewards.text.verifier import body
@@ -43,7 +44,7 @@ def existence(text: str, *, keywords: Sequence[str]) -> bool:
 
 
 def frequency(text: str, *, keyword: str, frequency: int, relation: str = "at least") -> bool:
-    """A keyword occurs so often."""
+    """A keyword occurs `frequency` times."""
     return _count(_occurrences(text, keyword), frequency, relation)
 
 
@@ -53,7 +54,7 @@ def forbidden_words(text: str, *, forbidden_words: Sequence[str]) -> bool:
 
 
 def letter_frequency(text: str, *, letter: str, let_frequency: int, let_relation: str = "at least") -> bool:
-    """A letter occurs so often."""
+    """A letter occurs `let_frequency` times."""
     return _count(text.lower().count(letter.lower()), let_frequency, let_relation)
 
 
@@ -63,7 +64,7 @@ def response_language(text: str, *, language: str) -> bool:
 
 
 def number_sentences(text: str, *, num_sentences: int, relation: str = "at least") -> bool:
-    """So many sentences."""
+    """The number of sentences."""
     text = re.sub(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|vs|etc|e\.g|i\.e)\.", lambda m: m[0][:-1], text)
     return _count(
         len([part for part in re.split(r"(?<=[.!?。！？])(?:[\"')\]]*\s+|$)|(?<=[。！？])", text) if _words(part)]), num_sentences, relation
@@ -71,19 +72,19 @@ def number_sentences(text: str, *, num_sentences: int, relation: str = "at least
 
 
 def number_paragraphs(text: str, *, num_paragraphs: int) -> bool:
-    """So many paragraphs, parted by ***."""
+    """The number of paragraphs, separated by ***."""
     parts = re.split(r"\s?\*\*\*\s?", text)
     inner = parts[1 if parts and not parts[0].strip() else 0 : -1 if len(parts) > 1 and not parts[-1].strip() else None]
     return len(inner) == num_paragraphs and all(part.strip() for part in inner)
 
 
 def number_words(text: str, *, num_words: int, relation: str = "at least") -> bool:
-    """So many words."""
+    """The number of words."""
     return _count(len(_words(text)), num_words, relation)
 
 
 def nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
-    """So many paragraphs, parted by blank lines, of which one opens with this word."""
+    """The number of paragraphs, separated by blank lines, and the first word of one of them."""
     parts = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
     if len(parts) != num_paragraphs or not 1 <= nth_paragraph <= len(parts):
         return False
@@ -92,59 +93,57 @@ def nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: i
 
 
 def number_placeholders(text: str, *, num_placeholders: int) -> bool:
-    """At least so many [placeholders]."""
+    """The minimum number of [placeholders]."""
     return len(re.findall(r"\[[^\[\]\n]+\]", text)) >= num_placeholders
 
 
 def postscript(text: str, *, postscript_marker: str = "P.S.") -> bool:
-    """A postscript opens with this marker, and says something."""
+    """A postscript with this marker and content."""
     squeezed = r"\.?\s?".join(re.escape(char) for char in postscript_marker if char.isalpha())
     return re.search(rf"(?:^|\n)\s*{squeezed}\.?:?\s*\w", text, re.IGNORECASE) is not None
 
 
 def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
-    """Exactly so many bullets."""
+    """The exact number of bullets."""
     return len(re.findall(r"^\s*(?:\*(?!\*)|[-+•])\s+\S", text, re.MULTILINE)) == num_bullets
 
 
 def constrained_response(text: str, *, options: Sequence[str] = ("My answer is yes.", "My answer is no.", "My answer is maybe.")) -> bool:
-    """Exactly one of the options is said."""
+    """Exactly one of the options occurs."""
     return sum(option in text for option in options) == 1
 
 
 def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
-    """At least so many *highlighted* parts."""
+    """The minimum number of *highlighted* parts."""
     bold = re.findall(r"\*\*[^\n*]*\w[^\n*]*\*\*", text)
     plain = re.findall(r"(?<!\*)\*(?!\*)[^\n*]*\w[^\n*]*\*(?!\*)", text)
     return len(bold) + len(plain) >= num_highlights
 
 
 def multiple_sections(text: str, *, section_spliter: str = "Section", num_sections: int) -> bool:
-    """At least so many numbered sections."""
+    """The minimum number of numbered sections."""
     return len(re.findall(rf"(?:^|\n)\W*{re.escape(section_spliter)}\s+(?:\d+|[IVXLC]+)\b", text)) >= num_sections
 
 
 def json_format(text: str) -> bool:
-    """The whole response is JSON (a fence may stand around it)."""
-    from vlrl_rewards.format.structure import loads
-
+    """The whole response is JSON, with or without a code fence."""
     whole = re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip(), flags=re.IGNORECASE)
     return loads(whole) is not None and whole[:1] in "{[" and whole[-1:] in "}]"
 
 
 def title(text: str) -> bool:
-    """A <<title>> that says something."""
+    """A <<title>> with content."""
     return any(found.strip("< >") for found in re.findall(r"<<[^\n<>]+>>", text))
 
 
 def two_responses(text: str) -> bool:
-    """Two different responses, parted by six stars."""
+    """Two different responses, separated by six stars."""
     parts = [part.strip() for part in text.split("******") if part.strip()]
     return len(parts) == 2 and parts[0] != parts[1]
 
 
 def repeat_prompt(text: str, *, prompt_to_repeat: str) -> bool:
-    """The prompt is repeated first, then answered."""
+    """The response repeats the prompt first, then answers it."""
     opened = text.strip().lower().startswith(prompt_to_repeat.strip().lower())
     return opened and len(text.strip()) > len(prompt_to_repeat.strip())
 
@@ -155,23 +154,23 @@ def end_checker(text: str, *, end_phrase: str) -> bool:
 
 
 def quotation(text: str) -> bool:
-    """The whole response stands in double quotes."""
+    """The whole response is in double quotes."""
     text = text.strip()
     return len(text) > 2 and text[0] == text[-1] == '"'
 
 
 def capital_word_frequency(text: str, *, capital_frequency: int, capital_relation: str = "at least") -> bool:
-    """So many words in capitals."""
+    """The number of words in capitals."""
     return _count(sum(word.isupper() for word in _words(text)), capital_frequency, capital_relation)
 
 
 def english_capital(text: str) -> bool:
-    """All capitals."""
+    """All letters are capitals."""
     return text.isupper()
 
 
 def english_lowercase(text: str) -> bool:
-    """No capitals."""
+    """All letters are lower case."""
     return text.islower()
 
 
@@ -211,7 +210,9 @@ CHECKS: dict[str, Check] = {
 
 def _constraints(gold: Any) -> list[tuple[str, Check, dict[str, Any]]]:
     """Gold as (id, check, arguments). Raises ValueError on an unknown id or argument."""
-    specs = [gold] if isinstance(gold, (str, Mapping)) else list(gold or ())
+    specs = [gold] if isinstance(gold, (str, Mapping)) else list(gold or ()) if isinstance(gold, (list, tuple, type(None))) else [gold]
+    if not all(isinstance(spec, (str, Mapping)) for spec in specs):
+        raise ValueError(f"gold: {gold!r:.200} is no list of instructions such as {{'id': ..., arguments}}")
     found = []
     for spec in specs:
         spec = {"id": spec} if isinstance(spec, str) else dict(spec)
@@ -232,10 +233,10 @@ def _constraints(gold: Any) -> list[tuple[str, Check, dict[str, Any]]]:
 
 @verifier("instructions", "ifeval")
 def instructions(case: Case, *, strict: bool = True) -> Verdict:
-    """Score: the share of constraints that the visible response keeps; correct: all of them.
+    """Score: the share of instructions that the visible response follows; correct: all of them.
 
     gold: [{"id": "length_constraints:number_words", "num_words": 50, "relation": "at least"}, ...]. `strict=False` also tries the response
-    without its first or last line and without stars (the "loose" reading of IFEval). A response that says nothing keeps none.
+    without its first or last line and without stars (IFEval's loose accuracy). An empty response follows none.
     """
     checks = _constraints(case.gold)
     text, problem = body(case)
@@ -250,5 +251,5 @@ def instructions(case: Case, *, strict: bool = True) -> Verdict:
     failed = [name for name, _, _ in checks if not kept[name]]
     score = sum(kept.values()) / len(checks)
     return Verdict(
-        not failed and score == 1.0, score, "all kept" if score == 1.0 else f"not kept: {', '.join(failed) or 'some'}", extracted=text[:200]
+        not failed and score == 1.0, score, "all followed" if score == 1.0 else f"not followed: {', '.join(failed) or 'some'}", extracted=text[:200]
     )

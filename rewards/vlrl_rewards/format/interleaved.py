@@ -1,4 +1,4 @@
-"""Answers that come on the way: think, answer a part, think, answer the whole."""
+"""Interleaved reasoning: think, answer a part, think, answer the whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ORDER = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def turns(text: str) -> list[str] | None:
-    """The answers of a text that is `<think>...</think><answer>...</answer>` once or more and nothing else; None if it is anything else."""
+    """The answers of a text of one or more `<think>...</think><answer>...</answer>` and nothing else; None for any other text."""
     text = text.strip()
     marks = list(_MARK.finditer(text))
     if not marks or len(marks) % 4 or any(mark[0].lower() != _ORDER[i % 4] for i, mark in enumerate(marks)):
@@ -41,13 +41,13 @@ _CREDIT: dict[str, Callable[[list[bool]], float]] = {
 @register("interleaved")
 @dataclass(frozen=True, kw_only=True)
 class Interleaved(Reward):
-    """r = 1[final answer right] + weight_steps c [final answer right], c = all: 1[every step right];  share: share of them;  early: weighed 1/k.
+    """r = 1[final answer correct] (1 + weight_steps c);  c = all: 1[every step correct];  share: share of correct steps;  early: with weights 1/k.
 
-    Paper: Interleaved Reasoning, arXiv:2505.19640 (final accuracy, and credit for intermediate answers only where the final one is right:
-    all-or-none, partial, time-discounted). Deviates: the format term (+-1) is its own reward; its third condition, a batch that gets better, is
-    left out; the 1/k weights are ours.
+    Paper: Interleaved Reasoning, arXiv:2505.19640 (final accuracy, and credit for intermediate answers only where the final one is correct:
+    all-or-none, partial, time-discounted). Deviates: the format term (+-1) is a separate reward; the third condition of the paper (the accuracy of
+    the batch improves) is left out; the weights 1/k are ours.
     Reads `row.meta[steps]`: the gold of every answer before the last; `verifier`: the kind of all answers.
-    Edge: a text that is not think and answer in turns, or with another number of answers: 0. No steps raise ValueError. Range [0, 1 + weight_steps].
+    Edge: a text in another format, or with a different number of answers: 0. No steps raise ValueError. Range [0, 1 + weight_steps].
     """
 
     credit: Literal["all", "share", "early"] = "share"

@@ -1,10 +1,10 @@
-"""JSON of a schema."""
+"""A format reward for JSON that fits a schema."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from vlrl.registry import register
 from vlrl.stages import Reward
@@ -15,24 +15,10 @@ from vlrl_rewards.parsing import answer_tags, visible
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict, "array": list, "string": str, "number": (int, float), "integer": int, "boolean": bool, "null": type(None),
 }  # fmt: skip
-_KEYWORDS = frozenset(
-    (
-        "type",
-        "enum",
-        "const",
-        "properties",
-        "required",
-        "additionalProperties",
-        "items",
-        "minItems",
-        "maxItems",
-        "minLength",
-        "maxLength",
-        "minimum",
-        "maximum",
-    )
-    + ("title", "description", "$schema", "default", "examples")
-)
+_KEYWORDS = frozenset((
+    "type", "enum", "const", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "minLength", "maxLength",
+    "minimum", "maximum", "title", "description", "$schema", "default", "examples",
+))  # fmt: skip
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -68,10 +54,11 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
 class JsonFormat(Reward):
     """r = 1 if the answer (its last `<answer>` block, else the visible text) is one JSON value that fits `schema`, else 0.
 
-    Paper: vlrl original. A fenced block counts as JSON. `schema` takes the common keywords of JSON Schema; empty: any object or list. Nested too
-    deeply: 0.
+    Paper: vlrl original. A fenced block is read as JSON. `schema` supports the common keywords of JSON Schema; empty: any object or list. Edge: too
+    deeply nested, several answer blocks: 0.
     """
 
+    reads_answer: ClassVar[bool] = False
     schema: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

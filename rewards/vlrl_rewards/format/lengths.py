@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from vlrl.registry import build, register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.combine.nested import note, number
+from vlrl_rewards.combine.nested import is_correct, note, number
 
 
 def cosine(at: float, span: float, start: float, end: float) -> float:
@@ -24,9 +25,10 @@ def cosine(at: float, span: float, start: float, end: float) -> float:
 class CosineLength(Reward):
     """r = cos(L; 0 -> Lmax: `right`) if correct, cos(L; 0 -> Lmax: `wrong`) if not, `exceed` for L >= Lmax.
 
-    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides correctness (from `correct_at` on).
+    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides correctness (its `correct_at`).
     Defaults are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10.
-    Edge: a truncated rollout counts as exceeding. Units: tokens.
+    Edge: a truncated rollout counts as exceeding. `correct_at` separates `right` from `wrong` and `exceed`, else
+    ValueError. Units: tokens.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -34,16 +36,24 @@ class CosineLength(Reward):
     right: tuple[float, float] = (2.0, 1.0)
     wrong: tuple[float, float] = (-10.0, 0.0)
     exceed: float = -10.0
-    correct_at: float = 0.999
 
     def __post_init__(self) -> None:
         _positive("max_tokens", self.max_tokens)
-        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "cosine_length.of"))
+        if not max(*self.wrong, self.exceed) < self.correct_at <= min(self.right):
+            raise ValueError(
+                f"cosine_length: correct_at={self.correct_at} must be above wrong={self.wrong} and exceed={self.exceed}, at most right={self.right}"
+            )
+        _ = self.inner  # built now, so that a wrong config is refused at once
+
+    @cached_property
+    def inner(self) -> Reward:
+        """The reward that `of` configures."""
+        return build(Reward, dict(self.of), "cosine_length.of")
 
     def __call__(self, rollout: Rollout) -> float:
         if rollout.truncated or len(rollout) >= self.max_tokens:
             return self.exceed
-        ends = self.right if number(self._inner, rollout) >= self.correct_at else self.wrong  # type: ignore[attr-defined]
+        ends = self.right if is_correct(self.inner, number(self.inner, rollout)) else self.wrong
         return cosine(len(rollout), self.max_tokens, *ends)
 
 
@@ -54,7 +64,7 @@ class LengthBudget(Reward):
 
     n_gold: `row.meta["tokens"]`, else `tokens`; correct: the score of the reward `of`.
     Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of length n_gold gets 0, and r is at
-    least -1. Units: alpha is per token.
+    least -1. Units: alpha is per token. `correct_at`: a score above 0 needs a correct answer.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -62,14 +72,20 @@ class LengthBudget(Reward):
     tokens: int = 512
     alpha: float = 0.0003
     delta: float = 0.5
+    correct_at: float = 1e-6
 
     def __post_init__(self) -> None:
         _positive("tokens", self.tokens)
-        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "length_budget.of"))
+        _ = self.inner  # built now, so that a wrong config is refused at once
+
+    @cached_property
+    def inner(self) -> Reward:
+        """The reward that `of` configures."""
+        return build(Reward, dict(self.of), "length_budget.of")
 
     def __call__(self, rollout: Rollout) -> float:
         left = int(rollout.row.meta.get("tokens", self.tokens)) - len(rollout)
-        correct = number(self._inner, rollout)  # type: ignore[attr-defined]
+        correct = number(self.inner, rollout)
         if self.mode == "max":
             return correct * min(max(self.alpha * left + self.delta, 0.0), 1.0)
         return max(correct - self.alpha * abs(left), -1.0)
@@ -83,6 +99,7 @@ class LengthRange(Reward):
     Paper: Prompt-based length control, arXiv:2308.12030 (rule reward; the scale is ours). Edge: a truncated rollout scores -1. Units: tokens.
     """
 
+    reads_answer: ClassVar[bool] = False
     low: int = 0
     high: int = 1024
 
@@ -105,6 +122,7 @@ class SoftOverlong(Reward):
     Paper: DAPO, arXiv:2503.14476, eq. 13. Edge: a rollout truncated by the sampler scores -1. Units: tokens.
     """
 
+    reads_answer: ClassVar[bool] = False
     max_tokens: int = 1024
     cache: int = 256
 
@@ -143,10 +161,15 @@ class FormatLength(Reward):
     def __post_init__(self) -> None:
         if not 0 < self.peak < 1 or self.max_tokens <= 0:
             raise ValueError(f"peak, max_tokens: must be in (0, 1) and above 0, got {self.peak} and {self.max_tokens}")
-        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "format_length.of"))
+        _ = self.inner  # built now, so that a wrong config is refused at once
+
+    @cached_property
+    def inner(self) -> Reward:
+        """The reward that `of` configures."""
+        return build(Reward, dict(self.of), "format_length.of")
 
     def __call__(self, rollout: Rollout) -> float:
-        form = number(self._inner, rollout)  # type: ignore[attr-defined]
+        form = number(self.inner, rollout)
         length = arch(1.0 if rollout.truncated else min(1.0, len(rollout) / self.max_tokens), self.peak)
         note(rollout, "form", form)
         note(rollout, "length", length)

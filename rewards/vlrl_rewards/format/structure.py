@@ -1,4 +1,4 @@
-"""Kinds for answers with structure: list, json, table, ranking, brier."""
+"""Kinds for structured answers: list, json, table, ranking, and brier (a probability)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
 
 
 def _said(case: Case) -> tuple[str, str]:
-    """(the committed answer or the visible text, what is wrong)."""
+    """(the committed answer or the visible text, the problem): the problem is "" if there is none."""
     if case.answer is not None and case.answer.problem:
         return "", case.answer.problem
     said, problem = body(case)
@@ -36,7 +36,7 @@ def _said(case: Case) -> tuple[str, str]:
 
 
 def items_of(text: str) -> list[str]:
-    """The items of "a, b and c", of "[a; b]", of bullets or lines, folded."""
+    """The folded items of "a, b and c", "[a; b]", bullets or lines."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]"):
         loaded = loads(text)
@@ -51,10 +51,10 @@ def items_of(text: str) -> list[str]:
 
 @verifier("list")
 def list_kind(case: Case, *, ordered: bool = False) -> Verdict:
-    """Score: F1 of the items (as a multiset), or the share of right places if `ordered`. Correct: all of it right, and nothing else."""
+    """Score: F1 of the items as a multiset, or with `ordered` the share of correct positions. Correct: score 1."""
     gold = [folded(str(item)) for item in case.gold] if isinstance(case.gold, (list, tuple, set)) else items_of(str(case.gold or ""))
     if not gold or not all(gold):
-        raise ValueError(f"gold: {case.gold!r} holds no items")
+        raise ValueError(f"gold: {case.gold!r} has no items")
     said, problem = _said(case)
     if problem:
         return wrong(problem)
@@ -85,7 +85,7 @@ def loads(text: str) -> Any:
 
 
 def leaves(value: Any, path: str = "") -> dict[str, str]:
-    """Path to folded value of every leaf; list items count by place."""
+    """Path -> folded value of every leaf; the index of a list item is part of its path."""
     if isinstance(value, Mapping):
         return {k: v for key, child in value.items() for k, v in leaves(child, f"{path}.{str(key).casefold().strip()}").items()}
     if isinstance(value, (list, tuple)):
@@ -97,7 +97,7 @@ def leaves(value: Any, path: str = "") -> dict[str, str]:
 
 @verifier("json", "fields")
 def json_kind(case: Case, *, exact_fields: bool = True) -> Verdict:
-    """Score: F1 of the leaves (path and value) of the JSON answer. Correct: every gold leaf right and, if `exact_fields`, no other."""
+    """Score: F1 of the leaves (path and value) of the JSON answer. Correct: every gold leaf and, with `exact_fields`, no other."""
     gold = loads(case.gold) if isinstance(case.gold, str) else case.gold
     wanted = leaves(gold)
     if gold is None or not wanted or list(wanted) == [""]:
@@ -116,7 +116,7 @@ def json_kind(case: Case, *, exact_fields: bool = True) -> Verdict:
 
 
 def rows_of(text: str) -> list[list[str]]:
-    """The cells of a markdown, tab- or comma-separated table, folded; the rule under a markdown head is left out."""
+    """The folded cells of a markdown, tab-, semicolon- or comma-separated table, without the line under a markdown head."""
     fenced = _FENCE.findall(text)
     lines = [line.strip() for line in (fenced[-1] if fenced else text).strip().splitlines() if line.strip()]
     mark = next((mark for mark in ("|", "\t", ";", ",") if lines and all(mark in line for line in lines)), "|")
@@ -127,9 +127,10 @@ def rows_of(text: str) -> list[list[str]]:
 @verifier("table")
 def table(case: Case) -> Verdict:
     """Score: F1 of cells at their (row, column). Correct: the same table. gold: a list of rows, or a table in text."""
-    gold = rows_of(case.gold) if isinstance(case.gold, str) else [[folded(str(cell)) for cell in row] for row in case.gold or ()]
+    rows = case.gold if isinstance(case.gold, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in case.gold) else ()
+    gold = rows_of(case.gold) if isinstance(case.gold, str) else [[folded(str(cell)) for cell in row] for row in rows]
     if not gold or not any(gold):
-        raise ValueError(f"gold: {case.gold!r} holds no table")
+        raise ValueError(f"gold: {case.gold!r} is no table")
     said, problem = _said(case)
     if problem:
         return wrong(problem)
@@ -140,7 +141,7 @@ def table(case: Case) -> Verdict:
 
 
 def ranked(text: str) -> list[str]:
-    """The items of a ranking ("[2] > [1]", a list, lines), each at its first place only."""
+    """The items of a ranking ("[2] > [1]", a list, lines); an item counts at its first position only."""
     text = clean(text.replace("\n", " ; ")) if "\n" in text else clean(text)
     loaded = loads(text) if text.startswith("[") and text.endswith("]") and ">" not in text else None
     parts = [str(item) for item in loaded] if isinstance(loaded, list) else re.split(r"\s*(?:>|,|;)\s*", text)
@@ -148,7 +149,7 @@ def ranked(text: str) -> list[str]:
 
 
 def ndcg(order: Sequence[str], gains: Mapping[str, float], k: int = 0) -> float:
-    """sum (2^rel - 1) / log2(place + 1), over that of the best order (Burges et al. 2005)."""
+    """nDCG@k: DCG / DCG of the best order, DCG = sum (2^rel - 1) / log2(position + 1) (Burges et al. 2005)."""
 
     def dcg(values: Sequence[float]) -> float:
         return sum((2**value - 1) / math.log2(place + 2) for place, value in enumerate(values[:k] if k else values))
@@ -159,9 +160,9 @@ def ndcg(order: Sequence[str], gains: Mapping[str, float], k: int = 0) -> float:
 
 @verifier("ranking")
 def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
-    """nDCG@k or recall@k of the items as the answer ranks them (k = 0: all). gold: {item: relevance}, or the relevant items, best first.
+    """nDCG@k or recall@k of the answer's ranking (k = 0: all). gold: {item: relevance}, or the relevant items, best first.
 
-    Correct: the best score there is. An item named again counts at its first place; unknown items take a place.
+    Correct: score 1. A repeated item counts at its first position; an unknown item takes a position.
     """
     if metric not in ("ndcg", "recall"):
         raise ValueError(f"metric: {metric!r} is none of 'ndcg', 'recall'")
@@ -183,7 +184,7 @@ def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
 
 
 def probability(text: str) -> float | None:
-    """ "0.7", "70%" or "p = 0.7" as a probability; None if it is none."""
+    """The probability of "0.7", "70%" or "p = 0.7"; None for anything else."""
     found = re.fullmatch(r"(?:[pP](?:robability)?\s*[=:]\s*)?(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)", clean(text).rstrip(".").strip("$ "))
     if found is None:
         return None
@@ -193,7 +194,7 @@ def probability(text: str) -> float | None:
 
 @verifier("brier")
 def brier(case: Case) -> Verdict:
-    """score = 1 - (p - y)^2 for a stated probability p and an outcome y in {0, 1} (Brier 1950); correct: on the right side of one half."""
+    """score = 1 - (p - y)^2 for a stated probability p and an outcome y in {0, 1} (Brier 1950); correct: p is on the side of y."""
     if case.gold not in (0, 1, "0", "1", "yes", "no", True, False):
         raise ValueError(f"gold: {case.gold!r} is no outcome; give 0 or 1")
     happened = case.gold in (1, "1", "yes", True)

@@ -30,6 +30,7 @@ class TagFormat(Reward):
     may stand between blocks. Edge: a repeated tag, an empty block, text before, between or after the blocks: 0.
     """
 
+    reads_answer: ClassVar[bool] = False
     tags: tuple[str, ...] = ("think", "answer")
 
     def __call__(self, rollout: Rollout) -> float:
@@ -55,6 +56,7 @@ class ThinkFormat(Reward):
     Paper: No-Thinking-RL and Thinking-RL, arXiv:2503.16188. Edge: an answer without a letter or digit, or an open block: 0.
     """
 
+    reads_answer: ClassVar[bool] = False
     mode: Literal["think", "no_think", "row"] = "think"
 
     def __call__(self, rollout: Rollout) -> float:
@@ -78,6 +80,7 @@ class TagCount(Reward):
     block, does not count: four tags without content score 0.
     """
 
+    reads_answer: ClassVar[bool] = False
     tags: tuple[str, ...] = ("think", "answer")
 
     def __call__(self, rollout: Rollout) -> float:
@@ -103,6 +106,8 @@ class BoxedFormat(Reward):
 
     Paper: SimpleRL-Zoo, arXiv:2503.18892 (boxed answers). Edge: `\boxed{}` and `\boxed{...}` without a letter or digit score 0.
     """
+
+    reads_answer: ClassVar[bool] = False
 
     def __call__(self, rollout: Rollout) -> float:
         text = visible(rollout.text)

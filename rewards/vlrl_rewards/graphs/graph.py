@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.registry import register
+from vlrl_rewards.boxes.reading import says_none
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
 from vlrl_rewards.puzzles.generated import read_integers
 from vlrl_rewards.recognition.classification import normal_label
@@ -109,7 +110,7 @@ class Graph(Graded):
     Paper: G1, arXiv:2505.18499, sec. 3 (exact match, Jaccard for sets, a program where several answers are correct).
     Reads `row.meta`: edges, nodes, and where several answers are correct `check` (path, colouring, hamilton, clique, independent, cover, matching,
     tree) with its parameters (start, end, length; colours; size). Gold: an int, a word, a list of node names (a set), or a list of ints with a
-    `check`. Edge: another kind of answer: 0. Range [0, 1].
+    `check`. Edge: another kind of answer: 0; an empty gold set: 1 for "none" or "[]", else 0. Range [0, 1].
     """
 
     def target(self, gold: Any, scene: Scene) -> Any:
@@ -132,7 +133,8 @@ class Graph(Graded):
             return Grade(float(correct), correct, target, answer.text[:200])
         if isinstance(target, set):
             said = {label for label in read_labels(answer.text) if label != "none"}
-            score = len(said & target) / len(said | target) if said | target else 1.0
+            empty = not target and says_none(answer.text)
+            score = len(said & target) / len(said | target) if said | target else float(empty)
             return Grade(score, score == 1.0, "set", ", ".join(sorted(said))[:200])
         said_text = normal_label(answer.text)
         return Grade(float(said_text == target), said_text == target, "the answer", said_text)

@@ -64,15 +64,18 @@ class SceneGraph(Graded):
 
         r = (2 node + 2 box + 5 edge) / 9,  matching cost (1 - sim) + 2 (1 - GIoU) + 5 L1
         node = sum sim / max(n, m);  box = sum (2 IoU + 5 exp(-L1)) / 7 / max(n, m);
-        edge = sum sim(s) sim(o) sim(p) / max(predicted relations, gold relations)
+        edge = sum sim(s) sim(o) sim(p) / max(predicted relations, gold relations), over relations whose two objects have IoU >= iou_threshold
 
     Paper: R1-SGG, arXiv:2504.13617, sec. 3 (weights 2, 2, 5 of the release). L1: mean absolute difference of the corners, relative to the image size.
     Deviates: extra objects and relations lower the score (the release divides by the gold count, so that spam costs nothing); names are compared
-    exactly or by characters and not by word vectors; the range is scaled to [0, 1]; an object matched with IoU 0 and another name adds 0.
+    exactly or by characters and not by word vectors; the range is scaled to [0, 1]; an object matched with IoU 0 and another name adds 0; a relation
+    counts only where both boxes have IoU >= `iou_threshold` with the gold boxes, as in scene graph detection (arXiv:1701.02426); the release compares
+    names only, so that relations between misplaced objects earn the whole edge term.
     Gold: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]} in original pixels; the answer has the same format. The image size
     comes from `scene.spaces` or `row.meta["size"]`.
-    Edge: no graph, several graphs, more than 200 objects, equal ids, relations of undeclared ids: 0. Without gold relations there is no edge term.
-    A verdict of `verify` is stricter than `correct_at`: all names and relations exact, and every box with IoU >= 0.5. Range [0, 1].
+    Edge: no graph, several graphs, equal ids, relations of undeclared ids: 0. Without gold relations there is no edge term.
+    Limits: 200 objects and 20,000 characters; an answer beyond them has no graph.
+    A verdict of `verify` is stricter than `correct_at`: all names and relations exact, and every box with IoU >= `iou_threshold`. Range [0, 1].
     """
 
     correct_at: float = 0.9
@@ -80,6 +83,7 @@ class SceneGraph(Graded):
     node: float = 2.0
     box: float = 2.0
     edge: float = 5.0
+    iou_threshold: float = 0.5
     picture: int = 0
 
     def target(self, gold: Any, scene: Scene) -> tuple[Graph, tuple[float, float]]:
@@ -99,7 +103,7 @@ class SceneGraph(Graded):
         gold, size = target
         graphs = [g for f in find_values(answer.text) for g in [read_graph(f.value)] if g]
         if len(graphs) != 1:
-            return self.refuse("no graph in the answer" if not graphs else "several graphs in the answer")
+            return self.unreadable(answer, "graph") if not graphs else self.refuse("several graphs in the answer")
         picture = scene.meta.get("picture", self.picture)
         said = {k: Box(box_to_original(b.xyxy, scene.spaces, picture), b.label) for k, b in graphs[0].objects.items()}
         predicted, expected = list(said.items()), list(gold.objects.items())
@@ -112,11 +116,12 @@ class SceneGraph(Graded):
         larger = max(len(predicted), len(expected))
         node = sum(sim_NM[i, j] for i, j in pairs) / larger
         box = sum((2 * iou_NM[i, j] + 5 * math.exp(-far_NM[i, j])) / 7 for i, j in pairs if iou_NM[i, j] > 0) / larger
-        to_gold = {predicted[i][0]: (expected[j][0], float(sim_NM[i, j])) for i, j in pairs}
+        found = [(i, j) for i, j in pairs if iou_NM[i, j] >= self.iou_threshold]
+        to_gold = {predicted[i][0]: (expected[j][0], float(sim_NM[i, j])) for i, j in found}
         edge = self.edges(graphs[0].relations, gold.relations, to_gold)
         weights = (self.node, self.box, self.edge if gold.relations else 0.0)
         score = float(weights[0] * node + weights[1] * box + weights[2] * edge) / sum(weights)
-        perfect = node == 1 and edge == 1 and all(iou_NM[i, j] >= 0.5 for i, j in pairs)
+        perfect = node == 1 and edge == 1 and len(found) == len(pairs)
         return Grade(score, bool(perfect), f"node {node:.2f}, box {box:.2f}, edge {edge:.2f}")
 
     def edges(self, said: list[Triple], gold: list[Triple], to_gold: Mapping[str, tuple[str, float]]) -> float:

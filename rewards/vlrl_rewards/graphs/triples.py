@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.registry import register
+from vlrl_rewards.boxes.reading import says_none
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import normal_label
@@ -58,7 +59,8 @@ class Triples(Graded):
 
     Paper: recall at K as in Visual Genome scene graphs, arXiv:1701.02426; the set F1 is vlrl original.
     Deviates: names are normalised, and `person.1` is `person`; a triple counts at most as often as it is in the gold answer.
-    Edge: no triple: 0; gold []: 1 for "none" or "[]". Range [0, 1].
+    Edge: no triple: 0; gold []: 1 for "none" or "[]", else 0 (also for a text without a word). Range [0, 1].
+    Limit: an answer of more than 20,000 characters has no triples in brackets.
     """
 
     metric: Literal["f1", "recall", "exact"] = "f1"
@@ -74,7 +76,7 @@ class Triples(Graded):
     def grade(self, target: Counter[Triple], answer: Answer, scene: Scene) -> Grade:
         said = Counter(map(plain_triple, triples_of(answer.text)))
         if not target or not said:
-            if not target and not said and normal_label(answer.text) in ("none", ""):
+            if not target and says_none(answer.text):
                 return Grade(1.0, True, "no triples, and the answer says so")
             return self.refuse("no triples, or triples where there are none")
         total, expected = sum(said.values()), sum(target.values())

@@ -11,14 +11,17 @@ from vlrl.registry import register
 from vlrl_rewards.boxes.reading import Box, gold_boxes, gold_points, parse_points, to_original
 from vlrl_rewards.boxes.unbracketed import bare_numbers
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
-from vlrl_rewards.literals import find_values
+from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.points.points import distance, inside, is_box
 from vlrl_rewards.puzzles.plans import word_f1
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.text.process import section
 
 _NAME_KEYS = ("action", "action_type", "function", "name", "type")
-_TEXT_KEYS = ("input_text", "text", "value", "content", "app", "app_name", "argument")
+_TEXT_KEYS = ("input_text", "text", "value", "content", "argument")
+_APP_KEYS = ("app", "app_name")
+_ARGUMENT_KEYS = ("arguments", "args", "parameters")
+_POINT_KEY = re.compile(r"point|coord|click|position")
 _DIRECTION_KEYS = ("direction", "scroll_direction")
 _POINT_KEYS = ("point", "coordinate", "coordinates", "point_2d", "position", "start", "click")
 _SYNONYMS = {
@@ -60,26 +63,60 @@ def read_call(text: str) -> Mapping[str, Any] | None:
 def read_action(text: str) -> Mapping[str, Any] | None:
     """The one action of an answer as a mapping with lower-case keys; None if there is none or several.
 
+    Several are also two names ("action", "action_type", "function") that differ, an argument given twice with different values, and an action under
+    another key.
     Formats: JSON or Python literals, `<tool_call>` objects with "arguments", or a single call such as `click(start_box='(12,34)')`.
     """
     values = [found.value for found in find_values(text)]
     actions = [v for value in values for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)]
     if len(actions) != 1:
         return None if actions else read_call(text)
-    action = {str(key).lower(): value for key, value in actions[0].items()}
-    nested = action.get("arguments") or action.get("args") or action.get("parameters")
-    return action | {str(k).lower(): v for k, v in nested.items()} if isinstance(nested, dict) else action
+    action = _lower(actions[0])
+    merged = dict(action)
+    for nested in (_lower(action[key]) for key in _ARGUMENT_KEYS if isinstance(action.get(key), dict)):
+        if any(merged[key] != value for key, value in nested.items() if key in merged and key not in _NAME_KEYS):
+            return None
+        merged |= nested
+    return None if _several(merged) or repeated_in(actions[0]) else merged
+
+
+def _lower(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    """The mapping with lower-case keys."""
+    return {str(key).lower(): value for key, value in mapping.items()}
+
+
+def _several(action: Mapping[str, Any]) -> bool:
+    """Whether a mapping names two different actions, or holds another action under a key that is not for arguments."""
+    names = {_canonical(action[key]) for key in ("action", "action_type", "function") if isinstance(action.get(key), str)}
+    members = [m for key, value in action.items() if key not in _ARGUMENT_KEYS for m in (value if isinstance(value, list) else [value])]
+    return len(names) > 1 or any(isinstance(m, dict) and action_name(_lower(m)) in _SYNONYMS for m in members)
 
 
 def action_name(action: Mapping[str, Any]) -> str:
     """The canonical name of the action ("tap" becomes "click"); "" if it has none."""
     raw = next((action[key] for key in _NAME_KEYS if isinstance(action.get(key), str)), "")
-    return _CANONICAL.get(normal_label(raw), normal_label(raw))
+    return _canonical(raw)
+
+
+def _canonical(name: str) -> str:
+    """The normalised name of an action, synonyms replaced."""
+    return _CANONICAL.get(normal_label(name), normal_label(name))
 
 
 def argument(action: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    """The first text argument under one of `keys`, normalised; "" if there is none."""
-    return normal_label(next((str(action[key]) for key in keys if isinstance(action.get(key), (str, int, float))), ""))
+    """The normalised text argument under `keys`; "" if there is none, or several different ones."""
+    values = {normal_label(str(action[key])) for key in keys if isinstance(action.get(key), (str, int, float))} - {""}
+    return values.pop() if len(values) == 1 else ""
+
+
+def text_argument(action: Mapping[str, Any]) -> str:
+    """The text that an action types or selects, else the name of its app."""
+    return argument(action, _TEXT_KEYS if any(isinstance(action.get(key), (str, int, float)) for key in _TEXT_KEYS) else _APP_KEYS)
+
+
+def direction_argument(action: Mapping[str, Any]) -> str:
+    """The direction of a scroll."""
+    return argument(action, _DIRECTION_KEYS if any(isinstance(action.get(key), str) for key in _DIRECTION_KEYS) else _TEXT_KEYS)
 
 
 @judged("gui_action", "gui")
@@ -96,7 +133,7 @@ class GuiAction(Graded):
     BTL-UI, arXiv:2509.15566, sec. 3 (point in box and within 0.14 of the gold point: `relative` is that share of the image's diagonal).
     Deviates: single words are compared as words (GUI-R1 accepts substrings, so that "a" matches every word with an a); the edge belongs to the box;
     text arguments are compared without regard to case and white space. `tag` "link" reads BTL-UI's section in place of the answer.
-    Edge: no action, several actions, an unknown name: 0. Range [0, 1]; correct where action and arguments are.
+    Edge: no action, several actions, different points or texts under different keys, an unknown name: 0. Range [0, 1].
     Gold: {"action": "click", "box": [...] or "point": [...]}, {"action": "type", "text": "..."}, {"action": "scroll", "direction": "up"} in original
     pixels.
     """
@@ -115,7 +152,7 @@ class GuiAction(Graded):
         name = action_name(action)
         if name in POINTED and self.place(action) is None:
             raise ValueError(f"answer: the gold action {name!r} needs a box or a point, got {gold!r}")
-        if name in WORDED and not argument(action, _TEXT_KEYS):
+        if name in WORDED and not text_argument(action):
             raise ValueError(f"answer: the gold action {name!r} needs a text, got {gold!r}")
         return action
 
@@ -144,21 +181,20 @@ class GuiAction(Graded):
         """Whether the arguments of two actions of the same name agree."""
         if name in POINTED:
             return self.hits(action, target, scene)
-        if name in WORDED or (argument(target, _TEXT_KEYS) and name != "scroll"):
-            return word_f1(argument(action, _TEXT_KEYS), argument(target, _TEXT_KEYS)) >= self.text_f1
         if name == "scroll":
-            keys = _DIRECTION_KEYS + _TEXT_KEYS
-            return argument(action, keys) == argument(target, keys)
+            return direction_argument(action) == direction_argument(target)
+        if name in WORDED or text_argument(target):
+            return word_f1(text_argument(action), text_argument(target)) >= self.text_f1
         return True
 
     def hits(self, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene) -> bool:
         """Whether the point of an action lies in the gold box, or within `radius` of the gold point."""
-        said = next((action[key] for key in _POINT_KEYS if action.get(key) is not None), None)
-        points = parse_points(str(said)) or []
+        named = [value for key, value in action.items() if value is not None and (key in _POINT_KEYS or _POINT_KEY.search(key))]
+        points = {point.xy for value in named for point in parse_points(str(value)) or ()}
         if len(points) != 1:
             return False
         picture = scene.meta.get("picture", self.picture)
-        point = to_original(points[0].xy, scene.spaces, picture)
+        point = to_original(points.pop(), scene.spaces, picture)
         place = self.place(target)
         gold: Any = gold_boxes(place)[0] if is_box(place) else gold_points(place)[0]
         if not isinstance(gold, Box):

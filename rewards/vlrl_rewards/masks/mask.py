@@ -17,9 +17,17 @@ from vlrl_rewards.literals import find_values, is_number
 from vlrl_rewards.masks.polygons import corners_of
 
 MAX_PIXELS = 64_000_000
+MAX_POLYGONS = 100
 _RLE_TEXT = re.compile(r"[0-o]{1,20000}")
 Rle = dict[str, Any]
 coco: Any = _coco  # the stubs declare arrays where the functions take and return dictionaries
+
+
+def whole_numbers(value: Any) -> list[int] | None:
+    """A list of integers (2 or 2.0, but not 2.5) as ints; None for any other value."""
+    if not isinstance(value, (list, tuple)) or not all(is_number(v) and v == int(v) for v in value):
+        return None
+    return [int(v) for v in value]
 
 
 def mask_of(counts: Sequence[int], height: int, width: int) -> Rle:
@@ -62,10 +70,10 @@ def read_mask(value: Any, height: int, width: int, spaces: Sequence[Any] = (), p
 
     value: {"counts": run lengths or compressed string, "size": [h, w]}, or a polygon (or several) in the policy's units, which `spaces` and
     `picture` convert to original pixels.
+    Limits: 100 polygons of 500 corners, 20,000 characters of a compressed string, 64 million pixels.
     """
     if isinstance(value, Mapping) and "counts" in value:
-        size = value.get("size", [height, width])
-        if list(size) != [height, width]:
+        if whole_numbers(value.get("size", [height, width])) != [height, width]:
             return None
         counts = value["counts"]
         try:
@@ -74,12 +82,13 @@ def read_mask(value: Any, height: int, width: int, spaces: Sequence[Any] = (), p
                 if not _RLE_TEXT.fullmatch(text) or code_pixels(text) != height * width:
                     return None
                 return {"size": [height, width], "counts": text.encode("ascii")}
-            return mask_of([int(c) for c in counts], height, width) if isinstance(counts, list) and all(map(is_number, counts)) else None
+            runs = whole_numbers(counts)
+            return mask_of(runs, height, width) if runs else None
         except ValueError:
             return None
     parts = value if isinstance(value, list) and value and corners_of(value) is None else [value]
     rings = [corners_of(part) for part in parts]
-    if not rings or len(rings) > 100 or not all(rings):
+    if not rings or len(rings) > MAX_POLYGONS or not all(rings):
         return None
     flat = [[v for c in ring or () for v in to_original(c, spaces, picture)] for ring in rings]
     flat = [[min(max(v, -1.0), float(max(height, width)) + 1) for v in ring] for ring in flat]
@@ -105,7 +114,8 @@ class MaskReward(Graded):
     Paper: mask IoU as in COCO, arXiv:1405.0312; as a reward: vlrl original.
     Gold: {"counts": ..., "size": [h, w]} in COCO form, an (H, W) array, or a polygon with `row.meta["size"] = (width, height)`.
     Answer: run lengths of the same size, or polygons in the policy's units. A box [x1, y1, x2, y2] is not a mask, because it has two corners.
-    Edge: broken codes, another size, an empty mask: 0. Range [0, 1]. Units: pixels of the original.
+    Edge: a broken code, run lengths that are not integers, another size, an empty mask: 0. Range [0, 1]. Units: original pixels.
+    Limits: an answer of 20,000 characters, 100 polygons of 500 corners, 64 million pixels; an answer beyond them has no mask.
     """
 
     binary: bool = False
@@ -116,9 +126,9 @@ class MaskReward(Graded):
         if isinstance(gold, np.ndarray) and gold.ndim == 2:
             rle: Rle | None = encode(gold > 0)
         else:
-            size = gold.get("size") if isinstance(gold, Mapping) else None
-            size = size or list(scene.meta.get("size", ()))[::-1]
-            rle = read_mask(gold, int(size[0]), int(size[1])) if len(size) == 2 else None
+            declared = whole_numbers(gold.get("size")) if isinstance(gold, Mapping) else None
+            size = declared or (whole_numbers(scene.meta.get("size")) or [])[::-1]
+            rle = read_mask(gold, size[0], size[1]) if len(size) == 2 else None
         if rle is None or coco.area(rle) == 0:
             raise ValueError(f"answer: the gold mask {gold!r:.200} is broken or empty; give COCO run lengths, an array, or a polygon with meta.size")
         return rle
@@ -129,6 +139,6 @@ class MaskReward(Graded):
         picture = scene.meta.get("picture", self.picture)
         masks = [m for value in found for m in [read_mask(value, int(height), int(width), scene.spaces, picture)] if m]
         if len(masks) != 1:
-            return self.refuse("no mask in the answer" if not masks else "several masks in the answer")
+            return self.unreadable(answer, "mask") if not masks else self.refuse("several masks in the answer")
         iou = mask_iou(masks[0], target)
         return Grade(float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}")

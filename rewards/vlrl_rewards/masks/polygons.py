@@ -98,6 +98,7 @@ class PolygonReward(Graded):
     Formats: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen), {"polygon": ...}. A rotated box is
     rotated in the policy's units and converted corner by corner, which is exact for images resized with another aspect ratio.
     Edge: fewer than 3 corners, no area, an outline that crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels.
+    Limits: an answer of 20,000 characters and a shape of 500 corners; an answer beyond them has no polygon.
     """
 
     binary: bool = False
@@ -116,7 +117,7 @@ class PolygonReward(Graded):
     def grade(self, target: Polygon, answer: Answer, scene: Scene) -> Grade:
         found = shapes_in(answer.text)
         if len(found) != 1:
-            return self.refuse("no polygon in the answer" if not found else "several polygons in the answer")
+            return self.unreadable(answer, "polygon") if not found else self.refuse("several polygons in the answer")
         shape = polygon(_converted(found[0], scene.spaces, scene.meta.get("picture", self.picture)))
         if shape is None:
             return self.refuse("the outline encloses no area, or crosses itself")

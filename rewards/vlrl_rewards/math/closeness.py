@@ -23,12 +23,13 @@ class Closeness(Graded):
     eq. 1 (mra).
     Deviates: M2-Reasoning's constants are not known (rate 5 is ours). Units in the text are ignored: the prompt should ask for one unit.
     Edge: no number, or several different ones: 0. Gold 0: relative and mra pay only the answer 0. A verdict is correct for a relative error of at
-    most `correct_within`. Range [0, 1].
+    most `correct_within`; `correct_at` is the score of 0.05 in mode "decay" at rate 5. Range [0, 1].
     """
 
     mode: Literal["decay", "relative", "mra", "absolute"] = "decay"
     rate: float = 5.0
     correct_within: float = 0.05
+    correct_at: float = 0.7788
 
     def __post_init__(self) -> None:
         if self.rate <= 0:

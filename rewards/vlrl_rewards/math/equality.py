@@ -190,9 +190,8 @@ def _relations(gold: Node, said: Node) -> bool:
         near = all(_near(sides[0], side) for side in sides[1:])
         return near and any(equal(*((other, side) if from_said else (side, other))) for side in sides)
     if set(relation[2::2]) == {"="} and from_said:
-        sides = list(relation[1::2])
-        sides = sides[1:] if _name(sides[0]) else sides
-        return all(same_value(sides[0], side) for side in sides[1:]) and equal(other, sides[-1])
+        values = relation[3::2] if _name(relation[1]) else relation[1::2]
+        return all(same_value(values[0], value) for value in values[1:]) and equal(other, values[-1])
     return False
 
 

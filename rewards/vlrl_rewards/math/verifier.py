@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from typing import Any
 
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.math.answer import NO_ANSWER, find_answer, lone_number
@@ -36,7 +37,7 @@ def math(case: Case) -> Verdict:
         return text_kind(Case(words_of(gold), case.response))
     if answer is None:
         return wrong(problem)
-    details = {"extracted": answer.text.strip(), "span": answer.span}
+    details: dict[str, Any] = {"extracted": answer.text.strip(), "span": answer.span}
     if _declined(case, answer, gold):
         return wrong("a refusal", **details)
     same, reason, route = judge(gold, answer)
@@ -75,7 +76,7 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
     answer, problem = find_answer(case)
     if answer is None:
         return wrong(problem)
-    details = {"extracted": answer.text.strip(), "span": answer.span}
+    details: dict[str, Any] = {"extracted": answer.text.strip(), "span": answer.span}
     if _declined(case, answer, gold_text):
         return wrong("a refusal", **details)
     if read_clock(gold_text) is not None and re.search(r"(?i)\d\s?[ap]\.?m", gold_text + answer.text):

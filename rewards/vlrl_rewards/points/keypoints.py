@@ -49,6 +49,7 @@ class Keypoints(Graded):
     Gold: {"keypoints": [x, y, v, ...] or {name: [x, y]}, "area": pixels (or "bbox": [x1, y1, x2, y2])}. Answer: {"nose": [x, y], ...}, or a list of
     [x, y] (or null) in the order of `names`. Edge: a keypoint that is not given adds 0; an unreadable answer, or a name given twice, is 0.
     false_points: multiplies by labelled / (labelled + keypoints given that the gold does not have). Range [0, 1]. Units: original pixels.
+    Limit: an answer of more than 20,000 characters has no keypoints.
     """
 
     names: tuple[str, ...] = COCO_NAMES
@@ -81,7 +82,7 @@ class Keypoints(Graded):
         gold, area = target
         points = self.read(answer.text)
         if points is None:
-            return self.refuse("no keypoints in the answer")
+            return self.unreadable(answer, "keypoints")
         picture = scene.meta.get("picture", self.picture)
         converted = [None if p is None else point_to_original(p, scene.spaces, picture) for p in points]
         score = oks(converted, gold, area, self.sigmas)

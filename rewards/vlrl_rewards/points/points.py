@@ -110,6 +110,7 @@ class Points(Graded):
     Paper: Perception-R1, arXiv:2504.07954, sec. 3.3 (counting by pointing, matched one-to-one); point protocol of Molmo, arXiv:2409.17146.
     A point matches a gold box that contains it, or a gold point within `radius`. Matching: Hungarian; among equal matchings the nearest one.
     Edge: no gold: 1 for "None" or "[]", else 0; unreadable: 0. Range [0, 1]; correct at 1. Units: original pixels.
+    Limits: an answer of more than 20,000 characters, or with more than 1,000 points, has no point.
     """
 
     metric: Literal["f1", "max", "exact"] = "f1"
@@ -128,7 +129,7 @@ class Points(Graded):
     def grade(self, target: list[Any], answer: Answer, scene: Scene) -> Grade:
         points = read_points(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
         if points is None or not (points or answer.text):
-            return self.refuse("no point in the answer")
+            return self.unreadable(answer, "point")
         if not target or not points:
             return Grade(1.0, True, "no points, and the answer says so") if not target and not points else self.refuse("misses or false alarms")
         hits = len(hungarian(np.array([[self.closeness(p, g) for g in target] for p in points])))

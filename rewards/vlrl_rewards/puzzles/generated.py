@@ -36,9 +36,13 @@ class Sat(Graded):
         return min(0.0, self.absent)
 
     def target(self, gold: Any, scene: Scene) -> list[list[int]]:
-        clauses = [[int(v) for v in clause] for clause in gold] if isinstance(gold, (list, tuple)) else []
+        listed = isinstance(gold, (list, tuple)) and all(isinstance(clause, (list, tuple)) for clause in gold)
+        clauses = [[int(v) for v in clause] for clause in gold] if listed else []
         if not clauses or not all(clause and all(clause) for clause in clauses):
             raise ValueError(f"answer: {gold!r} is not a list of clauses such as [[1, -2], [2, 3]]")
+        most = max(abs(v) for clause in clauses for v in clause)
+        if int(scene.meta.get("variables", most)) < most:
+            raise ValueError(f"variables: row.meta has {scene.meta['variables']}, but a clause names variable {most}")
         return clauses
 
     def grade(self, target: list[list[int]], answer: Answer, scene: Scene) -> Grade:

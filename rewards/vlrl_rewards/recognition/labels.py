@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vlrl.registry import register
+from vlrl_rewards.boxes.reading import says_none
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import choice_of, gold_labels, normal_label, said_label
@@ -35,7 +36,8 @@ class MultiLabel(Graded):
         f1: 2 |P & G| / (|P| + |G|);  jaccard: |P & G| / |P | G|;  exact: 1[P = G];  recall: |P & G| / |G|, 0 for more than `most` labels
 
     Paper: vlrl original (the usual example-based measures). A label counts once; `aliases` as in `classification`.
-    Edge: no label: 0; gold []: 1 for "none" or "[]", else 0. Listing all labels lowers the precision; under "recall" the limit is `most`.
+    Edge: no label: 0; gold []: 1 for "none" or "[]", else 0 (also for a text without a word). Listing all labels lowers
+    the precision; under "recall" the limit is `most`.
     Range [0, 1].
     """
 
@@ -54,10 +56,11 @@ class MultiLabel(Graded):
 
     def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
         said = {self.canonical(choice_of(label, scene.choices, target)) for label in read_labels(answer.text)}
-        if not target or said <= {"none", "nothing"}:
-            if not target and said <= {"none", "nothing"}:
-                return Grade(1.0, True, "no labels, and the answer says so")
-            return self.refuse("labels where there are none, or none where there are")
+        if not target:
+            empty = says_none(answer.text) or (bool(said) and said <= {"none", "nothing"})
+            return Grade(1.0, True, "no labels, and the answer says so") if empty else self.refuse("the gold answer has no labels")
+        if said <= {"none", "nothing"}:
+            return self.refuse("the answer has no labels")
         shared = len(said & target)
         table = {
             "f1": 2 * shared / (len(said) + len(target)),

@@ -1,4 +1,4 @@
-"""A description against its references: n-gram consensus."""
+"""Caption rewards: CIDEr-D against reference captions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ngrams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
 def cider(said: Sequence[str], references: Sequence[Sequence[str]], idf: Mapping[tuple[str, ...], float] | None = None, sigma: float = 6.0) -> float:
     """CIDEr-D over 10, in [0, 1]: mean over n = 1..4 and references of cos(tf-idf, clipped) exp(-(length difference)^2 / (2 sigma^2)).
 
-    Source: arXiv:1411.5726, eq. 3-6. `idf` None: every n-gram weighs 1 (no corpus at hand). Sizes that no reference has are left out.
+    Source: arXiv:1411.5726, eq. 3-6. `idf` None: the weight of every n-gram is 1. Sizes n that no reference has are left out.
     """
     total, sizes = 0.0, [n for n in range(1, 5) if any(len(r) >= n for r in references)]
     for size in sizes:
@@ -38,13 +38,12 @@ def cider(said: Sequence[str], references: Sequence[Sequence[str]], idf: Mapping
 @register("caption")
 @dataclass(frozen=True, kw_only=True)
 class Caption(Graded):
-    """r = CIDEr-D / 10 against the nearest reference caption ("best"), or averaged over the references ("mean", as published).
+    """r = CIDEr-D / 10: the maximum over the reference captions ("best"), or the mean ("mean", as published).
 
     Paper: CIDEr, arXiv:1411.5726, eq. 3-6, D variant (clipped counts, Gaussian length penalty, sigma 6).
-    Deviates: without `row.meta["idf"]` ({"a dog": weight, ...}) all n-grams weigh 1; words are not stemmed. BLEU, ROUGE and chrF are kinds of their
-    own.
-    Edge: empty: 0; range [0, 1]; repeating words does not pay (clipped, and the length counts). Gold: a caption or a list of them. `correct_at`: for
-    verdicts.
+    Deviates: without `row.meta["idf"]` ({"a dog": weight, ...}) every weight is 1; words are not stemmed. BLEU, ROUGE and chrF are separate
+    kinds.
+    Edge: empty: 0. Repeated words do not raise the score (clipped counts, length penalty). Range [0, 1]. Gold: a caption or a list of them.
     """
 
     refusals = False

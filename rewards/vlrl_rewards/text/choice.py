@@ -1,18 +1,21 @@
-"""kind="mcq": one option of several, in every form people write it; naming several is never right."""
+"""kind="mcq": one option of several, in any written form; naming several options is wrong."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.math.answer import lone_number
+from vlrl_rewards.math.judge import judge
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, THAN, WRONG, refuses, taken_back
-from vlrl_rewards.text.letters import DENIED, LETTERS, LOOK, label_of, mentions
+from vlrl_rewards.text.letters import DENIED, LETTERS, TAIL_CHARS, label_of, mentions
 from vlrl_rewards.verdict import Verdict, right, wrong
 
 _OPENING = re.compile(r"^[^\w%+\\-]+")
-CHANT = 8  # an answer that names its option more often is none
+MAX_NAMED = 8  # an answer that names its option more often is no answer
 _REASON = re.compile(
     r"\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|\s-\s|\.\s).*", re.IGNORECASE | re.DOTALL
 )
@@ -35,7 +38,7 @@ _CONCLUSION = re.compile(
 
 
 def _trimmed(word: str) -> str:
-    """Less its last signs; in one pass, for a word may be thousands of them."""
+    """The word without punctuation at its end. One pass, since a word may be thousands of characters long."""
     end = len(word)
     while end and not (word[end - 1].isalnum() or word[end - 1] in "%°+"):
         end -= 1
@@ -43,7 +46,7 @@ def _trimmed(word: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Folded words: case, punctuation at the ends of words, LaTeX text commands and articles do not count."""
+    """Folded words, without case, punctuation at the ends of words, LaTeX text commands and articles."""
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}", r" \1 ", clean(text)).replace("$", " ")
     words = [_OPENING.sub("", _trimmed(word)) for word in text.casefold().replace("_", " ").split()]
     return " ".join(word for word in words if word and word not in ("a", "an", "the"))
@@ -51,13 +54,14 @@ def plain(text: str) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a question; `texts` may be empty (letters only)."""
+    """The options of a question; `texts` is empty if the options are only letters."""
 
     texts: tuple[str, ...]
     count: int
 
     @classmethod
     def of(cls, choices: tuple[str, ...]) -> Options:
+        """The options of `row.choices`, with or without labels."""
         labels = [label_of(choice) for choice in choices]
         ordered = bool(choices) and all(label == LETTERS[i] for i, (label, _) in enumerate(labels))
         texts = tuple(rest if ordered else choice.strip() for choice, (_, rest) in zip(choices, labels, strict=True))
@@ -65,7 +69,7 @@ class Options:
         return cls(() if bare else texts, len(choices) or 10)
 
     def gold(self, gold: object) -> frozenset[str]:
-        """The right letters. Raises ValueError if gold names no option."""
+        """The letters of the gold answer. Raises ValueError if it names no option."""
         if isinstance(gold, (list, tuple, set, frozenset)):
             return frozenset().union(*(self.gold(item) for item in gold))
         if isinstance(gold, int) and not isinstance(gold, bool) and str(gold) not in self.texts and 0 <= gold < self.count:
@@ -91,7 +95,7 @@ _DENIED_BY = rf"(?:(?:{NOT})(?: (?:in|on|at|by|from))?|no|isn't|wasn't|unlike|{A
 
 
 def _undenied(said: str, options: Options) -> str:
-    """`said` without "not Paris"."""
+    """The text without denied options ("not Paris")."""
     said = f" {said} "
     for option in sorted(map(plain, options.texts), key=len, reverse=True):
         said = re.sub(rf" {_DENIED_BY} {re.escape(option)} | {re.escape(option)} (?:is (?:{WRONG}|not)|isn't) ", " ", said)
@@ -99,7 +103,7 @@ def _undenied(said: str, options: Options) -> str:
 
 
 def by_text(text: str, options: Options, whole: bool) -> list[str]:
-    """Letters of the options whose words are all of `text`, or (unless `whole`) stand in it; an option inside a longer named one does not count."""
+    """Letters of the options whose words equal `text` or, unless `whole`, occur in it. An option inside a longer one that occurs does not count."""
     said = plain(text) if whole else _undenied(plain(text), options)
     folded = [plain(option) for option in options.texts]
     same = [LETTERS[i] for i, option in enumerate(folded) if option and option == said]
@@ -110,8 +114,8 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
 
 
 def chosen(text: str, options: Options) -> frozenset[str]:
-    """The options that an answer names: letters, or else their words; empty if none. Behind "but actually" a new answer begins."""
-    text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-LOOK:])
+    """The options that an answer names by letters, else by words; empty if none. The text behind "but actually" replaces the text before."""
+    text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()
     return later or _named(text, options)
@@ -140,10 +144,7 @@ def _named(text: str, options: Options) -> frozenset[str]:
 
 
 def _by_value(text: str, options: Options) -> frozenset[str]:
-    """Options of the same mathematical value ("1/2" for "0.5")."""
-    from vlrl_rewards.math.answer import lone_number
-    from vlrl_rewards.math.verifier import judge
-
+    """Options with the same mathematical value ("1/2" for "0.5")."""
     if not options.texts or len(text) > 200 or not any(char.isdigit() for option in options.texts for char in option):
         return frozenset()
     lone = lone_number(text)
@@ -156,7 +157,7 @@ def _by_value(text: str, options: Options) -> frozenset[str]:
 
 
 def find_choice(case: Case, options: Options, most: int = 1) -> tuple[Answer | None, frozenset[str], str]:
-    """(where, letters, why there are none)."""
+    """(the answer, its letters, the reason if there are none)."""
     text = case.visible
     if not text.strip():
         return None, frozenset(), "nothing outside the thinking" if case.response.strip() else "empty"
@@ -171,7 +172,7 @@ def find_choice(case: Case, options: Options, most: int = 1) -> tuple[Answer | N
 
 
 def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, frozenset[str], str]:
-    shift = max(0, len(text) - LOOK)
+    shift = max(0, len(text) - TAIL_CHARS)
     text = text[shift:]
     whole = Answer(text.strip(), shift + len(text) - len(text.lstrip()), shift + len(text.rstrip()), "text")
     if len(whole.text) <= 200:
@@ -193,7 +194,7 @@ def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, 
 
 @verifier("mcq", "choice")
 def mcq(case: Case) -> Verdict:
-    """Multiple choice: exactly the right option (or set of options), by letter or by its words.
+    """Multiple choice: exactly the gold option (or set of options), by letter or by words.
 
     gold: a letter ("B", "(b)", "B. Paris"), an option's words, an index from 0, or several of these. Raises ValueError if it is no option.
     """
@@ -202,14 +203,14 @@ def mcq(case: Case) -> Verdict:
     answer, letters, why = find_choice(case, options, len(gold))
     if answer is None:
         return wrong(why)
-    details = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>letters"}
+    details: dict[str, Any] = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>letters"}
     own_words = options.texts and any(refuses(options.texts[LETTERS.index(letter)]) for letter in letters if LETTERS.index(letter) < options.count)
     if refuses(context_of(case.visible, answer)) and not own_words:
         return wrong("a refusal", **details)
     if not letters:
         return wrong(why, **details)
-    if len(re.findall(rf"(?<![A-Za-z])[{''.join(letters)}](?![A-Za-z'])", answer.text[:LOOK])) > CHANT * len(letters):
-        return wrong("one answer repeated like a chant", **details)
+    if len(re.findall(rf"(?<![A-Za-z])[{''.join(letters)}](?![A-Za-z'])", answer.text[:TAIL_CHARS])) > MAX_NAMED * len(letters):
+        return wrong("one answer repeated too often", **details)
     names = "".join(sorted(letters))
     if letters == gold:
         return right(f"option {names}", **details)
@@ -217,5 +218,5 @@ def mcq(case: Case) -> Verdict:
 
 
 def context_of(text: str, answer: Answer) -> str:
-    """What stands around an answer in a long text; all of a short one."""
+    """The text around an answer if the text is long, else all of it."""
     return text[max(0, answer.start - 300) : answer.end + 200] if len(text) > 600 else text

@@ -97,7 +97,7 @@ class Evidence(Graded):
     Paper: DocThinker, arXiv:2508.08589, sec. 3.2.2 (final_answer and bbox_2d; all weights 1; its format and rephrasing parts are separate
     rewards).
     Deviates: with `needs_answer` the box scores only with a correct answer (off: as published). Edge: no object, several, or no such field: 0. Range
-    [0, 1].
+    [0, 1]. `correct_at`: at equal weights the answer is correct and IoU >= 0.5.
     Gold: {"answer": text (or list of texts), "bbox": [x1, y1, x2, y2]} in original pixels.
     """
 
@@ -105,6 +105,7 @@ class Evidence(Graded):
     answer: float = 1.0
     box: float = 1.0
     needs_answer: bool = False
+    correct_at: float = 0.75
     picture: int = 0
 
     def target(self, gold: Any, scene: Scene) -> tuple[list[str], Box]:

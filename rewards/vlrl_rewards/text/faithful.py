@@ -1,4 +1,4 @@
-"""Rewards for long answers that stay with their context."""
+"""Rewards for long answers that are faithful to their context (CANOE)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from vlrl.registry import build, register
@@ -17,7 +18,7 @@ from vlrl_rewards.combine.nested import number
 @register("proxy")
 @dataclass(frozen=True, kw_only=True)
 class Proxy(Reward):
-    """r = the reward `of`, asked about what the policy answered with its own long answer as context (`rollout.info["proxy"]`); 0 without one.
+    """r = the reward `of` on what the policy answers with its own long answer as context (`rollout.info["proxy"]`); 0 without one.
 
     Paper: Si et al. 2025 (CANOE), arXiv:2505.16483, proxy reward: a long answer is faithful if the short answer follows from it; checked against a
     copy of the release (influence_reward: equal texts between answer tags). Range: that of `of`. Raises ValueError where no strategy asked
@@ -27,14 +28,19 @@ class Proxy(Reward):
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "exact"})
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "proxy.of"))
+        _ = self.inner  # built now, so that a wrong config is refused at once
+
+    @cached_property
+    def inner(self) -> Reward:
+        """The reward that `of` configures."""
+        return build(Reward, dict(self.of), "proxy.of")
 
     def __call__(self, rollout: Rollout) -> float:
         if "proxy" not in rollout.info:
             raise ValueError(f"row {rollout.row.id!r}: nothing was asked with the long answer as context; use strategy: {{name: own_context}}")
         if rollout.info["proxy"] is None:
             return 0.0
-        return number(self._inner, dataclasses.replace(rollout, text=rollout.info["proxy"], rewards={}, info={}))  # type: ignore[attr-defined]
+        return number(self.inner, dataclasses.replace(rollout, text=rollout.info["proxy"], rewards={}, info={}))
 
 
 @register("part_of_context")

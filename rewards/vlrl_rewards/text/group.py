@@ -59,7 +59,7 @@ class GroupDiversity(Reward):
     """formulas: r_i = |F_i - union of the others' F| / |F_i|, F_i the LaTeX formulas of rollout i;  text: r_i = 1 - mean over j != i of BLEU(i, j).
 
     Paper: Hu et al. 2025 (DIVER), arXiv:2509.26209 (equational and textual diversity; formulas as in the released code). Deviates: BLEU is the
-    sentence BLEU of `text_metric`, of the first 4,000 characters, without the release's floor of 0.09. Edge: no formula: 0; a group of one rollout: 0.
+    sentence BLEU of `text_metric`, of the first 4,000 characters, without the release's floor of 0.09. Edge: no formula: 0; a group of one: 0.
     The gold answer is not read, so apply it to correct rollouts only (reward shaping `diver`). Range [0, 1].
     """
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
+from typing import ClassVar
 
 from vlrl.registry import register
 from vlrl.stages import Reward
@@ -80,6 +81,7 @@ class Language(Reward):
     Edge: no letters: 0. Units: [0, 1]. `language`: a two-letter code.
     """
 
+    reads_answer: ClassVar[bool] = False
     language: str = "en"
 
     def __call__(self, rollout: Rollout) -> float:
@@ -95,6 +97,7 @@ class Repetition(Reward):
     digit: -penalty.
     """
 
+    reads_answer: ClassVar[bool] = False
     n: int = 4
     penalty: float = 1.0
 

@@ -1,4 +1,4 @@
-"""Which options a text names by their letters, and does not deny."""
+"""The options that a text names by letter and does not deny."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import string
 from vlrl_rewards.parsing import clean
 from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, THAN, WRONG
 
-LOOK = 4000  # an answer is not longer; of a longer text the end is read
+TAIL_CHARS = 4000  # characters at the end of an answer that are read
 LETTERS = string.ascii_uppercase
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])[)\].:、]\s*(?=\S)|^\s*\(([A-Za-z])\)\s*")
 _MENTION = re.compile(
@@ -54,7 +54,7 @@ def label_of(text: str) -> tuple[str, str]:
 
 def mentions(text: str, count: int) -> list[str]:
     """Letters that `text` names as options and does not deny, in order."""
-    text = clean(text[-LOOK:]).replace("’", "'")
+    text = clean(text[-TAIL_CHARS:]).replace("’", "'")
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|boxed)\s*\{([^{}]*)\}", r"\1", text).replace("\\", "")
     for hidden in (_NOT_OPTIONS, _TAKEN_BACK, _DENIED_LIST, _CROSSED):
         text = hidden.sub(" ", text)

@@ -59,7 +59,8 @@ def _negated(before: Sequence[str]) -> bool:
 class Keywords(Graded):
     """r = (keywords mentioned / keywords) x min(1, most / words) x min(1, (1 - density) / (1 - dense)), density = keyword words / words.
 
-    Paper: PeBR-R1, arXiv:2509.13031 (its perception reward has a keyword part 0.4 and a length part 1 or 512 / length; its CLIP part needs a second model).
+    Paper: PeBR-R1, arXiv:2509.13031 (its perception reward: a keyword part 0.4, a length part 1 or 512 / length, a CLIP part that needs a
+    second model).
     Deviates: whole words (substrings count there); the density factor is ours: a plain list of keywords scores 0.
     Edge: empty: 0; a keyword that occurs twice counts once. Range [0, 1]. Gold: a list of words or phrases.
     """

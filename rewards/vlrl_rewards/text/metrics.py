@@ -1,5 +1,4 @@
-"""Distances between a text and its reference, written out: token F1, ROUGE, BLEU, chrF, ANLS, word and character error rates. All in [0, 1], 1 =
-equal."""
+"""Metrics between a text and its reference: token F1, ROUGE, BLEU, chrF, ANLS in [0, 1] (1 = equal), word and character error rates."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ MAX_TOKENS = 20_000
 
 
 def fold(text: str) -> str:
-    """SQuAD-style: folded case, no punctuation, no articles, single blanks (Rajpurkar et al., arXiv:1606.05250, sec. 6.1)."""
+    """The text in SQuAD normalisation: folded case, no punctuation, no articles, single spaces (Rajpurkar et al., arXiv:1606.05250, sec. 6.1)."""
     text = re.sub(r"[^\w\s]|_", " ", clean(text).casefold().replace("'", "").replace("’", ""))
     return " ".join(word for word in text.split() if word not in ("a", "an", "the"))
 
 
 def words_of(text: str) -> list[str]:
-    """Folded words; a text of a script without blanks (Chinese, Japanese, Thai) falls into characters."""
+    """Folded words; a text in a script without spaces (Chinese, Japanese, Thai) is split into characters."""
     words = fold(text).split()
     out: list[str] = []
     for word in words:
@@ -31,7 +30,7 @@ def words_of(text: str) -> list[str]:
 
 
 def f_score(matched: float, said: float, gold: float, beta: float = 1.0) -> float:
-    """(1 + b^2) P R / (b^2 P + R); 0 where nothing matches."""
+    """F-beta: (1 + b^2) P R / (b^2 P + R), P = matched / said, R = matched / gold; 0 if nothing matches."""
     if not matched:
         return 0.0
     precision, recall = matched / said, matched / gold
@@ -103,7 +102,7 @@ def bleu(said: str, gold: str | Sequence[str], order: int = 4) -> float:
 
 
 def chrf(said: str, gold: str, order: int = 6, beta: float = 2.0) -> float:
-    """chrF2: F of character n-gram precision and recall averaged over orders, blanks left out (Popovic 2015)."""
+    """chrF2: F of character n-gram precision and recall averaged over orders, without spaces (Popovic 2015)."""
     a, b = "".join(said.split())[: 5 * MAX_TOKENS], "".join(gold.split())[: 5 * MAX_TOKENS]
     precision = recall = used = 0.0
     for n in range(1, order + 1):
@@ -119,19 +118,19 @@ def chrf(said: str, gold: str, order: int = 6, beta: float = 2.0) -> float:
 
 
 def anls(said: str, gold: str, threshold: float = 0.5) -> float:
-    """1 - normalised edit distance, 0 where that distance reaches the threshold (Biten et al., arXiv:1905.13648, eq. 1)."""
+    """ANLS: 1 - normalised edit distance, 0 if that distance is at least `threshold` (Biten et al., arXiv:1905.13648, eq. 1)."""
     a, b = clean(said).casefold(), clean(gold).casefold()
     distance = Levenshtein.normalized_distance(a, b)
     return 1.0 - distance if distance < threshold else 0.0
 
 
 def word_error_rate(said: str, gold: str) -> float:
-    """Word edit distance over the words of the reference (may exceed 1); case and punctuation count."""
+    """WER: word edit distance / words of the reference (may exceed 1); case and punctuation count."""
     a, b = clean(said).split()[:MAX_TOKENS], clean(gold).split()[:MAX_TOKENS]
     return Levenshtein.distance(a, b) / max(1, len(b))
 
 
 def char_error_rate(said: str, gold: str) -> float:
-    """Character edit distance over the characters of the reference (may exceed 1)."""
+    """CER: character edit distance / characters of the reference (may exceed 1)."""
     a, b = clean(said)[: 5 * MAX_TOKENS], clean(gold)[: 5 * MAX_TOKENS]
     return Levenshtein.distance(a, b) / max(1, len(b))

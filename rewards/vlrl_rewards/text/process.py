@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from vlrl.registry import build, register
@@ -60,6 +61,7 @@ class ProcessOrder(Graded):
 
     states: str = "states"
     slack: float = 2.0
+    correct_at: float = 0.5
 
     def target(self, gold: Any, scene: Scene) -> list[str]:
         states = [" ".join(words_of(str(s))) for s in scene.meta.get(self.states, ())]
@@ -78,7 +80,7 @@ class ProcessOrder(Graded):
         if not steps:
             return self.refuse("no reasoning")
         score = alignment(steps, target) * min(1.0, self.slack * len(target) / len(steps))
-        return Grade(score, score >= 0.5, f"{len(steps)} steps against {len(target)} states")
+        return Grade(score, score >= self.correct_at, f"{len(steps)} steps against {len(target)} states")
 
 
 @register("stated_steps")
@@ -139,11 +141,15 @@ class ReasoningPhrases(Reward):
     def __post_init__(self) -> None:
         if self.enough < 1 or self.n < 1 or not self.phrases:
             raise ValueError(f"enough, n, phrases: must be above 0, got {self.enough}, {self.n} and {len(self.phrases)} phrases")
-        object.__setattr__(self, "_inner", build(Reward, dict(self.of), "reasoning_phrases.of") if self.of else None)
+        _ = self.inner  # built now, so that a wrong config is refused at once
+
+    @cached_property
+    def inner(self) -> Reward | None:
+        """The reward that `of` configures; None without `of`."""
+        return build(Reward, dict(self.of), "reasoning_phrases.of") if self.of else None
 
     def __call__(self, rollout: Rollout) -> float:
-        inner: Reward | None = self._inner  # type: ignore[attr-defined]
-        outcome = number(inner, rollout) if inner is not None else 0.0
+        outcome = number(self.inner, rollout) if self.inner is not None else 0.0
         if outcome > 0:
             return outcome
         if not any(char.isalnum() for char in last_answer(rollout.text)):

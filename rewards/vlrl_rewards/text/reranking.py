@@ -1,4 +1,4 @@
-"""Rewards for what is ordered by relevance, and for the cells of a table that the reasoning points to."""
+"""Rewards for rankings by relevance, and for the table cells that the reasoning cites."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def average_overlap(said: Sequence[str], gold: Sequence[str]) -> float:
 @register("rerank")
 @dataclass(frozen=True, kw_only=True)
 class Rerank(Reward):
-    """r = nDCG@k + recall_weight Recall@k + overlap_weight AO(answer, gold order); 0 for other than the gold's ids, each once; -1 without the form.
+    """r = nDCG@k + recall_weight Recall@k + overlap_weight AO(answer, gold order); 0 for other ids than the gold's, -1 without the format.
 
     AO: average overlap, which is rank-biased overlap with p = 1. Gold answer: the ids in their best order; `row.meta[relevant]`: the relevant ids.
-    Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text that keeps `tag_format`.
+    Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text in the format of `tag_format`.
     Paper: ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1.
-    Deviates: the release compares the number of ids and takes all digits of the answer; here the ids themselves have to be the gold's.
+    Deviates: the release compares the number of ids and reads all digits of the answer; here the ids must be those of the gold.
     Edge: no relevant ids, or some that are not in the gold order, raise ValueError. Range [-1, 1 + recall_weight + overlap_weight].
     """
 
@@ -58,11 +58,11 @@ class Rerank(Reward):
 @register("table_evidence")
 @dataclass(frozen=True, kw_only=True)
 class TableEvidence(Reward):
-    """r = |C & G| / |C | G|, C the cells <|value|><|column|> that the text points to, G the gold cells.
+    """r = |C & G| / |C | G|, C the cells <|value|><|column|> that the text cites, G the gold cells.
 
-    Paper: Reasoning-Table, arXiv:2506.01710 (evidence reward; pairs and Jaccard index as in its release). The cells are read wherever they stand,
-    in the thinking too. Gold: `row.meta[cells]`, a list of [value, column]. Deviates: case and white space do not count; more than
-    `most` times as many cells as the gold has: 0. Edge: no cell: 0. No gold cells raise ValueError. Range [0, 1].
+    Paper: Reasoning-Table, arXiv:2506.01710 (evidence reward; pairs and Jaccard index as in its release). The cells are read in the whole text,
+    thinking included. Gold: `row.meta[cells]`, a list of [value, column]. Deviates: case and white space are ignored; more than
+    `most` times the number of gold cells: 0. Edge: no cell: 0. No gold cells raise ValueError. Range [0, 1].
     """
 
     cells: str = "cells"

@@ -1,4 +1,4 @@
-"""Rewards for translations: the right words for the given terms, in the answer or in the thinking, and in their order."""
+"""Rewards for translations: the given terms are translated, in the answer or in the thinking, and in the order of the reference."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ _NO_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")
 
 
 def place_of(term: str, text: str) -> int:
-    """Where a folded term stands in a folded text, as whole words (anywhere in scripts without blanks); -1 if nowhere."""
+    """The offset of a folded term in a folded text, as whole words (anywhere in scripts without spaces); -1 if it does not occur."""
     return text.find(term) if _NO_SPACES.search(term) else f" {text} ".find(f" {term} ")
 
 
 @register("term_recall")
 @dataclass(frozen=True, kw_only=True)
 class TermRecall(Reward):
-    """answer, thinking: r = share of the row's terms whose translation stands there;  order: share of pairs of terms in the reference's order.
+    """answer, thinking: r = share of the row's terms whose translation occurs there;  order: share of pairs of terms in the order of the reference.
 
-    Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates: the aligned pairs are data, prepared with the
-    rows (the paper aligns words with a model at reward time); the shares are ours, its formulas are known to us from a review only; an answer of more
-    than `slack` times the reference's words is scaled by their ratio, else a list of words would do (thinking is not).
+    Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates: the aligned pairs come with the
+    rows (the paper aligns words with a model at reward time); the shares are ours, since the paper's formulas are known from a review only; the score
+    of an answer with more than `slack` times the words of the reference is multiplied by their ratio, else a list of words would score (thinking is
+    not scaled).
     Reads `row.meta[terms]`: translations (a list of texts; alternatives as a list in it); gold answer: the reference.
-    Edge: without exactly one `<answer>` block 0; no two terms there: order is 0. No terms raise ValueError. Range [0, 1].
+    Edge: not exactly one `<answer>` block: 0; fewer than two terms in the reference: order is 0. No terms raise ValueError. Range [0, 1].
     """
 
     where: Literal["answer", "thinking", "order"] = "answer"
@@ -61,12 +62,12 @@ class TermRecall(Reward):
 
 
 def _first(term: list[str], text: str) -> int:
-    """The first place of any of a term's translations, or -1."""
+    """The first offset of any translation of a term, or -1."""
     return min((place for one in term if (place := place_of(one, text)) >= 0), default=-1)
 
 
 def _in_order(said: list[int], reference: list[int]) -> float:
-    """Of the pairs of terms that the reference holds, the share that `said` holds too, the same way round."""
+    """The share of the ordered pairs of terms of the reference that `said` has in the same order."""
     held = [i for i, place in enumerate(reference) if place >= 0]
     pairs = [(i, j) for i in held for j in held if reference[i] < reference[j]]
     return sum(0 <= said[i] < said[j] for i, j in pairs) / len(pairs) if pairs else 0.0

@@ -1,4 +1,4 @@
-"""Kinds for text: equal words, and the graded metrics (f1, rouge1, rouge2, rougeL, bleu, chrf, anls, wer, cer)."""
+"""Kinds for text: equal words, and graded metrics (f1, rouge1, rouge2, rougeL, bleu, chrf, anls, wer, cer); the reward `exact`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.math.answer import find_answer
 from vlrl_rewards.math.dates import same_moment
+from vlrl_rewards.math.judge import judge
+from vlrl_rewards.math.read import read
 from vlrl_rewards.math.written_numbers import number_words
 from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed, last_answer
 from vlrl_rewards.text import metrics as metric
@@ -29,7 +32,7 @@ _LEAD = re.compile(r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+b
 
 
 def golds_of(gold: Any) -> list[str]:
-    """One or several accepted texts. Raises ValueError if there is none, or an empty one."""
+    """The accepted texts of a gold answer. Raises ValueError if there is none, or an empty one."""
     texts = [str(item) for item in gold] if isinstance(gold, (list, tuple, set)) else [str(gold if gold is not None else "")]
     if not texts or not all(clean(text) for text in texts):
         raise ValueError(f"gold: {gold!r} is empty, so no answer can be right")
@@ -42,7 +45,7 @@ def _unwrapped(gold: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Words that must be equal: SQuAD folding; where that leaves nothing ("C++", "-"), the cleaned text; number words as digits."""
+    """The folded form in which texts are compared: SQuAD folding, else (for "C++", "-") the cleaned text; number words as digits."""
     text = re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text).strip().strip("$*`\"'“”")
     text = re.sub(r"\b([A-Za-z])\.\s?(?=[A-Za-z]\b)", r"\1", text)  # "U.S." as "US", "J. K." as "JK"
     plain = metric.fold(text) if not re.search(r"[+#*/<>=^%$€£-]", text) else clean(text).casefold().strip(" .,;:!")
@@ -52,7 +55,7 @@ def folded(text: str) -> str:
 
 
 def same_text(said: str, golds: Sequence[str]) -> bool:
-    """Whether the words of `said` are those of one of the golds."""
+    """Whether `said` has the words of one of the golds, or is the same date or time."""
     mine = folded(said)
     if any(same_moment(gold, said) for gold in golds):
         return True
@@ -62,29 +65,29 @@ def same_text(said: str, golds: Sequence[str]) -> bool:
     )
 
 
-def _led(text: str) -> str:
-    """Less what opens it ("I think it's a ...")."""
+def _without_lead(text: str) -> str:
+    """The text without its introduction ("I think it's a ...")."""
     for _ in range(4):
         text = _LEAD.sub("", text)
     return text
 
 
 def candidates(answer: str) -> list[str]:
-    """The answer, and its tail behind "is" or ":", less what opens it."""
+    """The answer, and the parts of it that may be the answer itself: behind "is" or ":", without an introduction."""
     head = answer.strip().rstrip(".!")
-    short = _led(head)
+    short = _without_lead(head)
     found = [answer, head, short]
     if not hedges(head) and not _REPORTED.search(head):
         says = _SAYS.match(head)
         tail = head[says.end() :] if says else ""
         last = re.split(r"\b(?:is|was|are|were)\b", head)[-1].strip() if says else ""
-        found += [tail, last, _led(tail), _MADE.split(head)[-1]]
+        found += [tail, last, _without_lead(tail), _MADE.split(head)[-1]]
     return [text for text in dict.fromkeys(found) if text.strip()]
 
 
 @verifier("text", "exact")
 def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
-    """The committed answer has the words of the gold answer, or of one of several: case, punctuation and articles do not count."""
+    """Whether the committed answer has the words of a gold answer; case, punctuation and articles are ignored."""
     golds = golds_of(case.gold)
     seen = case.visible
     if not seen.strip():
@@ -94,7 +97,7 @@ def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
         return wrong(answer.problem)
     if answer is None:
         answer = _last_sentence(seen, golds)
-    details = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>words"}
+    details: dict[str, Any] = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>words"}
     if taken_back(seen[answer.end :]) or (refuses(_near(seen, answer)) and not any(refuses(gold) for gold in golds)):
         return wrong("a refusal, or taken back", **details)
     if len(answer.text) > 4 * max(map(len, golds)) + 400:
@@ -110,11 +113,7 @@ def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
 
 
 def _as_number(case: Case, golds: list[str], details: dict[str, Any]) -> Verdict:
-    """A gold that is a number is compared as one."""
-    from vlrl_rewards.math.answer import find_answer
-    from vlrl_rewards.math.read import read
-    from vlrl_rewards.math.verifier import judge
-
+    """The verdict on a gold that may be a number, compared by value."""
     for gold in golds:
         reading = read(gold)
         if (
@@ -133,7 +132,7 @@ def _near(seen: str, answer: Answer) -> str:
 
 
 def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
-    """The whole response where it is no longer than the gold, else its last sentence."""
+    """The whole response where it equals the gold or has at most four words, else its last sentence."""
     start, end = len(seen) - len(seen.lstrip()), len(seen.rstrip())
     if (end - start <= 4 * max(map(len, golds)) + 400 and same_text(seen, golds)) or len(seen.split()) <= 4:
         return Answer(seen[start:end], start, end, "text")
@@ -144,7 +143,7 @@ def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
 
 
 def body(case: Case) -> tuple[str, str]:
-    """(what is scored, what is wrong): the last `<answer>` block where there is one, else all that is visible."""
+    """(the text to score, the problem): the last `<answer>` block, else the visible text; the problem is "" if there is none."""
     spans = answer_tags(case.visible)
     if len({clean(case.visible[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
         return "", "several answer blocks"
@@ -154,8 +153,8 @@ def body(case: Case) -> tuple[str, str]:
     return said, "" if any(char.isalnum() for char in said) else "empty"
 
 
-def graded(case: Case, measure: Callable[[str, str], float], threshold: float, name: str) -> Verdict:
-    """The best of `measure(said, gold)` over the golds; correct from `threshold` on."""
+def graded(case: Case, measure: Callable[[str, str], float], correct_at: float, name: str) -> Verdict:
+    """The maximum of `measure(said, gold)` over the golds; correct from `correct_at` on."""
     golds = golds_of(case.gold)
     said, problem = body(case)
     if problem:
@@ -165,62 +164,62 @@ def graded(case: Case, measure: Callable[[str, str], float], threshold: float, n
     if len(said) > 10 * max(map(len, golds)) + 2000:
         return wrong("far longer than the gold answer", extracted=said[:500])
     score = min(1.0, max(0.0, max(measure(said, gold) for gold in golds)))
-    return Verdict(score >= threshold, score, f"{name} {score:.3f}", extracted=said[:500], route=f"text>{name}")
+    return Verdict(score >= correct_at, score, f"{name} {score:.3f}", extracted=said[:500], route=f"text>{name}")
 
 
 @verifier("f1")
-def f1(case: Case, *, threshold: float = 0.5) -> Verdict:
+def f1(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """Token F1."""
-    return graded(case, metric.token_f1, threshold, "F1")
+    return graded(case, metric.token_f1, correct_at, "F1")
 
 
 @verifier("rouge1")
-def rouge1(case: Case, *, threshold: float = 0.5) -> Verdict:
+def rouge1(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """ROUGE-1 F1."""
-    return graded(case, metric.rouge_n, threshold, "ROUGE-1")
+    return graded(case, metric.rouge_n, correct_at, "ROUGE-1")
 
 
 @verifier("rouge2")
-def rouge2(case: Case, *, threshold: float = 0.5) -> Verdict:
+def rouge2(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """ROUGE-2 F1."""
-    return graded(case, lambda said, gold: metric.rouge_n(said, gold, 2), threshold, "ROUGE-2")
+    return graded(case, lambda said, gold: metric.rouge_n(said, gold, 2), correct_at, "ROUGE-2")
 
 
 @verifier("rougeL", "rouge")
-def rouge_l(case: Case, *, threshold: float = 0.5) -> Verdict:
+def rouge_l(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """ROUGE-L F1."""
-    return graded(case, metric.rouge_l, threshold, "ROUGE-L")
+    return graded(case, metric.rouge_l, correct_at, "ROUGE-L")
 
 
 @verifier("bleu")
-def bleu(case: Case, *, threshold: float = 0.5) -> Verdict:
+def bleu(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """Sentence BLEU."""
-    return graded(case, metric.bleu, threshold, "BLEU")
+    return graded(case, metric.bleu, correct_at, "BLEU")
 
 
 @verifier("chrf")
-def chrf(case: Case, *, threshold: float = 0.5) -> Verdict:
+def chrf(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """chrF2."""
-    return graded(case, metric.chrf, threshold, "chrF")
+    return graded(case, metric.chrf, correct_at, "chrF")
 
 
 @verifier("anls")
-def anls(case: Case, *, threshold: float = 0.5) -> Verdict:
+def anls(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """Average normalised Levenshtein similarity, of the committed answer."""
     said = case.answer_or_text
-    return graded(Case(case.gold, said), metric.anls, threshold, "ANLS") if said else wrong("no committed answer")
+    return graded(Case(case.gold, said), metric.anls, correct_at, "ANLS") if said else wrong("no committed answer")
 
 
 @verifier("wer")
-def wer(case: Case, *, threshold: float = 0.5) -> Verdict:
+def wer(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """max(0, 1 - word error rate)."""
-    return graded(case, lambda said, gold: 1 - metric.word_error_rate(said, gold), threshold, "1 - WER")
+    return graded(case, lambda said, gold: 1 - metric.word_error_rate(said, gold), correct_at, "1 - WER")
 
 
 @verifier("cer")
-def cer(case: Case, *, threshold: float = 0.5) -> Verdict:
+def cer(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """max(0, 1 - character error rate)."""
-    return graded(case, lambda said, gold: 1 - metric.char_error_rate(said, gold), threshold, "1 - CER")
+    return graded(case, lambda said, gold: 1 - metric.char_error_rate(said, gold), correct_at, "1 - CER")
 
 
 @register("exact")
@@ -229,7 +228,7 @@ class Exact(Reward):
     """r = 1 if the last committed answer equals the gold answer after Unicode folding (NFKC), case folding and trimming, else 0.
 
     Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: the answer is the last commitment outside the thinking.
-    Edge: no committed answer, an empty one, or several without a choice score 0. An empty gold answer raises ValueError.
+    Edge: no committed answer, an empty one, or several: 0. An empty gold answer raises ValueError.
     """
 
     case: bool = False

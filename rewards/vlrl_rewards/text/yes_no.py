@@ -13,7 +13,7 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.text.choice import context_of
 from vlrl_rewards.text.denials import SECOND_THOUGHT, WRONG, refuses, taken_back
-from vlrl_rewards.text.letters import LOOK
+from vlrl_rewards.text.letters import TAIL_CHARS
 from vlrl_rewards.verdict import Verdict, right, wrong
 
 _YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
@@ -44,7 +44,7 @@ _BOTH = re.compile(
 
 def yes_or_no(text: str) -> bool | None:
     """True for yes, False for no, None for neither or both. Text behind "wait, actually" replaces the text before it if it says either."""
-    text = clean(re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text[:LOOK]))
+    text = clean(re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text[:TAIL_CHARS]))
     turns = list(_TURN.finditer(text))
     later = _stated(text[turns[-1].end() :]) if turns else None
     if later is not None:

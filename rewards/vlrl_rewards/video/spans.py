@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vlrl_rewards.literals import MAX_CHARS
 from vlrl_rewards.text.denials import denied
 
 Span = tuple[float, float]
@@ -16,8 +17,28 @@ _SPAN = re.compile(
     rf"(?<![\w.:-])(?P<a>{_TIME}){_UNIT}\s{{0,4}}(?P<link>-|–|—|~|,|:(?=\s)|to|and|until|through)\s{{0,4}}(?P<b>{_TIME})(?!\.?[\d:%]){_UNIT}(?!\w)",
     re.IGNORECASE,
 )
-_MINUTES = re.compile(
-    r"(?<![\w.:-])([0-9]{1,4})\s?(?:minutes?|mins?|m)\s?(?:and\s)?([0-9]{1,2}(?:\.[0-9]{1,20})?)\s?(?:seconds?|secs?|s)\b", re.IGNORECASE
+_NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,20})?|\.[0-9]{1,20}"
+_HOURS, _MINUTES, _SECONDS, _MILLISECONDS = r"hours?|hrs?|h", r"minutes?|mins?|m", r"seconds?|secs?|s", r"milliseconds?|millis|msecs?|ms"
+_FACTORS = ((_HOURS, 3600.0), (_MINUTES, 60.0), (_SECONDS, 1.0), (_MILLISECONDS, 0.001))
+_AND = r"\s?,?\s?(?:and\s)?"
+# "1 h 2 min 3 s", "2 min 3 s", "1 hour", "5 minutes", "500 ms"; a bare "5 m" is left alone, since it may be metres.
+_DURATION = re.compile(
+    rf"(?<![\w.:])(?:(?P<h>{_NUMBER})\s?(?:{_HOURS})(?:{_AND}(?P<hm>{_NUMBER})\s?(?:{_MINUTES}))?(?:{_AND}(?P<hs>{_NUMBER})\s?(?:{_SECONDS}))?"
+    rf"|(?P<m>{_NUMBER})\s?(?:{_MINUTES}){_AND}(?P<ms>{_NUMBER})\s?(?:{_SECONDS})"
+    rf"|(?P<only>{_NUMBER})(?:\s?(?:minutes?|mins?)|m)|(?P<milli>{_NUMBER})\s?(?:{_MILLISECONDS}))(?!\w)",
+    re.IGNORECASE,
+)
+# Numbers and ranges that are not times: "10 - 20 frames", "frame 10", "10-20%", and "5 m", which may be metres.
+_OTHER_UNIT = re.compile(
+    rf"(?<![\w.:])(?:(?:{_NUMBER})\s{{0,4}}(?:-|–|—|~|to|and)\s{{0,4}})?(?:{_NUMBER})\s?(?:%|(?:percent|frames?|fps|pixels?|px|met(?:er|re)s?|m)\b)"
+    rf"|\bframes?\s{{1,3}}(?:{_NUMBER})(?:\s{{0,4}}(?:-|–|—|~|to|and)\s{{0,4}}(?:{_NUMBER}))?(?!\w)",
+    re.IGNORECASE,
+)
+# "1 to 2 minutes": the unit after the second number of a range is the unit of both.
+_SHARED_UNIT = re.compile(
+    rf"(?<![\w.:-])(?P<a>{_NUMBER})(?P<link>\s{{0,4}}(?:-|–|—|~|to|and|until|through)\s{{0,4}})(?P<b>{_NUMBER})\s?"
+    rf"(?P<unit>hours?|hrs?|h|minutes?|mins?|m|{_MILLISECONDS})(?!\w)(?!{_AND}(?:{_NUMBER})\s?(?:{_MINUTES}|{_SECONDS})(?!\w))",
+    re.IGNORECASE,
 )
 _START = re.compile(r"\b(?:start|begin)(?:ning|ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"'<>{}]", re.IGNORECASE)
 _END = re.compile(r"[,;]?[\s\"']{0,4}\bend(?:ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?", re.IGNORECASE)
@@ -33,10 +54,33 @@ def seconds(text: str) -> float:
     return total
 
 
+def _written(value: float) -> str:
+    """Seconds as decimal digits without an exponent."""
+    return f"{value:.15f}".rstrip("0").rstrip(".")
+
+
+def _in_seconds(match: re.Match[str]) -> str:
+    """A duration with units in seconds."""
+    part = {name: float(value) for name, value in match.groupdict().items() if value}
+    minutes = part.get("hm", 0.0) + part.get("m", 0.0) + part.get("only", 0.0)
+    return _written(3600 * part.get("h", 0.0) + 60 * minutes + part.get("hs", 0.0) + part.get("ms", 0.0) + 0.001 * part.get("milli", 0.0))
+
+
+def _both_in_seconds(match: re.Match[str]) -> str:
+    """A range whose unit stands after the second number, in seconds."""
+    factor = next(factor for names, factor in _FACTORS if re.fullmatch(names, match["unit"], re.IGNORECASE))
+    return f"{_written(factor * float(match['a']))}{match['link']}{_written(factor * float(match['b']))}"
+
+
 def plain_times(text: str) -> str:
-    """The first 20,000 characters with "1 min 2 s" as "1:02", and without the names and quotes of {"start": "1:02", "end": "1:15"}."""
-    clocked = _MINUTES.sub(lambda m: f"{m[1]}:{m[2].zfill(2) if '.' not in m[2] else m[2].zfill(5)}", text[:20_000])
-    return _START.sub(" ", _END.sub(" to ", clocked))
+    """The first 20,000 characters with all times in seconds or as clock times, without the names and quotes of {"start": "1:02", "end": "1:15"}.
+
+    Hours, minutes and milliseconds become seconds: "1 min 2 s" is "62", "1 to 2 minutes" is "60 to 120". Numbers with another unit ("10 frames",
+    "20%", "5 m") are removed.
+    """
+    plain = _DURATION.sub(_in_seconds, _SHARED_UNIT.sub(_both_in_seconds, text[:MAX_CHARS]))
+    plain = _OTHER_UNIT.sub(" ", plain)
+    return _START.sub(" ", _END.sub(" to ", plain))
 
 
 def read_spans(text: str) -> list[tuple[Span, int]]:
@@ -79,7 +123,7 @@ def gold_spans(gold: Any) -> list[Span]:
     return spans
 
 
-_ONE_TIME = re.compile(rf"(?<![\w.:-])({_TIME})(?!\.?[\d:%])(?:\s?(?:seconds?|secs?|s)\b)?(?!\w)", re.IGNORECASE)
+_ONE_TIME = re.compile(rf"(?<![\w.:])(?<!(?<![0-9])(?<![0-9]s)(?<![0-9] s)-)({_TIME})(?!\.?[\d:%])(?:\s?(?:seconds?|secs?|s)\b)?(?!\w)", re.IGNORECASE)
 
 
 def read_times(text: str) -> list[float]:

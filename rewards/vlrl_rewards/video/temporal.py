@@ -29,7 +29,7 @@ class TemporalIou(Graded):
     Paper: Time-R1, arXiv:2503.13377 (temporal IoU and the factor for the time stamps);
     VideoSSR, arXiv:2511.06281 (anomaly grounding).
     Edge: no span, an end before its start, or several spans for one gold span: 0. In free text the last statement that names a span counts.
-    Range [0, 1]. Units: seconds.
+    Range [0, 1]. Units: seconds; hours, minutes and milliseconds in the answer are converted. Limit: the first 20,000 characters are read.
     """
 
     binary: bool = False
@@ -77,7 +77,7 @@ class Timestamp(Graded):
         window: r = 1[|t - t*| <= tolerance];  decay: r = exp(-|t - t*| / tolerance)
 
     For a gold span, |t - t*| is the distance to the span, and "window" asks for a time within it.
-    Paper: vlrl original (the temporal form of a click in a box). Times: "12.5", "12.5 s", "1:02".
+    Paper: vlrl original (the temporal form of a click in a box). Times: "12.5", "12.5 s", "1:02", "1 min 2 s".
     Edge: no time, or several times: 0. Range [0, 1]. Units: seconds. `correct_at`: e^-1 rounded down, the score of "decay" at `tolerance`.
     """
 

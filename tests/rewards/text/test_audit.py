@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 from typer.testing import CliRunner
+from vlrl_rewards import verify
 from vlrl_rewards.audit import attack as audit
 from vlrl_rewards.audit import text as attacks_text
 from vlrl_rewards.audit.perception import Seed
@@ -36,8 +37,6 @@ def test_no_attack_passes_on_a_kind(kind):
 
 
 def test_the_right_answer_passes_on_every_kind():
-    from vlrl_rewards import verify
-
     for kind, seed in attacks_text.SEEDS.items():
         if kind != "code" or not sandbox.available():
             verdict = verify(seed.gold, f"<think>hm</think><answer>{seed.right}</answer>", kind, seed.choices, **seed.options)
@@ -89,6 +88,33 @@ def test_a_users_reward_is_audited():
         audit.attack("hackable")
     with pytest.raises(ValueError, match="Did you mean 'math'"):
         audit.attack("matth")
+
+
+@register("needs_meta")
+@dataclass(frozen=True, kw_only=True)
+class NeedsMeta(Reward):
+    """r = 1 if the last answer is the row's own gold. Paper: vlrl original."""
+
+    def __call__(self, rollout):
+        return float(last_answer(rollout.text) == rollout.row.meta["own_gold"])
+
+
+def test_an_example_without_the_meta_that_a_reward_reads(tmp_path):
+    example, run = tmp_path / "example.json", CliRunner()
+    example.write_text('{"gold": "7", "right": "7", "wrong": "8"}')
+    refused = run.invoke(app, ["--attack", "needs_meta", "--example", str(example)])
+    assert refused.exit_code == 2 and "'meta': {'own_gold': ...}" in refused.stderr
+    example.write_text('{"gold": "7", "right": "7", "wrong": "8", "meta": {"own_gold": "7"}}')
+    attacked = run.invoke(app, ["--attack", "needs_meta", "--example", str(example)])
+    assert attacked.exit_code in (0, 1) and "attacks" in attacked.stdout
+    example.write_text('{"gold": "7", "right": "7", "wrong": []}')
+    assert run.invoke(app, ["--attack", "needs_meta", "--example", str(example)]).exit_code == 2
+
+
+@pytest.mark.parametrize(("kind", "gold"), [("table", [1, 2]), ("instructions", [1, 2])])
+def test_a_gold_of_the_wrong_shape_is_a_broken_gold(kind, gold):
+    with pytest.raises(ValueError, match="gold"):
+        verify(gold, "x", kind)
 
 
 def test_commands(tmp_path):

@@ -1,7 +1,8 @@
 """Thinking is never read, the last commitment counts, guesses are no answer."""
 
 import pytest
-from vlrl_rewards.parsing import answer_tags, boxes_in, committed, last_answer, strip_thinking, visible
+from vlrl_rewards.kinds import Case
+from vlrl_rewards.parsing import answer_or_text, answer_tags, boxes_in, committed, last_answer, strip_thinking, visible
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,27 @@ def test_thinking_is_blanked_and_offsets_stay(text, seen):
 )
 def test_last_answer(text, answer):
     assert last_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("6", "6"),
+        (" a plain word \n", "a plain word"),
+        ("<think>7</think> 6", "6"),
+        ("<answer>6</answer>", "6"),
+        (r"so \boxed{6}", "6"),
+        ("The answer is 6.", "6"),
+        ("<answer>6</answer> <answer>7</answer>", ""),
+        (r"It is \boxed{1} ... it could be \boxed{2}", ""),
+        ("<answer></answer>", ""),
+        ("6 <answer>", ""),
+        ("<think>6", ""),
+        ("", ""),
+    ],
+)
+def test_answer_or_text_is_the_commitment_or_else_the_visible_text(text, answer):
+    assert answer_or_text(text) == answer == Case("", text).answer_or_text
 
 
 def test_span_points_into_the_response():

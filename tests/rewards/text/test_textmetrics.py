@@ -71,6 +71,6 @@ def test_kinds_right_wrong_garbage_empty_adversarial(kind):
     for bad in ("", "...", "<answer></answer>", f"<think>{gold}</think>", f"<think>{gold}", "I'm sorry, I cannot answer this question."):
         verdict = verify(gold, bad, kind)
         assert verdict.score == 0.0 and not verdict.correct, bad
-    assert not verify(gold, " ".join([gold, "filler"] * 60), kind, threshold=0.9).correct
+    assert not verify(gold, " ".join([gold, "filler"] * 60), kind, correct_at=0.9).correct
     with pytest.raises(ValueError, match="empty"):
         verify("", "x", kind)
