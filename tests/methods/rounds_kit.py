@@ -31,7 +31,7 @@ def prompt(name="r", question="q", prefix="", **row):
 
 
 def letters(speak, rows=(), room=200, **parts):
-    """A run in which sample `index` of a request is `speak(request, index)` behind what was given; right is what ends in "!". `run.asked` logs."""
+    """A run in which sample `index` of a request is `speak(request, index)` behind what was given; what ends in "!" is correct. `run.asked` logs."""
     asked = []
 
     def generate(requests):
@@ -45,11 +45,12 @@ def letters(speak, rows=(), room=200, **parts):
     def score(groups):
         for rollout in (r for group in groups for r in group):
             rollout.rewards.setdefault("answer", float(rollout.text.endswith("!")))
-            rollout.reward = rollout.rewards["answer"]
+            rollout.reward = rollout.outcome = rollout.rewards["answer"]
+            rollout.correct = rollout.outcome == 1.0
 
     policy = SimpleNamespace(tokenizer=Letters(), encode=lambda prompt: list(said(prompt)), spaces=lambda prompt: (), version=0)
     defaults = {
-        "engine": SimpleNamespace(generate=generate), "score": score, "policy": policy, "decode": lambda p, a: Sampling(max_tokens=8),
+        "engine": SimpleNamespace(generate=generate), "score": score, "policy": policy, "sampling": lambda p, a: Sampling(max_tokens=8),
         "settings": SimpleNamespace(max_prompt_tokens=room, steps=10), "rows": {"main": list(rows)}, "seed": 0, "phase_step": 0, "asked": asked,
         "make_rollout": lambda c: Rollout(c.request.prompt, list(c.ids), c.text, list(c.logp), temperature=c.request.sampling.temperature),
     }  # fmt: skip

@@ -6,15 +6,15 @@ import json
 import math
 
 import pytest
-from make import gradient, group, inputs
+from make import end_step, gradient, group, inputs
 from rounds_kit import letters, prepared, prompt, said
 from tiny import steps, text_run, vision_run
 
-from vlrl.methods.common.sampling_rounds import with_system, with_text
+from vlrl.methods.common.sampling_rounds import GIVEN_TOKENS, with_system, with_text
 from vlrl.methods.core.loss_term import NLL
 from vlrl.methods.core.token_weight import MaskGivenPrefix
-from vlrl.methods.papers.g2rpo_a import G2rpoA, adapted
-from vlrl.methods.papers.ghpo import Ghpo
+from vlrl.methods.papers.g2rpo_a import G2rpoA, adapted_length
+from vlrl.methods.papers.ghpo import HINT_SHARE, Ghpo
 from vlrl.methods.papers.luffy import LuffyPolicyShaping
 from vlrl.methods.papers.seele import Seele, curve, fit, rate_for
 from vlrl.registry import ConfigError
@@ -44,9 +44,13 @@ def test_hints_grow_until_one_is_right(needed, asked, share, wins):
     strategy = prepared(Ghpo(), parts)
     (made,) = strategy([SOLVED], [4], parts)
     assert [text for _, text, _, n, _ in parts.asked if n] == asked and sum(made.rewards) == wins and len(made) == 4
-    assert {r.info.get("hint") for r in made} == {share} and {r.source for r in made} == {"policy"}
+    assert {HINT_SHARE.get(r) for r in made} == {share} and {r.source for r in made} == {"policy"}
     assert said(made.rollouts[0].prompt) == asked[-1] == said(made.rollouts[0].prompt.for_training)  # trained as it was sampled
-    assert strategy.metrics() == {"hint/failed": (float(bool(needed)), 1.0), "hint/helped": (float(bool(wins and needed)), float(bool(needed)))}
+    end_step(strategy, [made])
+    expected = {"hint/failed": (float(bool(needed)), 1.0), "hint/helped": (float(bool(wins and needed)), float(bool(needed)))}
+    assert strategy.metrics() == expected == strategy.metrics()
+    end_step(strategy, [])
+    assert strategy.metrics() == {"hint/failed": (0.0, 0.0), "hint/helped": (0.0, 0.0)}
 
 
 def test_a_hint_that_training_leaves_out():
@@ -67,7 +71,7 @@ def test_without_a_solution_or_room_the_group_stays():
     a, b, none = prepared(Ghpo(), parts)([SOLVED, bare, bare], [2, 2, 0], parts)
     assert all(said(r.prompt) == "q" for r in [*a, *b]) and len(a) == len(b) == 2 and len(none) == 0
     for strategy in (Ghpo(), G2rpoA(), Seele()):
-        with pytest.raises(ConfigError, match="none of the first rows"):
+        with pytest.raises(ConfigError, match="needs demonstrations, and none of the first"):
             strategy.setup(letters(lambda request, index: "?", [bare.row]))
     for broken in ({"shares": ()}, {"shares": (1.5,)}, {"text": "no place"}):
         with pytest.raises(ValueError, match="shares"):
@@ -95,17 +99,17 @@ def test_the_ratio_of_a_guided_token(advantage, loss, slope):
     [(0.5, 0.25, 50), (0.25, 0.5, 200), (0.1, 0.9, 300), (0.3, 0.3, 100), (0.0, 0.5, 100), (0.5, 0.0, 100), (1.0, 0.001, 1), (0.6, 0.5, 83)],
 )
 def test_guidance_by_hand(now, before, length):
-    assert adapted(100, now, before, 300) == length
+    assert adapted_length(100, now, before, 300) == length
 
 
 @pytest.mark.parametrize("train_given", [True, False])
 def test_some_rollouts_begin_with_a_demonstration(train_given):
     parts = letters(lambda request, index: "!", [SOLVED.row])
-    strategy = prepared(G2rpoA(guided=2, length=3, most=9, train_given=train_given), parts)
+    strategy = prepared(G2rpoA(guided=2, length=3, max_length=9, train_given=train_given), parts)
     begun = prompt("c", prefix="ab", target="abcdefgh")
     a, b, c, lone = strategy([SOLVED, prompt("b"), begun, SOLVED], [4, 4, 3, 1], parts)
     assert [r.text for r in a] == ["abc!", "abc!", "!", "!"] and [r.source for r in a] == ["guided", "guided", "policy", "policy"]
-    assert [r.info.get("given") for r in a] == [3, 3, None, None] and a.rollouts[0].ids == [97, 98, 99, 33, 0]
+    assert [GIVEN_TOKENS.get(r) for r in a] == [3, 3, None, None] and a.rollouts[0].ids == [97, 98, 99, 33, 0]
     assert [r.loss_mask for r in a] == [None if train_given else [False] * 3 + [True] * 2] * 2 + [None] * 2
     assert all(r.source == "policy" for r in [*b, *lone]) and len(b) == 4 and len(lone) == 1
     assert [r.text for r in c] == ["cde!", "cde!", "!"]  # the prompt's prefix is not said twice
@@ -113,14 +117,14 @@ def test_some_rollouts_begin_with_a_demonstration(train_given):
 
 
 def test_guidance_follows_accuracy():
-    strategy = prepared(G2rpoA(length=10, most=30), letters(lambda request, index: "!", [SOLVED.row]))
+    strategy = prepared(G2rpoA(length=10, max_length=30), letters(lambda request, index: "!", [SOLVED.row]))
     lengths = []
     for rewards in ((1, 1, 0, 0), (1, 0, 0, 0), (1, 1, 1, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 0, 0, 1)):
         end_step(strategy, [group(*rewards[:2]), group(*rewards[2:])])
         lengths.append(strategy.metrics()["guided/length"])
     # (0.5 + 0.25) / 2 over 0.75 halves it; (0.25 + 0.5) / 2 over 0.25 makes it 1.5 times as long
     assert lengths == [10, 10, 5, 5, 5, 7]
-    again = G2rpoA(length=10, most=30)
+    again = G2rpoA(length=10, max_length=30)
     again.load_state_dict(json.loads(json.dumps(strategy.state_dict())))
     assert again.state_dict() == strategy.state_dict() and again == strategy
     with pytest.raises(ValueError, match="guided"):
@@ -188,4 +192,4 @@ def test_hints_with_pictures():
     run = vision_run(["methods/ghpo"], words)
     (metrics,) = steps(run, 1)
     assert metrics["rollouts"] == 6 and metrics["engine/kl"] < 1e-3  # what the ban on placeholders makes
-    assert {r.info["hint"] for g in run.groups for r in g} == {0.75} and all(r.prompt.images for g in run.groups for r in g)
+    assert {HINT_SHARE[r] for g in run.groups for r in g} == {0.75} and all(r.prompt.images for g in run.groups for r in g)

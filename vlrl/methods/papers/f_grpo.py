@@ -1,4 +1,7 @@
-"""Less weight for prompts that are solved already."""
+"""F-GRPO: a focal weight that reduces the updates of prompts the policy already solves.
+
+Paper: Plyusov et al. 2026 (F-GRPO), arXiv:2602.06717.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from vlrl.functional import group_mean
+from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.registry import register
 from vlrl.stages import TokenWeight
 from vlrl.types import LossInputs
@@ -15,15 +19,14 @@ from vlrl.types import LossInputs
 @register("f_grpo")
 @dataclass(frozen=True)
 class FGrpo(TokenWeight):
-    """g = (1 - share of the group's rewards above `threshold`)^gamma.
+    """F-GRPO's focal weight of a prompt: g = (1 - mu)^gamma, mu the share of correct rollouts in its group.
 
-    A positive factor on the loss is the same factor on the advantages, so it goes with any surrogate.
+    A positive factor on the loss is the same factor on the advantages, so the weight goes with any policy loss.
     Paper: Plyusov et al. 2026 (F-GRPO), arXiv:2602.06717, sec. 4 (gamma 0.5-1).  Shapes: (B, 1).
     """
 
     gamma: float = 0.5
-    threshold: float = 0.5
 
     def __call__(self, x: LossInputs) -> Tensor:
-        share_B = group_mean((x.reward_B > self.threshold).to(x.logp_BT), x.group_B)
-        return (1 - share_B).pow(self.gamma)[:, None]
+        success_rate_B = group_mean(correct_rollouts(x), x.group_B)
+        return (1 - success_rate_B).pow(self.gamma)[:, None]

@@ -1,27 +1,27 @@
-"""Sequence-level ratios."""
+"""GSPO: group sequence policy optimisation. Clipping uses the length-normalised ratio of the whole sequence. Also GSPO-token.
+
+Paper: Zheng et al. 2025 (GSPO), arXiv:2507.18071.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.functional import gspo_loss, gspo_token_loss
 from vlrl.methods.core.policy_loss import WholeRollout
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
 
 @register("gspo")
 @dataclass(frozen=True)
 class GSPO(WholeRollout):
-    """L = -min(s A, clip(s, 1 - low, 1 + high) A) with s = (pi(y) / pi_old(y))^(1 / |y|), the same for every token of a rollout.
+    """GSPO's policy loss: L = -min(s A, clip(s, 1 - low, 1 + high) A) with s = (pi(y) / pi_old(y))^(1 / |y|), the same for every token of a rollout.
 
-    `token_level` (GSPO-token) gives each token the value s and the gradient of its own log-prob: s_t = sg(s) pi_t / sg(pi_t); with equal
+    `token_level` (GSPO-token) gives each token the value s and the gradient of its own log-prob: s_t = sg(s) pi_t / sg(pi_t). With equal
     advantages along a rollout its loss and, under `sequence_mean`, its gradient are GSPO's, while advantages may differ from token to token.
-    Paper: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7 and 13-14; ranges 3e-4 and 4e-4 from sec. 5.1. Reduce with `sequence_mean`;
+    Paper: Zheng et al. 2025 (GSPO), arXiv:2507.18071, eq. 5-7 and 13-14; ranges 3e-4 and 4e-4 from sec. 5.1. Use loss_aggregation `sequence_mean`;
     with `constant` of length 1 it is LUSPO (arXiv:2602.05261).
     """
 

@@ -1,4 +1,7 @@
-"""What a picture shows, in words, before the question."""
+"""Infi-MMR: a phase of questions whose pictures are captioned in the prompt comes before the phase without captions.
+
+Paper: Liu et al. 2025 (Infi-MMR), arXiv:2505.23091. The three phases are in the preset; this file has the captioned questions of the second.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +21,23 @@ _FIELD = re.compile(r"\{(\w+)\}")
 @register("infi_mmr")
 @dataclass(frozen=True)
 class InfiMmr(Select):
-    """question = `text`, with {name} replaced by row.meta[name], then the question; the pictures stay. Rows without a named field are dropped.
+    """Infi-MMR's captioned questions: question = `text`, with each {name} replaced by row.meta[name], then the row's question.
 
+    The pictures stay. Rows without a named meta field are dropped, so every row is read once.
     Paper: Liu et al. 2025 (Infi-MMR), arXiv:2505.23091, cross-modal reasoning adaptation: questions whose pictures are captioned in the prompt, in a
     phase before one without captions. Captions come with the rows (the paper's were written by a model); the words around them are ours.
-    Edge: every row is read once.
     """
 
     text: str = "The picture shows: {caption}"
 
     def __post_init__(self) -> None:
         if not _FIELD.search(self.text):
-            raise ConfigError(f"select: captioned puts meta fields into text, and {self.text!r} names none; write one as {{caption}}")
+            raise ConfigError(f"select: text={self.text!r} of 'infi_mmr' names no meta field; write one in braces, like {{caption}}")
 
-    def make(self, row: Row, copy: int) -> Row:
-        caption = _FIELD.sub(lambda field: str(row.meta[field[1]]), self.text)
+    def captioned(self, row: Row, copy: int) -> Row:
+        caption = _FIELD.sub(lambda match: str(row.meta[match[1]]), self.text)
         return dataclasses.replace(row, question=f"{caption}\n{row.question}")
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        fields = _FIELD.findall(self.text)
-        return Remade(rows, [i for i in range(len(rows)) if all(name in rows[i].meta for name in fields)], self.make)
+        names = _FIELD.findall(self.text)
+        return Remade(rows, [i for i in range(len(rows)) if all(name in rows[i].meta for name in names)], self.captioned)
