@@ -57,7 +57,7 @@ def test_any_compatible_endpoint(fixture_data, monkeypatch):
     with pytest.raises(RuntimeError, match="HTTP 404: no such model"):
         list(OpenAI(url=url, model="wrong", wait=0.01).generate([Request(prompt, Sampling())]))
     server.shutdown()
-    with pytest.raises(ConfigError, match="cannot take over weights"):
+    with pytest.raises(ConfigError, match="cannot load weights"):
         engine.sync(None)
     with pytest.raises(ConfigError, match=r"engine\.model"):
         OpenAI(url=url)

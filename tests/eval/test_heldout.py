@@ -42,9 +42,10 @@ def fake_run(tmp_path, rewards=None):
     engine = Fake(function=lambda request, index: str(request.prompt.row.answer))
     current = SimpleNamespace(maps={"rewards": rewards or {}}, outcome={})
     current.outcome_slots = partial(Phase.outcome_slots, current)
-    run = SimpleNamespace(engine=engine, policy=None, seed=0, step=4, phase="rl", output=tmp_path, recorder=None, accelerator=None, suites=training,
-                          prompt_template=Chat(), sampling=Plain(max_tokens=8), rewards=rewards or {}, current=current, rank=0, ranks=1, gather=list,
-                          settings=SimpleNamespace(error_limit=0.0), stats=SimpleNamespace(scored=7, score_errors=0), warnings=[])  # fmt: skip
+    run = SimpleNamespace(engine=engine, policy=None, seed=0, step=4, phase="rl", output=tmp_path, recorder=None, accelerator=None)
+    run.prompt_template, run.sampling, run.rewards, run.suites, run.current = Chat(), Plain(max_tokens=8), rewards or {}, training, current
+    run.rank, run.ranks, run.gather, run.warnings = 0, 1, list, []
+    run.settings, run.stats = SimpleNamespace(error_limit=0.0), SimpleNamespace(scored=7, score_errors=0)
     run.warn = run.warnings.append
     run.make_rollout = lambda completion: Rollout(completion.request.prompt, completion.ids, completion.text)
     return run

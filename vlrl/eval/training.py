@@ -16,7 +16,7 @@ from vlrl.eval.summary import select_responses, write_json
 from vlrl.registry import ConfigError
 
 if TYPE_CHECKING:
-    from vlrl.context import RunContext
+    from vlrl.trainer.run import Run
 
 
 @lru_cache(maxsize=64)
@@ -43,7 +43,7 @@ def check(options: Any) -> None:
             raise ConfigError(f"callbacks.eval: suite {data.suite.name!r} has no rows in {options.data}")
 
 
-def evaluate(options: Any, run: RunContext) -> dict[str, float]:
+def evaluate(options: Any, run: Run) -> dict[str, float]:
     """Generates the responses that this step's journal lacks, waits for the other processes, and scores.
 
     Every process generates its share and returns the same metrics: <suite>/<profile>, with /low and /high of the interval.
