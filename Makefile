@@ -37,9 +37,10 @@ style: install-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-check: install-test
+check: install-test  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 docs: install  ## the generated pages
 	$(BIN)/python scripts/make_methods_doc.py

@@ -1,3 +1,52 @@
-"""Reinforcement learning with verifiable rewards for vision-language models, and for text."""
+"""Reinforcement learning with verifiable rewards for vision-language models, and for text.
 
-__version__ = "0.1.0"
+    import vlrl
+
+    config = vlrl.Config.load(["configs/quickstart.yaml"], ["phases.rl.steps=50"])
+    summary = vlrl.train(config)
+
+Names are imported on first use, so `import vlrl` loads no torch. `vlrl.functional` has the losses and advantages as pure functions on tensors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from vlrl.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from vlrl import functional
+    from vlrl.config import Config
+    from vlrl.eval.heldout import evaluate
+    from vlrl.policy import Policy
+    from vlrl.registry import register
+    from vlrl.trainer.run import Run
+    from vlrl.trainer.train import train
+    from vlrl.types import Group, Rollout, Row
+
+__all__ = ["Config", "Group", "Policy", "Rollout", "Row", "Run", "evaluate", "functional", "register", "train"]
+
+_PLACES = {
+    "Config": "vlrl.config",
+    "Group": "vlrl.types",
+    "Policy": "vlrl.policy",
+    "Rollout": "vlrl.types",
+    "Row": "vlrl.types",
+    "Run": "vlrl.trainer.run",
+    "evaluate": "vlrl.eval.heldout",
+    "register": "vlrl.registry",
+    "train": "vlrl.trainer.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "functional":
+        return importlib.import_module("vlrl.functional")
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    raise AttributeError(f"module 'vlrl' has no attribute {name!r}; it offers {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -88,6 +88,11 @@ class Config:
     tree: Tree
     origins: Origins = field(default_factory=dict)
 
+    @classmethod
+    def load(cls, names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
+        """`load`: read configs by path or name, merged left to right, then overrides like "steps=20". Raises ConfigError."""
+        return load(names, overrides)
+
     def phase(self, name: str) -> Tree:
         """The tree that holds during one phase."""
         base = {key: value for key, value in self.tree.items() if key != "phases"}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import vlrl
+from vlrl.version import __version__
 
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "vllm", "datasets", "numpy", "pillow")
 _SECRET = re.compile(r"(?i)((?:api[_-]?key|token(?!s)|secret|password|credential)[\w.-]*\s*[=:]\s*|\bBearer\s+|//[^/@\s:]+:)[^\s@]+")
@@ -24,7 +24,7 @@ def describe_session(words: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "time": round(time.time(), 3),
         "command": [blank(word) for word in words or sys.argv],
-        "vlrl": vlrl.__version__,
+        "vlrl": __version__,
         "revision": revision(Path(__file__).parent),
         "python": platform.python_version(),
         "platform": platform.platform(),
