@@ -77,5 +77,7 @@ def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:
 
 
 def end_step(plugin, groups) -> None:
-    """What the trainer does after a step that sampled these groups."""
-    plugin.end_step(run(sampled_groups=groups, answered_groups=groups, trained_groups=groups))
+    """What the trainer does after a step that sampled these groups; in the run that the plug-in was set up with, if it was."""
+    at = plugin.run if plugin.is_set_up else run()
+    at.sampled_groups = at.answered_groups = at.trained_groups = groups
+    plugin.end_step(at)

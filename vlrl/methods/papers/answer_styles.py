@@ -1,4 +1,9 @@
-"""Which ways of writing a policy uses, and how many are left."""
+"""Answer styles: which reasoning behaviours and output formats the policy's answers show, counted with regular expressions.
+
+`answer_styles` is the distribution over formats, `answer_styles.habits` the frequency of four reasoning behaviours. Both are metrics.
+
+Papers: Zhao et al. 2025 (Echo Chamber), arXiv:2504.07912; Gandhi et al. 2025 (four habits), arXiv:2503.01307.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +12,62 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vlrl.methods.common.judged_metric import mean
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Metric
 from vlrl.types import Group
 
-_HABITS = {
+HABITS = {
     "verification": r"\b(?:let me (?:check|verify)|(?:double[- ])?check(?:ing)? (?:this|that|my|the|again)|verify(?:ing)?|to confirm)\b",
     "backtracking": r"\b(?:wait|hmm|actually|let me (?:try again|reconsider|rethink)|that(?:'s| is) (?:not right|wrong)|on second thought)\b",
     "subgoals": r"\b(?:first(?:ly)?,|step \d+|next,|then,|now (?:let|we|i)|let me (?:break|start)|our goal is|we need to)",
     "backward_chaining": r"\b(?:work(?:ing)? backwards?|start(?:ing)? from the (?:answer|result|target|end)|to (?:get|reach) (?:the|this) target)\b",
 }
+STYLES = {
+    "code": r"```|\bdef \w+\(",
+    "latex": r"\\(?:boxed|frac|\()|\$[^$]+\$",
+    "list": r"(?m)^\s*(?:\d+[.)]|[-*])\s",
+    "tags": r"<\w+>",
+}
 
 
-def _compiled(patterns: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
-    try:
-        return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in patterns.items()}
-    except re.error as error:
-        raise ConfigError(f"patterns: {error.pattern!r} is not a regular expression ({error})") from None
+@register("answer_styles")
+@dataclass(frozen=True, kw_only=True)
+class AnswerStyles(Metric):
+    """Format distribution: the share p_s of rollouts in each style and its entropy.
+
+        entropy = -sum_s p_s ln p_s
+
+    A rollout's style is the first of `patterns` that its text matches, else "other". The default patterns are code, LaTeX, lists and tags.
+    Paper: Zhao et al. 2025, arXiv:2504.07912: RL converges to one format of the pretraining mixture; an entropy near 0 shows that it has.
+    Edge: no rollouts: no numbers. Units: shares, nats.
+    """
+
+    patterns: Mapping[str, str] = field(default_factory=lambda: dict(STYLES))
+
+    def __post_init__(self) -> None:
+        _compiled(self.patterns)
+
+    def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
+        patterns = _compiled(self.patterns)
+        texts = [rollout.text for group in groups for rollout in group]
+        styles = [next((name for name, pattern in patterns.items() if pattern.search(text)), "other") for text in texts]
+        if not styles:
+            return {}
+        shares = {name: styles.count(name) / len(styles) for name in [*patterns, "other"]}
+        return {**shares, "entropy": -sum(share * math.log(share) for share in shares.values() if share) + 0.0}
 
 
 @register("answer_styles.habits")
 @dataclass(frozen=True, kw_only=True)
 class AnswerStylesHabits(Metric):
-    """Per rollout, how often each of four habits shows: verification, backtracking, subgoals, backward chaining; "share/x": rollouts with any.
+    """Four cognitive behaviours: verification, backtracking, subgoals, backward chaining.
 
-    Counts matches of `patterns`. Paper: arXiv:2503.01307 (there a language model judges the traces; regular expressions are an approximation
-    that costs nothing and misses what is said in other words). Edge: no rollouts, no numbers. Units: matches per rollout, shares.
+    The number under a behaviour's name is the mean count of matches of its pattern per rollout, "share/name" the share of rollouts with a match.
+    Paper: Gandhi et al. 2025, arXiv:2503.01307. Deviates: the paper's classifier is a language model; regular expressions are an approximation that
+    misses what is said in other words. Edge: no rollouts: no numbers. Units: matches per rollout, shares.
     """
 
-    patterns: Mapping[str, str] = field(default_factory=lambda: dict(_HABITS))
+    patterns: Mapping[str, str] = field(default_factory=lambda: dict(HABITS))
 
     def __post_init__(self) -> None:
         _compiled(self.patterns)
@@ -46,37 +77,13 @@ class AnswerStylesHabits(Metric):
         out: dict[str, float] = {}
         for name, pattern in _compiled(self.patterns).items() if texts else ():
             counts = [len(pattern.findall(text)) for text in texts]
-            out |= {name: mean(counts), f"share/{name}": mean([float(count > 0) for count in counts])}
+            out |= {name: sum(counts) / len(counts), f"share/{name}": sum(count > 0 for count in counts) / len(counts)}
         return out
 
 
-@register("answer_styles")
-@dataclass(frozen=True, kw_only=True)
-class AnswerStyles(Metric):
-    """The share p_s of rollouts in each style (the first of `patterns` that matches, else "other") and the entropy -sum_s p_s ln p_s.
-
-    Paper: arXiv:2504.07912: RL collapses onto one format of the pretraining mixture; an entropy near 0 says that it has happened.
-    Edge: no rollouts, no numbers. Units: shares, nats. The defaults tell code, LaTeX, lists and tagged thoughts apart.
-    """
-
-    patterns: Mapping[str, str] = field(
-        default_factory=lambda: {
-            "code": r"```|\bdef \w+\(",
-            "latex": r"\\(?:boxed|frac|\()|\$[^$]+\$",
-            "list": r"(?m)^\s*(?:\d+[.)]|[-*])\s",
-            "tags": r"<\w+>",
-        }
-    )
-
-    def __post_init__(self) -> None:
-        _compiled(self.patterns)
-
-    def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
-        patterns = _compiled(self.patterns)
-        found = [
-            next((name for name, pattern in patterns.items() if pattern.search(rollout.text)), "other") for group in groups for rollout in group
-        ]  # fmt: skip
-        if not found:
-            return {}
-        shares = {name: found.count(name) / len(found) for name in [*patterns, "other"]}
-        return {**shares, "entropy": -sum(share * math.log(share) for share in shares.values() if share) + 0.0}
+def _compiled(patterns: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
+    """The patterns by name, case-insensitive. Raises ConfigError for one that is no regular expression."""
+    try:
+        return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in patterns.items()}
+    except re.error as error:
+        raise ConfigError(f"patterns: {error.pattern!r} is not a regular expression ({error})") from None

@@ -1,6 +1,10 @@
-"""Wide clipping for tokens that decide, narrow for tokens that know.
+"""Archer: dual-token constraints, a wide clip range and no KL for high-entropy tokens, a narrow range and KL for low-entropy ones.
 
-KL on tokens of low entropy.
+`archer` is the policy loss, `archer.low_entropy_kl` the KL term; both use the same split into high- and low-entropy tokens.
+
+Paper: Wang et al. 2025 (Archer), arXiv:2507.15778, eq. 6-8; the released 1.5B code script has clip ranges 0.5 and 0.2, the 0.8 quantile, and KL
+coefficients 0.001 (low entropy) and 0 (high entropy).
+Deviates: entropies of the current forward, not of the pass before (equal on-policy).
 """
 
 from __future__ import annotations
@@ -20,11 +24,11 @@ from vlrl.types import LossInputs, PerToken
 @register("archer")
 @dataclass(frozen=True)
 class Archer(PolicyLoss):
-    """PPO's clipped loss with range `high_entropy` for a rollout's `share` of tokens of highest entropy, `low_entropy` for the others.
+    """Archer's clip: PPO's clipped loss with an entropy-dependent range.
 
-    Paper: Wang et al. 2025, arXiv:2507.15778, eq. 6-8; the released 1.5B code script has 0.5, 0.2 and the 0.8 quantile. The KL side is term
-    `archer_kl`.
-    Deviates: entropies of the current forward, not of the pass before (equal on-policy).
+        L = -min(r A, clip(r, 1 - eps_t, 1 + eps_t) A)
+
+    eps_t is `high_entropy` for the `share` of a rollout's tokens with the highest entropy, `low_entropy` for its other tokens (eq. 6-7).
     """
 
     high_entropy: float = 0.5
@@ -33,17 +37,17 @@ class Archer(PolicyLoss):
     needs = ("entropy",)
 
     def __call__(self, x: LossInputs) -> PerToken:
-        decides_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
-        range_BT = torch.where(decides_BT, self.high_entropy, self.low_entropy).to(x.logp_BT)
+        high_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
+        range_BT = torch.where(high_BT, self.high_entropy, self.low_entropy).to(x.logp_BT)
         return clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, range_BT, range_BT)
 
 
 @register("archer.low_entropy_kl")
 @dataclass(frozen=True, kw_only=True)
 class ArcherLowEntropyKl(KL):
-    """KL to the reference, times `high_entropy_coef` on a rollout's `share` of tokens of highest entropy.
+    """Archer's KL: the KL to the reference, times `high_entropy_coef` on the `share` of a rollout's tokens with the highest entropy.
 
-    Paper: Wang et al. 2025 (Archer), arXiv:2507.15778, eq. 8; the released 1.5B code script has 0.001 on low-entropy tokens and 0 on the others.
+    The other tokens have factor 1 (eq. 8). Fields of the estimate are those of `kl`.
     """
 
     coef: float = 0.001
@@ -51,10 +55,10 @@ class ArcherLowEntropyKl(KL):
     share: float = 0.2
 
     @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+    def needs(self) -> tuple[str, ...]:
         return (self.ref, "entropy")
 
     def __call__(self, x: LossInputs) -> PerToken:
         loss_BT, metrics = super().__call__(x)
-        decides_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
-        return PerToken(loss_BT * (~decides_BT + decides_BT * self.high_entropy_coef), metrics)
+        high_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
+        return PerToken(loss_BT * (~high_BT + high_BT * self.high_entropy_coef), metrics)

@@ -1,4 +1,11 @@
-"""Only the tokens where the policy hesitates."""
+"""Beyond the 80/20 rule: policy gradient on the fifth of the tokens with the highest entropy (forking tokens).
+
+`beyond_the_80` is a token weight.
+
+Paper: Wang et al. 2025 (Beyond the 80/20 rule), arXiv:2506.01939, eq. 5 (share 0.2).
+Deviates: tokens are ranked within each group by default, so that the result does not depend on the split into micro-batches; the released code ranks
+within a micro-batch (`scope` "batch").
+"""
 
 from __future__ import annotations
 
@@ -16,11 +23,10 @@ from vlrl.types import LossInputs
 @register("beyond_the_80")
 @dataclass(frozen=True)
 class BeyondThe80(TokenWeight):
-    """1 / share on the `share` of tokens of highest entropy, 0 on the others; `side` "bottom" (the paper's ablation) takes the lowest instead.
+    """Forking tokens: weight 1 / share on the `share` of tokens with the highest entropy, 0 on the others.
 
-    1 / share makes a mean over all tokens one over those that are kept.
-    Paper: Wang et al. 2025 (Beyond the 80/20 rule), arXiv:2506.01939, eq. 5 (share 0.2).  Ranked within each group by default, so that the split
-    into micro-batches does not matter; the released code ranks within a micro-batch (`scope` "batch"). Edge: ties with the last are kept too.
+    The factor 1 / share turns a mean over all tokens into a mean over those that are kept. `scope` says among which tokens they are ranked; `side`
+    "bottom" (the paper's ablation) keeps those with the lowest entropy instead. Edge: ties with the last one are kept too. Shape: (B, T).
     """
 
     share: float = 0.2

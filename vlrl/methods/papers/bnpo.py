@@ -1,10 +1,15 @@
-"""Rewards normalised by a Beta density."""
+"""BNPO: rewards normalised by a Beta density that is fitted to the step's pass rates.
+
+`bnpo` is an advantage estimator.
+
+Paper: Xiao et al. 2025 (BNPO), arXiv:2506.02864, eq. 9-13.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vlrl.functional.exact import mean
@@ -16,39 +21,31 @@ if TYPE_CHECKING:
     from vlrl.context import RunContext
 
 
-def beta_density(p: float, a: float, b: float) -> float:
-    """Beta(p; a, b) for a, b >= 1; 0 ^ 0 is 1."""
-    scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
-    return scale * p ** (a - 1) * (1 - p) ** (b - 1)
-
-
 @register("bnpo")
 @dataclass(frozen=True)
 class BNPO(GroupRelative):
-    """A = (r - p) / Beta(p; alpha, beta), p the mean reward of the prompt's group.
+    """Beta normalisation: the centred reward divided by a Beta density at the group's mean reward.
 
-    With mean m and variance v of all p of the step: a = (m (1 - m) / v - 1) m, b = (m (1 - m) / v - 1)(1 - m); alpha = max(1, 1 + a / 3), beta =
-    max(1, 1 + b / 3).
-    `slots` computes that for each of these raw rewards and adds up (advantage decomposition); else for the total reward.
-    Total rewards are divided by `top`; 0 takes the sum of the rewards' weights.
-    Paper: Xiao et al. 2025, arXiv:2506.02864, eq. 9-13.  Rewards must then be in [0, 1]; 1 / density is at most `limit`.
-    Edge: no variance between prompts: alpha = beta = 1, REINFORCE with baseline; alpha = beta = 3/2 would be GRPO's sqrt(p (1 - p)).
+        A = (r - p) / Beta(p; alpha, beta),  p the mean reward of the prompt's group
+        alpha = max(1, 1 + a / 3),  beta = max(1, 1 + b / 3),  a = k m,  b = k (1 - m),  k = m (1 - m) / v - 1
+
+    m and v are the mean and variance of all p of the step. `slots` computes that for each of these raw rewards and adds the results (advantage
+    decomposition); without them it is computed for the total reward divided by `max_reward` (0: the sum of the rewards' weights).
+    Rewards must then be in [0, 1]; 1 / density is at most `limit`. Edge: no variance between prompts: alpha = beta = 1, REINFORCE with a baseline;
+    alpha = beta = 3/2 would be GRPO's sqrt(p (1 - p)).
     """
 
     slots: tuple[str, ...] = ()
     limit: float = 1e6
-    top: float = 0.0
-    state: dict[str, float] = field(init=False, default_factory=lambda: {"top": 1.0}, repr=False, compare=False)
+    max_reward: float = 0.0
 
     def check(self, run: RunContext) -> None:
         super().check(run)
         if not self.slots and (run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values())):
             raise ConfigError(
-                "advantage bnpo needs rewards in [0, 1], and shapes or negative weights may leave that; drop them, or name `slots` that stay in it"
+                "advantage bnpo needs rewards in [0, 1], which reward_shaping or negative weights may leave; drop them, or name raw rewards at "
+                "advantage.slots that stay in it"
             )
-
-    def setup(self, run: RunContext) -> None:
-        self.state["top"] = self.top or max(sum(reward.weight for reward in run.rewards.values()), 1e-9)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         scores = [[group.raw(slot) for group in groups] for slot in self.slots] or [self.scaled(groups)]
@@ -56,24 +53,30 @@ class BNPO(GroupRelative):
         return [[sum(values) for values in zip(*rows)] for rows in zip(*parts)]
 
     def scaled(self, groups: Sequence[Group]) -> list[list[float]]:
-        """Total rewards over the greatest that they can be."""
-        top = self.top or self.state["top"]
-        return [[r / top for r in group.rewards] for group in groups]
+        """Total rewards divided by the largest possible one."""
+        max_reward = self.max_reward or max(sum(reward.weight for reward in self.run.rewards.values()), 1e-9)
+        return [[r / max_reward for r in group.rewards] for group in groups]
 
     def of_scores(self, scores: Sequence[Sequence[float]]) -> list[list[float]]:
         """Advantages for one reward; one list per group."""
         if any(not -1e-9 <= r <= 1 + 1e-9 for row in scores for r in row):
-            raise ValueError("bnpo fits a Beta distribution, so rewards must be in [0, 1]; scale them, or name `slots` that are")
+            raise ValueError("bnpo fits a Beta distribution, so rewards must be in [0, 1]; set advantage.max_reward, or name `slots` that are")
         p = [min(max(mean(row), 0.0), 1.0) for row in scores]
         alpha, beta = self.fit(p)
         weights = [min(1 / max(beta_density(q, alpha, beta), 1e-300), self.limit) for q in p]
         return [[(r - q) * w for r in row] for row, q, w in zip(scores, p, weights)]
 
     def fit(self, p: Sequence[float]) -> tuple[float, float]:
-        """(alpha, beta) by moments."""
+        """(alpha, beta) by the method of moments."""
         m = mean(p)
         v = mean([(q - m) ** 2 for q in p])
         if v <= 1e-12 or not 0 < m < 1:
             return 1.0, 1.0
         k = m * (1 - m) / v - 1
         return max(1.0, 1 + k * m / 3), max(1.0, 1 + k * (1 - m) / 3)
+
+
+def beta_density(p: float, a: float, b: float) -> float:
+    """Beta(p; a, b) for a, b >= 1; 0 ^ 0 is 1."""
+    scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
+    return scale * p ** (a - 1) * (1 - p) ** (b - 1)

@@ -1,36 +1,32 @@
-"""A bonus for answers that surprise the policy itself."""
+"""CDE: curiosity-driven exploration, a bonus for rollouts with a high perplexity under the policy.
+
+`cde` is a reward shaping: the actor's curiosity. The critic's curiosity (several value heads, eq. 4 and 5) is left out.
+
+Paper: Dai et al. 2025 (CDE), arXiv:2509.09675, eq. 1 and 2; table 4: kappa 3, alpha 1, omega decays in a staircase (its steps are not given:
+`stairs` and `horizon` are ours).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from vlrl.registry import register
 from vlrl.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-
-def surprise(rollout: Rollout) -> float:
-    """-1/T sum_t log pi(y_t), over the trained tokens, in nats."""
-    mask = rollout.loss_mask or [True] * len(rollout)
-    logs = [logp for logp, trained in zip(rollout.signals["old_logp"], mask, strict=True) if trained]
-    return -math.fsum(logs) / len(logs) if logs else 0.0
-
 
 @register("cde")
 @dataclass(frozen=True)
 class Cde(RewardShaping):
-    """r + omega_t min(|r - zero| / kappa, alpha B),  B = -1/T sum_t log pi(y_t | x, y_<t): the bonus stays a share of the reward.
+    """CDE's perplexity bonus, bounded by a share of the reward.
 
-    omega_t falls from `omega` by stairs: to its share (1 - k / stairs) after the k-th part of `horizon` steps (0: it never falls).
-    `zero` is what counts as no reward: the paper's rewards are -1 and 1; rewards of 0 and 1 are those halved and moved, so zero 0.5 with half the
-    paper's alpha is the same up to a factor, which group normalisation takes out.
-    Paper: Dai et al. 2025 (CDE), arXiv:2509.09675, eq. 1 and 2; table 4: kappa 3, alpha 1, omega in stairs (which ones it does not say: `stairs`
-    and `horizon` are ours). The critic's curiosity (eq. 4, 5) is left out. Edge: a rollout of reward `zero` gets nothing. Units: reward; B in nats.
+        r + omega_t min(|r - zero| / kappa, alpha B),  B = -1/T sum_t log pi(y_t | x, y_<t)
+
+    omega_t is a staircase: `omega` (1 - k / stairs) after the k-th part of `horizon` steps of the phase (horizon 0: constant).
+    `zero` is the reward that counts as none. The paper's rewards are -1 and 1; rewards of 0 and 1 are these shifted and halved, so zero 0.5 with half
+    the paper's alpha is the same up to a factor, which group normalisation removes.
+    Edge: a rollout of reward `zero` gets no bonus. Units: reward; B in nats.
     """
 
     kappa: float = 3.0
@@ -39,22 +35,25 @@ class Cde(RewardShaping):
     zero: float = 0.5
     stairs: int = 5
     horizon: int = 300
-    run: Any = field(init=False, default=None, repr=False, compare=False)
     needs = ("old_logp",)
 
     def __post_init__(self) -> None:
         if self.kappa <= 0 or self.stairs < 1:
-            raise ValueError(f"kappa, stairs: must be above 0, got {self.kappa} and {self.stairs}")
-
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
+            raise ValueError(f"kappa={self.kappa} must be above 0 and stairs={self.stairs} at least 1")
 
     def __call__(self, group: Group) -> list[float]:
-        weight = self.weight(self.run.phase_step if self.run is not None else 0)
-        return [r.reward + weight * min(abs(r.reward - self.zero) / self.kappa, self.alpha * surprise(r)) for r in group]
+        weight = self.weight(self.run.phase_step)
+        return [r.reward + weight * min(abs(r.reward - self.zero) / self.kappa, self.alpha * mean_surprisal(r)) for r in group]
 
     def weight(self, step: int) -> float:
         """omega_t."""
         if not self.horizon:
             return self.omega
         return self.omega * max(0.0, 1 - step * self.stairs // self.horizon / self.stairs)
+
+
+def mean_surprisal(rollout: Rollout) -> float:
+    """-1/T sum_t log pi(y_t) over the trained tokens, in nats."""
+    mask = rollout.loss_mask or [True] * len(rollout)
+    logs = [logp for logp, trained in zip(rollout.signals["old_logp"], mask, strict=True) if trained]
+    return -math.fsum(logs) / len(logs) if logs else 0.0

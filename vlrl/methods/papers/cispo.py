@@ -1,4 +1,9 @@
-"""Clipped importance weights instead of clipped updates."""
+"""CISPO (MiniMax-M1): clipped importance weights in place of clipped updates.
+
+`cispo` is a policy loss.
+
+Paper: MiniMax 2025, arXiv:2506.13585, eq. 4-5. The paper tunes only the upper bound and removes the lower one (`low` 1).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,10 @@ from vlrl.types import LossInputs, PerToken
 @register("cispo")
 @dataclass(frozen=True)
 class CISPO(PolicyLoss):
-    """L = -sg(clip(r, 1 - low, 1 + high)) A log pi: every token keeps its gradient, only its weight is bounded.
+    """CISPO: REINFORCE with a clipped importance weight; every token keeps its gradient.
 
-    Paper: MiniMax 2025, arXiv:2506.13585, eq. 4-5. The paper tunes only the upper bound and lifts the lower one (`low` 1).
+        L = -sg(clip(r, 1 - low, 1 + high)) A log pi
+
     Edge: on the old policy it is REINFORCE. `high` is a distance from 1; TRL's `epsilon_high` is 1 + `high`.
     """
 

@@ -1,6 +1,9 @@
-"""The policy gradient, clipped in the log-ratio.
+"""CPGD: policy gradient clipped in the log-ratio, with a policy drift term that keeps the policy near the old one.
 
-The pull back to the policy that sampled.
+`cpgd` is the policy loss, `cpgd.policy_drift` the loss term.
+
+Paper: Liu et al. 2025 (CPGD), arXiv:2505.12504, eq. 5-7 (loss), sec. 3.2 (drift). Of the released code only the options were read: drift coefficient
+0.01, clip range 0.2 (cap 1.2).
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ from vlrl.types import LossInputs, PerToken
 @register("cpgd")
 @dataclass(frozen=True)
 class CPGD(PolicyLoss):
-    """L = -min(d A, clip(d, log(1 - eps), log(1 + eps)) A) with d = log pi - log pi_old: no ratio in the gradient.
+    """CPGD: the policy gradient clipped in the log-ratio; no ratio multiplies the gradient.
 
-    The pull back to the old policy is term `policy_drift`.
-    Paper: Liu et al. 2025, arXiv:2505.12504, eq. 5-7.  Edge: on the old policy the gradient is that of REINFORCE.
+        L = -min(d A, clip(d, log(1 - eps), log(1 + eps)) A),  d = log pi - log pi_old
+
+    Edge: on the old policy the gradient is that of REINFORCE.
     """
 
     eps: float = 0.2
@@ -31,10 +35,11 @@ class CPGD(PolicyLoss):
 @register("cpgd.policy_drift")
 @dataclass(frozen=True, kw_only=True)
 class CpgdPolicyDrift(LossTerm):
-    """KL(pi_old || pi) on sampled tokens: value r - 1 - log r, gradient sg(min(r, cap)) - 1 times that of log pi, r = pi / pi_old.
+    """CPGD's policy drift: KL(pi_old || pi) on the sampled tokens, with a capped gradient.
 
-    Paper: Liu et al. 2025 (CPGD), arXiv:2505.12504, sec. 3.2: the drift estimate whose gradient's ratio is truncated.
-    The released options: coefficient 0.01, clip range 0.2 (cap 1.2).  Edge: on the old policy value and gradient are zero.
+        value r - 1 - log r,  gradient (sg(min(r, cap)) - 1) d log pi,  r = pi / pi_old
+
+    Edge: on the old policy value and gradient are zero.
     """
 
     coef: float = 0.01

@@ -1,8 +1,9 @@
-"""Advantages smoothed over a prompt's past.
+"""DCPO: dynamic-adaptive clipping, smooth advantage standardisation and only-token-mean loss.
 
-Clip bounds that widen for rare tokens.
+`dcpo` is the policy loss (clip bounds by token probability), `dcpo.smooth_advantage` the advantage estimator, `dcpo.only_token_mean` the loss
+aggregation.
 
-Every rollout's own mean, added up.
+Paper: Yang et al. 2025 (DCPO), arXiv:2509.02333, eq. 6-12.
 """
 
 from __future__ import annotations
@@ -10,66 +11,68 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
+from torch import Tensor
 
 from vlrl.functional import aggregation_weights, clipped_ratio_loss
 from vlrl.functional.exact import centred, mean, std
 from vlrl.registry import register
-from vlrl.stages import AdvantageEstimator, Denominators, LossAggregation, PolicyLoss
+from vlrl.stages import AdvantageEstimator, Denominators, LossAggregation, PolicyLoss, State
 from vlrl.types import Group, LossInputs, PerToken
+
+
+@dataclass
+class DcpoSmoothAdvantageState(State):
+    """`past` has, per row id, the count, sum and sum of squares of the row's rewards so far, and the number of its visits."""
+
+    past: dict[str, list[float]] = field(default_factory=dict)
 
 
 @register("dcpo.smooth_advantage")
 @dataclass(frozen=True)
 class DcpoSmoothAdvantage(AdvantageEstimator):
-    """A = the smaller in magnitude of ((i - 1) A_new + A_tot) / i and (A_new + (i - 1) A_tot) / i on the i-th visit of a prompt.
+    """DCPO's smooth advantage: blends this step's standardised rewards with those over all visits of the prompt.
 
-    A_new is of this group's rewards, A_tot of all the prompt's rewards so far, each (r - mean) / (std + eps).
-    Paper: Yang et al. 2025 (DCPO), arXiv:2509.02333, eq. 9-11.  Edge: on a first visit it is GRPO; a group of equal rewards has a signal if the
-    prompt's past differs from it.  The past (count, sum, sum of squares, visits per row id) is in the checkpoint.
+        A = the smaller in magnitude of ((i - 1) A_new + A_tot) / i and (A_new + (i - 1) A_tot) / i  on the i-th visit
+
+    A_new is of this group's rewards, A_tot of all the prompt's rewards so far, each (r - mean) / (std + eps). Eq. 9-11.
+    Edge: on a first visit it is GRPO; a group of equal rewards has a signal if the prompt's past differs from it.
     """
 
     eps: float = 1e-6
-    past: dict[str, list[float]] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def init_state(self) -> DcpoSmoothAdvantageState:
+        return DcpoSmoothAdvantageState()
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         return [self.of_group(group.row.id, group.rewards) for group in groups]
 
     def of_group(self, key: str, rewards: Sequence[float]) -> list[float]:
-        """Advantages of one group, and the prompt's statistics brought up to date."""
-        count, total, squares, visits = self.past.get(key, [0.0, 0.0, 0.0, 0.0])
+        """Advantages of one group; updates the statistics of its row."""
+        past = self.state.past
+        count, total, squares, visits = past.get(key, [0.0, 0.0, 0.0, 0.0])
         count, total, visits = count + len(rewards), total + sum(rewards), visits + 1
         squares += sum(r * r for r in rewards)
-        self.past[key] = [count, total, squares, visits]
+        past[key] = [count, total, squares, visits]
         if not rewards:
             return []
         new = centred(rewards, std(rewards) + self.eps)
         centre = total / count if visits > 1 else mean(rewards)
         variance = max(squares - count * centre**2, 0.0) / max(count - 1, 1)
-        spread = math.sqrt(variance) if variance > 1e-12 else 0.0
-        whole = [(r - centre) / (spread + self.eps) if spread else 0.0 for r in rewards]
-        pairs = [(((visits - 1) * n + t) / visits, (n + (visits - 1) * t) / visits) for n, t in zip(new, whole)]
+        deviation = math.sqrt(variance) if variance > 1e-12 else 0.0
+        of_all = [(r - centre) / (deviation + self.eps) if deviation else 0.0 for r in rewards]
+        pairs = [(((visits - 1) * n + t) / visits, (n + (visits - 1) * t) / visits) for n, t in zip(new, of_all)]
         return [min(pair, key=abs) for pair in pairs]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"past": {key: list(value) for key, value in self.past.items()}}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.past.clear()
-        self.past.update(state["past"])
 
 
 @register("dcpo")
 @dataclass(frozen=True)
 class DCPO(PolicyLoss):
-    """PPO's clipped loss with bounds from |(r - 1) r q| <= eps, q = pi_old of the token: rare tokens may move further.
+    """DCPO's dynamic-adaptive clip: PPO's clipped loss with bounds from |(r - 1) r q| <= eps, so that rare tokens may move further.
 
-    0.5 + 0.5 sqrt(max(1 - 4 low / q, 0)) <= r <= min(0.5 + 0.5 sqrt(1 + 4 high / q), r_max).
+        0.5 + 0.5 sqrt(max(1 - 4 low / q, 0)) <= r <= min(0.5 + 0.5 sqrt(1 + 4 high / q), r_max),  q = pi_old of the token
 
-    Paper: Yang et al. 2025, arXiv:2509.02333, eq. 6-8 (low 0.16, high 0.2, r_max 10).
-    Edge: a token with q below 4 low is not bounded below 0.5.
+    Eq. 6-8 (low 0.16, high 0.2, r_max 10). Edge: the lower bound of a token with q below 4 low is 0.5.
     """
 
     low: float = 0.16
@@ -86,11 +89,10 @@ class DCPO(PolicyLoss):
 @register("dcpo.only_token_mean")
 @dataclass(frozen=True)
 class DcpoOnlyTokenMean(LossAggregation):
-    """sum over rollouts of the mean over a rollout's tokens: not divided by the number of rollouts.
+    """DCPO's only-token-mean: the sum over rollouts of the mean over a rollout's tokens, not divided by the number of rollouts.
 
-    Paper: Yang et al. 2025 (DCPO), arXiv:2509.02333, eq. 12.  The gradient grows with the batch; scale the learning rate or rely on an adaptive
-    optimizer.
+    Eq. 12. The gradient grows with the batch; scale the learning rate or rely on an adaptive optimizer.
     """
 
-    def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
+    def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
         return aggregation_weights(x.mask_BT, "sequence_mean_sum")

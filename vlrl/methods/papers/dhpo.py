@@ -1,4 +1,11 @@
-"""Token and sequence ratios in one clipped objective."""
+"""DHPO: hybrid policy optimisation, token ratios (PPO) and sequence ratios (GSPO) mixed after clipping each.
+
+`dhpo` is a policy loss.
+
+Paper: Min et al. 2026 (DHPO), arXiv:2601.05607, sec. 3.
+Deviates: which end of the entropy favours tokens, and its scaling, are vlrl's reading; the ranges of the two branches are PPO's and GSPO's. Each
+branch is pessimistic, as in PPO.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +24,12 @@ from vlrl.types import LossInputs, PerToken
 @register("dhpo")
 @dataclass(frozen=True)
 class DHPO(PolicyLoss):
-    """L = -(w c(r_t) + (1 - w) c(s)) A: the token ratio r_t and GSPO's sequence ratio s, each clipped in a range of its own (c), then mixed.
+    """DHPO: a mixture of PPO's token-level and GSPO's sequence-level loss.
 
-    `mixing` "average" has w = `share`; "entropy" has w = the token's entropy scaled to 0..1 within its rollout (uncertain tokens get the token
-    ratio).
-    Paper: Min et al. 2026, arXiv:2601.05607, sec. 3.  Deviates: which end of the entropy favours tokens, and its scaling, are vlrl's reading; the
-    branch ranges are PPO's and GSPO's. Each branch is pessimistic, as in PPO.
+        L = w PPO(r_t) + (1 - w) PPO(s),  PPO(r) = -min(r A, clip(r, 1 - low, 1 + high) A)
+
+    r_t is the token ratio, s GSPO's length-normalised sequence ratio, each clipped in a range of its own. `mixing` "average" has w = `share`;
+    "entropy" has w = the token's entropy scaled to 0..1 within its rollout (uncertain tokens get the token ratio).
     """
 
     mixing: Literal["average", "entropy"] = "average"

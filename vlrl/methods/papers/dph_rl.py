@@ -1,6 +1,12 @@
-"""Answers of the base model, kept to be remembered.
+"""DPH-RL: a mass-covering f-divergence on samples of the base model, which keeps what the base model can do.
 
-Divergences that cover what the base model could do.
+`dph_rl` is the replay buffer that collects the base model's correct completions in the first steps and replays them; `dph_rl.f_divergence` is the
+loss term that learns from them. Each requires the other.
+
+Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, sec. 4 (D_pef and D_exp) and eq. 4-6; coefficients 0.01-0.05 (forward KL) and 0.05-0.2 (JS) in the
+released scripts.
+Deviates: the base model is sampled by the run's first steps, not beforehand, so a prompt that these do not draw counts as D_exp; stored and fresh
+groups share a batch.
 """
 
 from __future__ import annotations
@@ -8,106 +14,104 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from vlrl.registry import ConfigError, register
-from vlrl.stages import LossTerm, ReplayBuffer
+from vlrl.capabilities import Capability
+from vlrl.registry import register
+from vlrl.stages import LossTerm, ReplayBuffer, State
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+BASE_ROLLOUTS = Capability("dph_rl.base_rollouts", hint="replay: {name: dph_rl}")
+BASE_DIVERGENCE = Capability("dph_rl.base_divergence", hint="loss_terms: {f: {name: dph_rl.f_divergence}}")
+
+
+@dataclass
+class DphRlState(State):
+    """The base model's correct completions (plain values) by row id; the same on all ranks."""
+
+    store: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
 @register("dph_rl")
 @dataclass(frozen=True)
 class DphRl(ReplayBuffer):
-    """The first `steps` steps are not trained on: prompts that the base model solves with a rate of at least `rate` are stored with their right
-    completions.
+    """DPH-RL's D_pef: the first `steps` steps are not trained on; prompts that the base model solves are stored with its correct completions.
 
-    Afterwards a fresh group of such a prompt is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs; all its
-    rewards are equal, so only term `f_divergence` acts on it, and it does so on nothing else.
-    Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, sec. 4: D_pef and D_exp.  Deviates: the base is sampled by the run's first steps, not
-    beforehand, so a prompt that they do not draw counts as D_exp; stored and fresh groups share a batch.
-    State: the stored token ids and log-probs by row id, the same on all ranks.
+    A prompt is solved with a success rate of at least `rate`. Afterwards a fresh group of such a prompt is replaced by the stored one (source
+    "base"), whose tokens carry the base model's log-probs. All its rewards are equal, so only the term `dph_rl.f_divergence` acts on it, and that
+    term acts on nothing else.
     """
 
     steps: int = 2
     rate: float = 0.75
-    threshold: float = 0.5
-    store: dict[str, list[dict[str, Any]]] = field(init=False, default_factory=dict, repr=False, compare=False)
-    run: Any = field(init=False, default=None, repr=False, compare=False)
+    provides = (BASE_ROLLOUTS,)
+    requires = (BASE_DIVERGENCE,)
 
-    def check(self, run: RunContext) -> None:
-        if not any(term.name == "dph_rl.f_divergence" for term in run.objective.loss_terms.values()):
-            raise ConfigError(
-                "replay dph_rl puts stored base samples in place of fresh ones, and nothing learns from them; add terms: {f: {name: f_divergence}}"
-            )
-
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
+    def init_state(self) -> DphRlState:
+        return DphRlState()
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
+        store = self.state.store
         if self.run.phase_step < self.steps:
-            self.store.update(self.run.gather([item for group in groups for item in self.solved(group)]))
+            store.update(self.run.gather([item for group in groups for item in self.solved(group)]))
             return []
-        return [self.replayed(group) if group.row.id in self.store else group for group in groups]
+        return [self.replayed(group) if group.row.id in store else group for group in groups]
 
     def solved(self, group: Group) -> list[tuple[str, list[dict[str, Any]]]]:
-        """A group that the base model solves, as an entry of the store."""
-        right = [rollout for rollout in group if rollout.reward > self.threshold]
-        return [(group.row.id, [self.packed(rollout) for rollout in right])] if right and len(right) >= self.rate * len(group) else []
+        """The entry of the store for a group that the base model solves; else no entry."""
+        correct = [rollout for rollout in group if rollout.correct]
+        return [(group.row.id, [self.packed(rollout) for rollout in correct])] if correct and len(correct) >= self.rate * len(group) else []
 
     def packed(self, rollout: Rollout) -> dict[str, Any]:
-        """What of a rollout survives a restart."""
-        return {"ids": rollout.ids, "logp": rollout.logp, "text": rollout.text, "reward": rollout.reward, "temperature": rollout.temperature}
+        """The stored fields of a rollout."""
+        return {name: getattr(rollout, name) for name in ("ids", "logp", "text", "reward", "outcome", "correct", "temperature")}
 
     def replayed(self, group: Group) -> Group:
-        """The stored completions of a group's prompt, as a group."""
-        stored = deepcopy(self.store[group.row.id])
-        top = max(item["reward"] for item in stored)
-        rollouts = [Rollout(group.prompt, spaces=group.rollouts[0].spaces, source="base", **{**item, "reward": top}) for item in stored]
+        """The stored completions of the group's prompt, as a group of equal rewards."""
+        stored = deepcopy(self.state.store[group.row.id])
+        reward = max(item["reward"] for item in stored)
+        rollouts = [Rollout(group.prompt, spaces=group.rollouts[0].spaces, source="base", **{**item, "reward": reward}) for item in stored]
         return Group(group.prompt, rollouts, group.id, dict(group.info))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"store": deepcopy(self.store)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.store.clear()
-        self.store.update(state["store"])
 
 
 @register("dph_rl.f_divergence")
 @dataclass(frozen=True, kw_only=True)
 class DphRlFDivergence(LossTerm):
-    """D_f(pi || pi_base) = E_base[f(u)], u = pi / pi_base, on the tokens of rollouts of `source` (their own sampler's log-probs are pi_base).
+    """DPH-RL's f-divergence from the base model, estimated on the base model's own samples.
 
-    forward KL f(u) = -log u;  JS f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1)).
+        D_f(pi || pi_base) = E_base[f(u)],  u = pi / pi_base
+        forward_kl: f(u) = -log u;  js: f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha: f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1))
 
-    Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, eq. 4-6; coefficients 0.01-0.05 (forward KL) and 0.05-0.2 (JS) in the released scripts.
-    No reference model runs. log u is held in +-20.  Edge: no such rollouts: zero; alpha must not be 0 or 1.
+    The sum is over the tokens of rollouts of `source`, whose sampler's log-probs are pi_base; no reference model runs. log u is clamped to +-20.
+    Edge: without such rollouts the loss is zero; a = `alpha` must not be 0 or 1.
     """
 
     coef: float = 0.02
-    kind: Literal["forward_kl", "js", "alpha"] = "forward_kl"
+    divergence: Literal["forward_kl", "js", "alpha"] = "forward_kl"
     alpha: float = 0.5
     source: str = "base"
 
     def __post_init__(self) -> None:
-        if self.kind == "alpha" and self.alpha in (0.0, 1.0):
-            raise ValueError(f"alpha={self.alpha}: the divergence is defined there only as a limit; use kind forward_kl")
+        if self.divergence == "alpha" and self.alpha in (0.0, 1.0):
+            raise ValueError(f"alpha={self.alpha}: the divergence is defined there only as a limit; use divergence forward_kl")
 
-    def check(self, run: RunContext) -> None:
-        if self.source == "base" and getattr(run.replay, "name", "") != "dph_rl":
-            raise ConfigError('loss_terms: f_divergence learns from rollouts of source "base", which nothing makes here; add replay: {name: dph_rl}')
+    @property
+    def provides(self) -> tuple[Capability, ...]:
+        return (BASE_DIVERGENCE,) if self.source == "base" else ()
 
-    def f(self, log_u: torch.Tensor) -> torch.Tensor:
+    @property
+    def requires(self) -> tuple[Capability, ...]:
+        return (BASE_ROLLOUTS,) if self.source == "base" else ()
+
+    def f(self, log_u: Tensor) -> Tensor:
         """The generator at u = exp(log_u)."""
         u, a = log_u.exp(), self.alpha
-        if self.kind == "forward_kl":
+        if self.divergence == "forward_kl":
             return -log_u
-        if self.kind == "js":
+        if self.divergence == "js":
             return u * log_u - (u + 1) * ((u + 1) / 2).log()
         return (u.pow(1 - a) - (1 - a) * u - a) / (a * (a - 1))
 

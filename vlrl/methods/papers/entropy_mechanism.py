@@ -1,4 +1,10 @@
-"""Keeping entropy by holding back the tokens that lower it."""
+"""The entropy mechanism of RL: Clip-Cov and KL-Cov restrict the tokens whose covariance of log-prob and advantage lowers the entropy.
+
+`entropy_mechanism.clip_cov` takes the gradient from some of these tokens, `entropy_mechanism.kl_cov` penalises their drift; both are policy losses.
+
+Paper: Cui et al. 2025 (The Entropy Mechanism), arXiv:2505.22617, eq. 12-15, and the released code.
+Deviates: means and ranking are over the group and not the batch, so that the result does not depend on the split into micro-batches.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +13,22 @@ import zlib
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from vlrl.methods.common.groups import members
+from vlrl.methods.common.groups import members, top_share
 from vlrl.methods.core.policy_loss import PPOClip
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 
-def covariance(x: LossInputs) -> torch.Tensor:
-    """(B, T): (log pi - its mean) (A - its mean), means over the tokens of the group; zero outside the mask."""
-    out_BT = torch.zeros_like(x.logp_BT).detach()
-    for rows in members(x.group_B, "group"):
-        mask = x.mask_BT[rows]
-        n = mask.sum().clamp(min=1)
-        logp, advantage = x.logp_BT[rows].detach(), x.advantage_BT[rows]
-        out_BT[rows] = (logp - (logp * mask).sum() / n) * (advantage - (advantage * mask).sum() / n) * mask
-    return out_BT
-
-
 @register("entropy_mechanism.clip_cov")
 @dataclass(frozen=True)
 class EntropyMechanismClipCov(PPOClip):
-    """PPO's clipped loss, without gradient on a random `share` of tokens among those whose covariance is in [cov_low, cov_high].
+    """Clip-Cov: PPO's clipped loss, without gradient on a random `share` of the tokens whose covariance is in (cov_low, cov_high).
 
-    Paper: Cui et al. 2025, arXiv:2505.22617, eq. 12-13 (share 2e-4, bounds 1 and 5 in the released code). The choice is a function of the tokens,
-    so that a step can be repeated. Deviates: means over the group and not the batch, so that the split into micro-batches does not matter.
+    Tokens that the clip already holds are not drawn; at least one token of a group is, if any qualifies. The draw is a function of the group's
+    tokens, so that a step can be repeated. Eq. 12-13 (share 2e-4, bounds 1 and 5 in the released code).
     """
 
     share: float = 2e-4
@@ -43,35 +39,45 @@ class EntropyMechanismClipCov(PPOClip):
         out = super().__call__(x)
         cov_BT = covariance(x)
         eligible_BT = (cov_BT > self.cov_low) & (cov_BT < self.cov_high) & (out.metrics["clip_fraction"] == 0) & (x.mask_BT > 0)
-        held_BT = torch.zeros_like(eligible_BT)
+        detached_BT = torch.zeros_like(eligible_BT)
         for rows in members(x.group_B, "group"):
             places = eligible_BT[rows].nonzero()
             wanted = max(1, math.floor(self.share * float(x.mask_BT[rows].sum()))) if len(places) else 0
             seed = zlib.crc32(x.batch.ids_BT[rows][x.mask_BT[rows] > 0].cpu().numpy().tobytes())
             order = torch.randperm(len(places), generator=torch.Generator().manual_seed(seed))[:wanted].to(places.device)
             chosen = places[order]
-            held_BT[rows[chosen[:, 0]], chosen[:, 1]] = True
-        loss_BT = torch.where(held_BT, out.loss.detach(), out.loss)
-        return PerToken(loss_BT, {**out.metrics, "held_back": held_BT.float()})
+            detached_BT[rows[chosen[:, 0]], chosen[:, 1]] = True
+        loss_BT = torch.where(detached_BT, out.loss.detach(), out.loss)
+        return PerToken(loss_BT, {**out.metrics, "held_back": detached_BT.float()})
 
 
 @register("entropy_mechanism.kl_cov")
 @dataclass(frozen=True)
 class EntropyMechanismKlCov(PolicyLoss):
-    """-r A, plus beta |log r| on the `share` of a group's tokens of highest covariance.
+    """KL-Cov: the unclipped policy gradient, with a KL penalty on the `share` of a group's tokens of highest covariance.
 
-    Paper: Cui et al. 2025, arXiv:2505.22617, eq. 14-15 (share 2e-3 for 7B, beta 1; |log r| as the KL is the released code's).
-    Deviates: means and ranking over the group and not the batch, so that the split into micro-batches does not matter.
+        L = -r A + beta |log r| on these tokens, -r A on the others
+
+    Eq. 14-15 (share 2e-3 for 7B, beta 1; |log r| as the KL is the released code's).
     """
 
     share: float = 2e-3
     beta: float = 1.0
 
     def __call__(self, x: LossInputs) -> PerToken:
-        from vlrl.methods.common.groups import top_share
-
         log_ratio_BT = x.log_ratio_BT
         chosen_BT = top_share(covariance(x), x.mask_BT, x.group_B, self.share)
         drift_BT = log_ratio_BT.abs()
         loss_BT = -log_ratio_BT.exp() * x.advantage_BT + torch.where(chosen_BT, self.beta * drift_BT, 0.0)
         return PerToken(loss_BT, {"held_back": chosen_BT.float(), "ratio": log_ratio_BT.exp().detach()})
+
+
+def covariance(x: LossInputs) -> Tensor:
+    """(B, T): (log pi - its mean) (A - its mean), means over the tokens of the group; zero outside the mask."""
+    out_BT = torch.zeros_like(x.logp_BT).detach()
+    for rows in members(x.group_B, "group"):
+        mask = x.mask_BT[rows]
+        n = mask.sum().clamp(min=1)
+        logp, advantage = x.logp_BT[rows].detach(), x.advantage_BT[rows]
+        out_BT[rows] = (logp - (logp * mask).sum() / n) * (advantage - (advantage * mask).sum() / n) * mask
+    return out_BT
