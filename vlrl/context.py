@@ -55,7 +55,8 @@ class RunContext(Protocol):
     optimizer: Any
     accelerator: Any
     objective: Any  # policy_loss, token_weights, loss_terms, loss_aggregation
-    phases: Sequence[Any]
+    phases: Any  # of the whole run, in order
+    phase_index: int
     seed: int
     step: int
     phase_step: int
@@ -70,21 +71,24 @@ class RunContext(Protocol):
     answered_groups: Sequence[Group]
     trained_groups: Sequence[Group]
     stats: Any
+    collected_ahead: dict[str, Any] | None  # batches for later steps (`vlrl/trainer/pipeline.py`)
+    cached_rows: dict[str, dict[str, Sequence[Row]]]
     prompt_sampler: Any
     prompt_template: Any
     sampling: Any
     rollout_budget: Any
     rollout: Any
     environment: Any
-    rewards: dict[str, Any]
-    reward_shaping: dict[str, Any]
-    group_filters: dict[str, Any]
+    rewards: Any  # slot name -> plug-in
+    reward_shaping: Any  # slot name -> plug-in
+    group_filters: Any  # slot name -> plug-in
     replay: Any
     advantage: Any
     token_credit: Any
-    callbacks: dict[str, Any]
-    metrics: dict[str, Any]
-    aux_tensors: dict[str, Any]
+    trainable: Any
+    callbacks: Any  # slot name -> plug-in
+    metrics: Any  # slot name -> plug-in
+    aux_tensors: Any  # slot name -> plug-in
 
     @property
     def current(self) -> Any:
@@ -117,6 +121,9 @@ class RunContext(Protocol):
     @property
     def suites(self) -> Any:
         """Benchmark suites drawn with the run's engine: `check(options)`, `evaluate(options, run)`."""
+
+    def use(self, index: int) -> None:
+        """Make a phase's plug-ins the attributes of the run, without setting them up."""
 
     def has(self, capability: Capability) -> bool:
         """Whether a plug-in of the current phase provides a capability."""

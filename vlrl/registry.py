@@ -21,14 +21,14 @@ from vlrl.plugin_index import PluginEntry, entries, modules_of
 
 T = TypeVar("T")
 
-_TABLE: dict[type, dict[str, type]] = {}
+_TABLE: dict[Any, dict[str, Any]] = {}
 
 
 class ConfigError(ValueError):
     """A mistake in a config, in one line: field, value, alternatives, fix."""
 
 
-def stage_of(cls: type) -> type:
+def stage_of(cls: type) -> Any:
     """The abstract stage of a plug-in class: the base that declares the package of its plug-ins (`home`)."""
     for base in cls.__mro__:
         if "home" in vars(base) and base.__name__ != "Stage":
@@ -42,28 +42,28 @@ def register(name: str) -> Callable[[type[T]], type[T]]:
     def add(cls: type[T]) -> type[T]:
         table = _TABLE.setdefault(stage_of(cls), {})
         if name in table and (table[name].__module__, table[name].__qualname__) != (cls.__module__, cls.__qualname__):
-            raise ValueError(f"{stage_of(cls).kind} {name!r} is registered twice: by {origin(table[name])} and by {origin(cls)}")  # type: ignore[attr-defined]
+            raise ValueError(f"{stage_of(cls).kind} {name!r} is registered twice: by {origin(table[name])} and by {origin(cls)}")
         table[name] = cls
-        cls.name = name  # type: ignore[attr-defined]
+        cls.name = name  # type: ignore[attr-defined]  # `stage_of` has made sure that it is a Stage
         return cls
 
     return add
 
 
-def home_of(stage: type, module: str = "") -> types.ModuleType:
+def home_of(stage: Any, module: str = "") -> types.ModuleType:
     """The package that holds a stage's plug-ins, or a module of that package."""
-    return importlib.import_module(".".join(filter(None, (stage.home, module))))  # type: ignore[attr-defined]
+    return importlib.import_module(".".join(filter(None, (stage.home, module))))
 
 
-def shipped(stage: type) -> dict[str, PluginEntry]:
+def shipped(stage: Any) -> dict[str, PluginEntry]:
     """The plug-ins of a stage that ship with the project, by name; no plug-in is imported."""
-    kind, home = stage.kind, stage.home  # type: ignore[attr-defined]
+    kind, home = stage.kind, stage.home
     return {name: entry for (entry_kind, name), entry in entries(home).items() if entry_kind == kind}
 
 
-def discover(stage: type) -> None:
+def discover(stage: Any) -> None:
     """Import every module of the package that holds a stage's plug-ins: for tables that modules fill besides the registry."""
-    for module in modules_of(stage.home):  # type: ignore[attr-defined]
+    for module in modules_of(stage.home):
         if not module.endswith("__main__"):
             importlib.import_module(module)
 
@@ -83,23 +83,23 @@ def load_plugin_file(path: str | Path) -> None:
     spec.loader.exec_module(module)
 
 
-def registered(stage: type) -> dict[str, type]:
+def registered(stage: Any) -> dict[str, type]:
     """The classes of a stage that are imported, by name."""
     return dict(_TABLE.get(stage, {}))
 
 
-def names(stage: type) -> list[str]:
+def names(stage: Any) -> list[str]:
     """The names of a stage's plug-ins, shipped or registered by a user's file, sorted."""
     return sorted({*shipped(stage), *_TABLE.get(stage, {})})
 
 
-def get(stage: type, name: str, where: str = "") -> type:
+def get(stage: Any, name: str, where: str = "") -> type:
     """The class registered under `name`. Raises ConfigError with a suggestion."""
     table = _TABLE.setdefault(stage, {})
     if name not in table:
         known = shipped(stage)
         if name not in known:
-            kind = stage.kind  # type: ignore[attr-defined]
+            kind = stage.kind
             raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{suggest(name, [*known, *table])} See `vlrl list {kind}`.")
         importlib.import_module(known[name].module)
     return table[name]
@@ -119,13 +119,13 @@ def origin(cls: type) -> str:
     return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
 
 
-def build(stage: type, spec: Any, where: str = "") -> Any:
+def build(stage: Any, spec: Any, where: str = "") -> Any:
     """Make a plug-in from `{"name": ..., field: value, ...}` (or from a bare name). Raises ConfigError."""
-    where = where or stage.kind  # type: ignore[attr-defined]
+    where = where or stage.kind
     if isinstance(spec, str):
         spec = {"name": spec}
     if not isinstance(spec, Mapping) or "name" not in spec:
-        raise ConfigError(f"{where}: expected a mapping with a `name`, got {spec!r}. See `vlrl list {stage.kind}`.")  # type: ignore[attr-defined]
+        raise ConfigError(f"{where}: expected a mapping with a `name`, got {spec!r}. See `vlrl list {stage.kind}`.")
     cls = get(stage, spec["name"], where)
     return make(cls, {key: value for key, value in spec.items() if key != "name"}, where)
 
@@ -134,7 +134,7 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Construct a dataclass from plain values: unknown or missing keys and wrong types are ConfigErrors; numbers are coerced."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]  # T is a dataclass, which no annotation can say
     for key in values:
         if key not in fields:
             raise ConfigError(f"{where}.{key}: unknown field of {getattr(cls, 'name', cls.__name__)!r}.{suggest(key, fields)}")
@@ -145,10 +145,11 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         hint = hints[key]
         try:
             parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)  # X, or X | None
-            nested = next((part for part in parts if dataclasses.is_dataclass(part)), None)
-            kwargs[key] = make(nested, value, f"{where}.{key}") if nested and isinstance(value, Mapping) else (
-                value if nested and value is not None else TypeAdapter(hint, config=settings).validate_python(value)
-            )  # fmt: skip
+            nested: Any = next((part for part in parts if dataclasses.is_dataclass(part)), None)
+            if nested and isinstance(value, Mapping):
+                kwargs[key] = make(nested, value, f"{where}.{key}")
+            else:
+                kwargs[key] = value if nested and value is not None else TypeAdapter(hint, config=settings).validate_python(value)
         except ValidationError as error:
             raise ConfigError(f"{where}.{key}: {value!r} is not valid: {error.errors()[0]['msg']} (type {hint})") from None
     missing = [k for k, f in fields.items() if k not in kwargs and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]

@@ -32,7 +32,7 @@ def linearity(
         typer.echo(json.dumps({name: {"r2": r2, "weights": count} for name, (r2, count) in found.items()}))
         return
     if not found:
-        raise ConfigError(f"token_weights: nothing moved by more than {least_change:g} over {len(path)} checkpoints; give a smaller --least-change")
+        raise ConfigError(f"weights: nothing moved by more than {least_change:g} over {len(path)} checkpoints; give a smaller --least-change")
     kinds: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for name, value in found.items():
         kinds[re.sub(r"\.\d+\.", ".*.", name)].append(value)
@@ -56,9 +56,9 @@ def extrapolate(
     ends = trajectory.checkpoints([old, new])
     if len(ends) != 2:
         raise ConfigError(
-            f"token_weights: {str(old)!r} and {str(new)!r} hold {len(ends)} checkpoints; give two, such as runs/x/checkpoints/step-000050"
+            f"weights: {str(old)!r} and {str(new)!r} hold {len(ends)} checkpoints; give two, such as runs/x/checkpoints/step-000050"
         )
     if step <= ends[1].step:
-        raise ConfigError(f"token_weights: --step {step} is not beyond {ends[1].step}, the later checkpoint's")
+        raise ConfigError(f"weights: --step {step} is not beyond {ends[1].step}, the later checkpoint's")
     moved = trajectory.extrapolate(*ends, step, output)
     typer.echo(f"{output}: {moved} of {len(ends[1].files)} tensors from step {ends[0].step} through {ends[1].step} to {step}")

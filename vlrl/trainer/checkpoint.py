@@ -138,7 +138,8 @@ def restore(run: RunContext, state: Mapping[str, Any]) -> None:
 
 def _random_state() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state()
+    legacy: Any = np.random.get_state()
+    kind, keys, position, has_gauss, cached = legacy
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "python": [version, list(internal), gauss],

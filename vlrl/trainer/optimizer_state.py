@@ -71,13 +71,13 @@ def _whole(value: Any) -> Any:
     return (value.full_tensor() if hasattr(value, "full_tensor") else value).detach().cpu()
 
 
-def _spread(value: Any, like: Tensor) -> Any:
+def _spread(value: Any, like: Any) -> Any:
     """A whole tensor as `like` is laid out (FSDP2's DTensor); others as they are."""
     if not hasattr(like, "device_mesh") or not isinstance(value, Tensor) or value.shape != like.shape:
         return value.clone() if isinstance(value, Tensor) else value
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)  # type: ignore[attr-defined]
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
 
 
 # --- DeepSpeed: one flat tensor per rank (and group of weights), of which each weight has a fragment -----------------------------------------
@@ -101,7 +101,7 @@ def _read_zero(zero: Any, named: Mapping[str, nn.Parameter]) -> State:
     return out
 
 
-def _write_zero(zero: Any, named: Mapping[str, nn.Parameter], state: Mapping[str, Mapping[str, Any]], spread_weights: bool) -> None:
+def _write_zero(zero: Any, named: Mapping[str, Any], state: Mapping[str, Mapping[str, Any]], spread_weights: bool) -> None:
     from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
 
     if not state:

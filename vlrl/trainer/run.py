@@ -48,6 +48,7 @@ class Run(RunServices):
     replay: S.ReplayBuffer | None
     advantage: S.AdvantageEstimator
     token_credit: S.TokenCredit
+    trainable: S.Trainable
     callbacks: dict[str, S.Callback]
     metrics: dict[str, S.Metric]
     aux_tensors: dict[str, S.AuxTensor]

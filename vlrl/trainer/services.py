@@ -20,6 +20,8 @@ class RunServices:
     """The services of a run. `gather`, `gather_and_clear`, `sum_tensor`, `mean` and `accuracy` are collectives: all ranks call them, or none."""
 
     accelerator: Any = None
+    policy: Any
+    settings: Any
 
     @property
     def rank(self) -> int:
@@ -65,11 +67,12 @@ class RunServices:
 
     def batch(self, groups: Sequence[Group]) -> TokenBatch:
         """The groups as the input of `policy.forward`, which honours the autograd mode. Raises ValueError for an empty completion."""
-        return make_batch(groups, self.policy.pad_id, self.policy.device)  # type: ignore[attr-defined]
+        return make_batch(groups, self.policy.pad_id, self.policy.device)
 
     def micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
         """The groups in pieces of `micro_batch_tokens`, one `batch` each. Ranks may have different numbers of them."""
-        return split_micro_batches(groups, self.settings.micro_batch_tokens, partial(cost, self))  # type: ignore[attr-defined,arg-type]
+        run: Any = self
+        return split_micro_batches(groups, self.settings.micro_batch_tokens, partial(cost, run))
 
     def score(self, groups: Sequence[Group]) -> None:
         """Rewards before the rollout strategy is done: fills `rewards`, `reward`, `outcome` and `correct`; drops rollouts on which a reward raised.
@@ -79,13 +82,15 @@ class RunServices:
         """
         from vlrl.trainer.scoring import score
 
-        score(groups, self)  # type: ignore[arg-type]
+        run: Any = self
+        score(groups, run)
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""
         from vlrl.eval.heldout import accuracy
 
-        return accuracy(self)  # type: ignore[arg-type]
+        run: Any = self
+        return accuracy(run)
 
     @property
     def suites(self) -> ModuleType:
