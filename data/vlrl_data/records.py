@@ -48,7 +48,8 @@ def json_fault(error: Exception, data: bytes) -> str:
     if isinstance(error, RecursionError):
         return "JSON that is nested too deeply to be read"
     if isinstance(error, json.JSONDecodeError):
-        cut = ", where it ends: it is cut short" if error.pos >= len(error.doc.rstrip()) else ""
+        ends = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+        cut = ", where it ends: it is cut short" if ends else ""
         return f"broken JSON: {error.msg}, {f'line {error.lineno}, ' if error.lineno > 1 else ''}column {error.colno}{cut}"
     if "integer string conversion" in str(error):
         return "an integer of more digits than Python parses (4,300); write it as text"
@@ -74,7 +75,7 @@ class JsonLines:
             self._handle = os.open(self.path, os.O_RDONLY)
         start = int(self.starts[index])
         end = int(self.starts[index + 1]) if index + 1 < len(self.starts) else self.size
-        line = os.pread(self._handle, end - start, start)  # not mapped: the pages read would count as this process's memory
+        line = os.pread(self._handle, end - start, start).rstrip(b"\r\n")  # not mapped: the pages read would count as this process's memory
         try:
             return json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:

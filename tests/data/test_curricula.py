@@ -28,6 +28,10 @@ def scored(rows, value, slot=None):
     return groups
 
 
+def end_step(sampler, groups):
+    sampler.end_step(SimpleNamespace(sampled_groups=groups, answered_groups=groups, trained_groups=groups))
+
+
 def levels_of(rows):
     return {row.id[0] for row in rows}
 
@@ -72,7 +76,7 @@ def test_levels_review_and_other_groups():
     assert 70 < counts["a"] < 130 and counts["a"] + counts["b"] == 200
 
 
-@pytest.mark.parametrize("name", ["levels", "domains"])
+@pytest.mark.parametrize("name", ["levels", "rulereasoner"])
 def test_restart_goes_on_alike(name):
     first, second = sampler_for(name, slot="acc"), sampler_for(name, slot="acc")
     for _ in range(5):
@@ -89,7 +93,7 @@ def test_restart_goes_on_alike(name):
 
 def test_domain_weights_by_hand():
     """r = 1, 0.5, unseen; target 1, tau 0.5: gaps 0, 0.5, 1 -> e^0 : e^1 : e^2."""
-    sampler = sampler_for("domains")
+    sampler = sampler_for("rulereasoner")
     assert sampler.weights() == pytest.approx(dict.fromkeys("abc", 1 / 3))
     sampler._state["served"].update(a0="a", b0="b")
     end_step(sampler, scored([Row("a0", "?")], 1.0) + scored([Row("b0", "?")], 0.5))
@@ -101,7 +105,7 @@ def test_domain_weights_by_hand():
 
 
 def test_domains_that_lag_are_drawn_more():
-    sampler = sampler_for("domains", tau=0.3, floor=0.05)
+    sampler = sampler_for("rulereasoner", tau=0.3, floor=0.05)
     for _ in range(10):
         end_step(sampler, scored(sampler(12), lambda row: {"a": 1.0, "b": 0.6, "c": 0.0}[row.id[0]]))
     counts = Counter(row.id[0] for row in sampler(600))
@@ -111,10 +115,15 @@ def test_domains_that_lag_are_drawn_more():
 
 @pytest.mark.parametrize(
     "spec",
-    [{"name": "levels", "window": 0}, {"name": "levels", "review": 1.0}, {"name": "domains", "tau": 0.0}, {"name": "domains", "decay": 0.0}],
+    [
+        {"name": "levels", "window": 0},
+        {"name": "levels", "review": 1.0},
+        {"name": "rulereasoner", "tau": 0.0},
+        {"name": "rulereasoner", "decay": 0.0},
+    ],
 )
 def test_mistakes(spec):
     with pytest.raises(ConfigError, match="sampler"):
         build(PromptSampler, spec)
     with pytest.raises(ConfigError, match="more than 1"):
-        sampler_for("domains", floor=0.5)
+        sampler_for("rulereasoner", floor=0.5)

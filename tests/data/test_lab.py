@@ -44,7 +44,7 @@ def test_same_in_another_process():
         capture_output=True,
         text=True,
         check=True,
-        environment={"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)},
+        env={"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)},
     )
     assert told.stdout.split() == [str(row.answer), row.images[0].key]
 
@@ -222,7 +222,7 @@ def test_too_many_digits_is_an_error_and_not_a_hang():
 
 def test_importing_brings_no_torch():
     code = "import sys, vlrl_data.cli, vlrl_data.lab.video, vlrl_data.sources.hub, vlrl_data.tools.preview; print('torch' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, environment={"PYTHONPATH": ":".join(sys.path)})
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
     assert told.stdout.strip() == "False"
 
 

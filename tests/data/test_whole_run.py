@@ -17,7 +17,7 @@ CONFIG = {
     "extends": ["base/rl", "models/tiny_qwen2_5_vl", "methods/grpo"],
     "policy": {"tiny": SMALL},
     "rewards": {"right": {"name": "exact", "weight": 1.0}},
-    "decode": {"name": "plain", "max_tokens": 2},
+    "sampling": {"name": "plain", "max_tokens": 2},
     "group_size": 2,
     "prompts_per_step": 50,
     "steps": 20,

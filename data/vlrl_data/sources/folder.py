@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Folder(RecordSource):
             metadata = next((root / name for name in ("metadata.jsonl", "metadata.csv") if (root / name).is_file()), None)
             records: Records = MetadataRecords(read_metadata(metadata)) if metadata else labelled_files(root)
         except OSError as error:
-            raise ConfigError(f"path: {self.path!r} cannot be read: {error.strerror or error}") from None
+            raise ConfigError(f"path: {error.filename or self.path} cannot be read: {error.strerror or error}") from None
         if not len(records):
             raise ConfigError(f"path: {self.path!r} has no images or videos in subfolders, and no metadata.jsonl or metadata.csv")
         yield records, str(root), root.name
@@ -80,12 +81,22 @@ def read_metadata(file: Path) -> Records:
 def labelled_files(root: Path) -> Records:
     """A record per media file in a subfolder; the answer is the subfolder's name."""
     records = []
-    for file in sorted(root.glob("*/**/*")):
+    for file in sorted(_files_below(root)):
         kind = "image" if file.suffix.lower() in IMAGE_SUFFIXES else "video" if file.suffix.lower() in VIDEO_SUFFIXES else ""
         if kind:
             name = str(file.relative_to(root))
             records.append({"id": name, kind: name, "question": "", "answer": file.relative_to(root).parts[0], "task": "classification"})
     return LabelledFiles(root, records)
+
+
+def _files_below(root: Path) -> list[Path]:
+    """The files in subfolders. Raises OSError for a folder that cannot be read (`Path.glob` skips it)."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    subfolders = [folder for folder in root.iterdir() if folder.is_dir()]
+    return [Path(parent) / name for folder in subfolders for parent, _, names in os.walk(folder, onerror=refuse) for name in names]
 
 
 class LabelledFiles(RecordList):

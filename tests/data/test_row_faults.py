@@ -1,0 +1,446 @@
+"""One bad row never ends a run: every fault of a row, a record or a file becomes a reason that names it, and the good rows are used."""
+
+import base64
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+from vlrl_data.cli import app
+from vlrl_data.media.images import StoredImage, image_size
+from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
+from vlrl_data.validation import ANSWER_FORMS, validate_row
+
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Source
+from vlrl.types import MediaError, Row, RowError
+
+GOOD = {"id": "good", "question": "How many?", "answer": "3"}
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VLRL_CACHE", str(tmp_path / "cache"))
+
+
+def read(path, **options):
+    return build(Source, {"name": "files", "path": str(path), "max_bad": 1.0, **options})()
+
+
+def reason_of(tmp_path, record, **options):
+    """The reason for a record beside a good one, which must be used."""
+    text = record if isinstance(record, str) else json.dumps(record)
+    (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD) + "\n" + text + "\n")
+    rows = read(tmp_path / "rows.jsonl", **options)
+    assert [row.id for row in rows] == ["good"]
+    assert rows.quarantine.rows[0].location.endswith("rows.jsonl:2")
+    return rows.quarantine.rows[0].reason
+
+
+FIELDS = [
+    ({"choices": 5}, "its choices is int, not a list of texts"),
+    ({"choices": [1, 2]}, r"its choices\[0\] is int"),
+    ({"choices": "A or B"}, "its choices is str, not a list"),
+    ({"question": 5}, "its question is int, not text"),
+    ({"question": ["How", "many"]}, "its question is list, not text"),
+    ({"question": {"text": "How many?"}}, "its question is dict, not text"),
+    ({"question": ""}, "no question"),
+    ({"question": " \u200b\n\ufeff"}, "no question"),
+    ({"question": "<image>"}, "no question"),
+    ({"question": "<image> How many?"}, "1 <image> markers for 0 such media"),
+    ({"question": "How \ud800 many?"}, r"its question has a lone surrogate \(U\+D800 at character 5\)"),
+    ({"answer": "\udfff"}, "its answer has a lone surrogate"),
+    ({"answer": {"a": ["x", "\ud83d"]}}, r"its answer\.a\[1\] has a lone surrogate"),
+    ({"meta": {"\udc00": 1}}, "its meta has a lone surrogate"),
+    ({"target": "\ud801"}, "its target has a lone surrogate"),
+    ({"id": "\ud801"}, "its id has a lone surrogate"),
+    ({"task": "\ud801"}, "its task has a lone surrogate"),
+    ({"system": "\ud801"}, "its system has a lone surrogate"),
+    ({"choices": ["a", "\ud801"]}, r"its choices\[1\] has a lone surrogate"),
+    ({"question": "", "messages": [{"role": "user", "content": "\ud801"}]}, r"its messages\[0\]\.content has a lone surrogate"),
+    ({"question": "long " * 300_000}, "its question has 1500000 characters, over the limit of 1000000"),
+    ({"answer": "long " * 300_000}, "its answer has 1500000 characters"),
+    ({"question": "", "messages": [{"role": "user", "content": ["How many?"]}]}, r"its messages\[0\]\.content\[0\] is str"),
+    ({"question": "", "messages": [{"role": "user", "content": 5}]}, r"its messages\[0\]\.content is int"),
+    ({"question": "", "messages": [{"role": "user"}]}, r"its messages\[0\] has no content"),
+    ({"question": "", "messages": [{"role": 1, "content": "?"}]}, r"its messages\[0\]\.role is int"),
+    ({"question": "", "messages": ["How many?"]}, r"its messages\[0\] is str"),
+    ({"question": "", "messages": "How many?"}, "its messages is str"),
+    ({"question": "", "messages": [{"role": "user", "content": ""}]}, "no question"),
+    ({"question": "", "messages": [{"role": "user", "content": [{"type": "sound"}]}]}, r"type is 'sound'. Known: text, image, video"),
+    ({"system": ["Be brief."]}, "its system is list, not text"),
+    ({"target": 5}, "its target is int, not text"),
+    ({"task": 5}, "its task is int, not text"),
+    ({"task": ["counting"]}, "its task is list, not text"),
+    ({"id": ""}, "its id is empty"),
+    ({"rewards": 5}, r"its rewards\[0\] is int"),
+    ({"meta": "level 3"}, "its meta is str, not a mapping"),
+    ({"images": 5}, "is not a picture"),
+    ({"images": [["a.png"]]}, "is not a picture"),
+    ({"videos": 5}, "is not a video"),
+    ({"videos": [{"path": "a.mp4", "start": "soon"}]}, "give seconds"),
+    ({"answer": ""}, "no answer"),
+    ({"answer": " \u200b"}, "no answer"),
+    ({"answer": {}}, "no answer"),
+    ({"answer": [1, float("inf")]}, r"its answer\[1\] is inf"),
+    ({"answer": 10**400}, "its answer is an integer of 1329 bits"),
+    ({"answer": json.loads("[" * 80 + "]" * 80)}, "its answer is nested deeper than 64 levels"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), FIELDS, ids=range(len(FIELDS)))
+def test_wrong_fields_have_a_reason(tmp_path, changes, reason):
+    found = reason_of(tmp_path, GOOD | {"id": "bad"} | changes)
+    assert re.search(reason, found), found
+
+
+ANSWERS = [
+    ("grounding", 7),
+    ("grounding", "the cup"),
+    ("grounding", [1, 2, 3]),
+    ("grounding", {"label": "cup"}),
+    ("detection", 7),
+    ("detection", "a cup"),
+    ("counting", [3]),
+    ("counting", {"count": 3}),
+    ("counting", "blue"),
+    ("counting", True),
+    ("jigsaw", [1, 1]),
+    ("jigsaw", "left"),
+    ("jigsaw", 5),
+    ("video_counting", "many"),
+    ("anomaly", [[1, 2, 3]]),
+    ("anomaly", 4),
+    ("classification", {"label": "cup"}),
+    ("classification", 0.5),
+    ("multiple_choice", [1, 2]),
+]
+
+
+@pytest.mark.parametrize("stated", ["row", "source"])
+@pytest.mark.parametrize(("task", "answer"), ANSWERS, ids=range(len(ANSWERS)))
+def test_an_answer_must_fit_its_task(tmp_path, task, answer, stated):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD | {"answer": answer} | ({"task": task} if stated == "row" else {})))
+    with pytest.raises(ConfigError, match=f"its answer is .*; task '{task}' needs {ANSWER_FORMS[task][0][:9]}".replace("[", r"\[")):
+        read(tmp_path / "rows.jsonl", max_bad=0.0, **({"task": task} if stated == "source" else {}))
+
+
+FITTING = [
+    ("grounding", [1, 2, 3, 4]),
+    ("grounding", "[1, 2, 3, 4]"),
+    ("detection", []),
+    ("detection", "None"),
+    ("detection", [{"bbox": [1, 2, 3, 4], "label": "cup"}]),
+    ("counting", 3),
+    ("counting", "3"),
+    ("counting", "twenty-one"),
+    ("jigsaw", [2, 1]),
+    ("jigsaw", "2 1"),
+    ("anomaly", [[0.5, 1.5]]),
+    ("classification", "cup"),
+    ("classification", ["cup", "mug"]),
+    ("multiple_choice", "B"),
+    ("anything", {"free": ["form", 1, None]}),
+]
+
+
+@pytest.mark.parametrize(("task", "answer"), FITTING, ids=range(len(FITTING)))
+def test_fitting_answers_pass(task, answer):
+    validate_row(Row("a", "?", answer, task=task))
+
+
+def test_rows_of_every_task_pass_their_own_check():
+    from vlrl.registry import names
+
+    for name in names(Source):
+        if name.startswith(("lab_", "gen_")):
+            rows = build(Source, name)()
+            for index in range(5):
+                validate_row(rows[index])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (DEEP, "nested too deeply"),
+        ('{"id": "b", "question": "?", "answer": ' + DEEP + "}", "nested too deeply"),
+        ('{"id": "b", "question": "?", "answer": ' + "9" * 5000 + "}", "an integer of more digits than Python parses"),
+        ('{"id": "b", "question": "?", "answer": "x"', "column 43, where it ends: it is cut short"),
+        ('{"id": "b", "question": "wh', "broken JSON: Unterminated string"),
+    ],
+    ids=["deep", "deep answer", "digits", "cut", "cut text"],
+)
+def test_records_that_cannot_be_parsed(tmp_path, line, reason):
+    assert reason in reason_of(tmp_path, line)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"problem": ["a", "b"], "answer": "x"}, "its question is list"),
+        ({"prompt": [{"role": "user", "content": ["a"]}], "reward_model": {"ground_truth": "x"}}, "list that holds str"),
+        ({"prompt": [{"role": "user", "content": 5}], "solution": "x"}, "content of message 0 is int"),
+        ({"messages": [{"role": "user", "content": {"a": 1}}, {"role": "assistant", "content": "x"}]}, "content of message 0 is dict"),
+        ({"conversations": [{"from": "human", "value": 3}, {"from": "gpt", "value": "x"}]}, "content of message 0 is int"),
+        ({"message": "[" * 5000 + "]" * 5000, "answer": "x"}, "nested too deeply"),
+        ({"message": '"hello"', "answer": "x"}, "its messages are str"),
+        ({"problem": "?", "answer": "[[" + "9" * 5000 + ",1,2,3]]"}, None),
+        ({"problem": "?", "answer": "[" + "9" * 5000 + ",1,2,3]"}, r"its answer[0] is inf"),
+        ({"problem": "?", "answer": "[{" * 3000}, None),
+    ],
+    ids=range(10),
+)
+def test_families_name_the_fault(tmp_path, record, reason):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(record))
+    rows = read(tmp_path / "rows.jsonl")
+    if reason is None:
+        assert len(rows) == 1
+    else:
+        assert reason in rows.quarantine.rows[0].reason
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    good = json.dumps(GOOD).encode()
+    (tmp_path / "a.jsonl").write_bytes(good + b'\n{"id": "b", "question": "caf\xe9?", "answer": "x"}\n')
+    rows = read(tmp_path / "a.jsonl")
+    assert len(rows) == 1 and "not UTF-8: byte 0xE9 at byte 29 (Latin-1 reads it as 'é')" in rows.quarantine.rows[0].reason
+    (tmp_path / "a.csv").write_bytes(b"question,answer\nWhich?,red\nWhich caf\xe9?,blue\n")
+    rows = read(tmp_path / "a.csv")
+    assert [row.answer for row in rows] == ["red"] and "not UTF-8: byte 0xE9" in rows.quarantine.rows[0].reason
+    (tmp_path / "metadata.csv").write_bytes(b"file_name,question,answer\na.png,Which?,red\nb.png,Which caf\xe9?,blue\n")
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    rows = build(Source, {"name": "folder", "path": str(tmp_path), "max_bad": 1.0})()
+    assert [row.answer for row in rows] == ["red"] and "its question has a byte that is not UTF-8" in rows.quarantine.rows[0].reason
+
+
+def test_parquet_with_broken_text(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    broken = pa.array([b"Which?", b"caf\xe9?"], pa.binary()).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"question": broken, "answer": ["red", "blue"]}), tmp_path / "a.parquet")
+    rows = read(tmp_path / "a.parquet")
+    assert [row.answer for row in rows] == ["red"] and "not UTF-8" in rows.quarantine.rows[0].reason
+
+
+TEXT = "\n".join(json.dumps(GOOD | {"id": str(i), "question": "Où est le café?"}, ensure_ascii=False) for i in range(30))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.jsonl", TEXT.encode("utf-16"), "UTF-16 text; convert it to UTF-8"),
+        ("a.jsonl", TEXT.encode("utf-16-le"), "UTF-16 text; convert it to UTF-8"),
+        ("a.jsonl", TEXT.encode("utf-32"), "UTF-32 text; convert it to UTF-8"),
+        ("a.csv", "question,answer\n?,x\n".encode("utf-16"), "UTF-16 text; convert it to UTF-8"),
+        ("a.jsonl", TEXT.encode("latin-1"), "none of 30 records can be read; the first: .*not UTF-8: byte 0xF9 .*Latin-1 reads it as 'ù'"),
+        ("a.csv", "question,answer\ncafé,x\n".encode("latin-1"), "none of 1 records can be read; the first: .*not UTF-8: byte 0xE9"),
+        ("a.json", ("[" + ",".join(TEXT.split("\n")) + "]").encode("latin-1"), "not UTF-8: byte 0xF9"),
+        ("a.json", ("[" + ",".join(TEXT.split("\n")))[:-30].encode(), "cut short|Unterminated"),
+        ("a.json", ("[" + ",".join(TEXT.split("\n"))).encode(), "where it ends: it is cut short"),
+        ("a.json", DEEP.encode(), "nested too deeply"),
+        ("a.parquet", b"PAR1" + b"\0" * 50, "cut short"),
+        ("a.arrow", b"ARROW1" + b"\0" * 50, "cut short"),
+        ("a.tar", b"\0" * 100, "cut short"),
+        ("a.jsonl", b"\n \n", "none of 0 records can be read"),
+    ],
+    ids=range(14),
+)
+def test_whole_files_name_their_fault(tmp_path, name, content, reason):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=reason):
+        build(Source, {"name": "webdataset" if name == "a.tar" else "files", "path": str(tmp_path / name)})()
+
+
+def test_a_tar_that_is_cut_short(tmp_path):
+    import io
+    import tarfile
+
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for stem in "ab":
+            content = json.dumps({"question": "?" * 3000, "answer": "x"}).encode()
+            info = tarfile.TarInfo(f"{stem}.json")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    whole = (tmp_path / "a.tar").read_bytes()
+    for end in (200, 4000, 5000):
+        (tmp_path / "b.tar").write_bytes(whole[:end])
+        try:
+            rows = build(Source, {"name": "webdataset", "path": str(tmp_path / "b.tar"), "max_bad": 1.0})()
+        except ConfigError as error:
+            assert "cut short" in str(error)
+        else:
+            assert all("cut short" in row.reason for row in rows.quarantine.rows)
+
+
+def png(tmp_path, name="a.png"):
+    tmp_path.mkdir(parents=True, exist_ok=True)
+    Image.effect_noise((40, 40), 60).convert("RGB").save(tmp_path / name)
+    return (tmp_path / name).read_bytes()
+
+
+def test_images_as_text_that_could_be_paths(tmp_path):
+    data = png(tmp_path)
+    settings = MediaSettings((str(tmp_path),), confined=True)
+    for text in (base64.urlsafe_b64encode(data), base64.b64encode(data), base64.encodebytes(data)):
+        assert parse_image(text.decode(), settings).load().size == (40, 40)
+    for path in ("x" * 300 + ".png", "x/" * 3000 + "a.png", "a\0b.png"):
+        for parse in (parse_image, parse_video):
+            with pytest.raises(MediaError, match="File name too long|no such file|No such file|null"):
+                parse(path, MediaSettings()).check()
+    assert len(reason_of(tmp_path, GOOD | {"id": "b", "images": ["x" * 5000 + ".png"]})) < 500
+
+
+def test_folders_that_cannot_be_read(tmp_path, monkeypatch):
+    png(tmp_path / "media")
+    (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b", "images": ["media/a.png"]}))
+
+    def forbidden(path, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    real_stat = os.stat
+    monkeypatch.setattr(os, "stat", lambda path, *args, **kwargs: (forbidden if "media" in str(path) else real_stat)(path, *args, **kwargs))
+    rows = read(tmp_path / "rows.jsonl")
+    assert len(rows) == 1 and "Permission denied" in rows.quarantine.rows[0].reason
+    monkeypatch.setattr("os.listdir", forbidden)
+    monkeypatch.setattr("os.scandir", forbidden)
+    for name in ("files", "folder"):
+        with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+            build(Source, {"name": name, "path": str(tmp_path)})()
+    result = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert isinstance(result.exception, ConfigError) and "cannot be read: Permission denied" in str(result.exception)
+
+
+class TestBorder:
+    """`media_root`, when given, is a border."""
+
+    @pytest.fixture
+    def root(self, tmp_path):
+        png(tmp_path / "root")
+        png(tmp_path / "outside", "secret.png")
+        (tmp_path / "root" / "frames").mkdir()
+        (tmp_path / "root" / "link.png").symlink_to(tmp_path / "outside" / "secret.png")
+        (tmp_path / "root" / "linked").symlink_to(tmp_path / "outside")
+        (tmp_path / "root" / "frames" / "1.png").symlink_to(tmp_path / "outside" / "secret.png")
+        (tmp_path / "root" / "inner.png").symlink_to(tmp_path / "root" / "a.png")
+        return tmp_path / "root"
+
+    LEAVING = [
+        "../outside/secret.png",
+        "{outside}/secret.png",
+        "file://{outside}/secret.png",
+        "/etc/passwd",
+        "link.png",
+        "linked/secret.png",
+        "frames/../../outside/secret.png",
+        "../outside/missing.png",
+        {"path": "../outside/secret.png"},
+        {"url": "file:///etc/passwd"},
+    ]
+
+    @pytest.mark.parametrize("place", range(len(LEAVING)))
+    def test_paths_that_leave_are_refused_before_any_byte_is_read(self, root, place, monkeypatch):
+        def filled(value):
+            return {key: filled(text) for key, text in value.items()} if isinstance(value, dict) else value.format(outside=root.parent / "outside")
+
+        record = GOOD | {"images": [filled(self.LEAVING[place])]}
+        (root.parent / "rows.jsonl").write_text(json.dumps(record))
+        monkeypatch.setattr(Image, "open", lambda *args, **kwargs: pytest.fail("a file was opened"))
+        rows = read(root.parent / "rows.jsonl", media_root=str(root))
+        assert "path leaves media_root" in rows.quarantine.rows[0].reason
+
+    @pytest.mark.parametrize("value", ["frames", ["a.png", "../outside/secret.png"], "linked", {"frames": ["link.png"]}, "../outside/x.mp4"])
+    def test_videos_too(self, root, value):
+        (root.parent / "rows.jsonl").write_text(json.dumps(GOOD | {"videos": [value]}))
+        rows = read(root.parent / "rows.jsonl", media_root=str(root))
+        assert "path leaves media_root" in rows.quarantine.rows[0].reason
+
+    @pytest.mark.parametrize("path", ["a.png", "./a.png", "frames/../a.png", "{root}/a.png", "file://{root}/a.png", "inner.png"])
+    def test_paths_inside_pass(self, root, path):
+        (root.parent / "rows.jsonl").write_text(json.dumps(GOOD | {"images": [path.format(root=root)]}))
+        assert len(read(root.parent / "rows.jsonl", media_root=str(root))) == 1
+
+    def test_the_setting_decides_without_a_root(self, root):
+        (root / "rows.jsonl").write_text(json.dumps(GOOD | {"images": ["../outside/secret.png"]}))
+        assert len(read(root / "rows.jsonl")) == 1
+        assert "path leaves media_root" in read(root / "rows.jsonl", outside_media="refuse").quarantine.rows[0].reason
+        assert len(read(root / "rows.jsonl", media_root=str(root), outside_media="allow")) == 1
+
+
+def test_task_and_target_of_a_record_are_used_and_dropped_columns_told(tmp_path):
+    record = {"problem": "?", "answer": "x", "task": "mine", "target": "<answer>x</answer>", "images": [], "label": 3}
+    swift = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "x"}], "audios": ["a.wav"], "task": "t", "target": "y"}
+    for name, value in (("a", record), ("b", swift)):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(value))
+    rows = read(tmp_path / "a.jsonl")
+    assert (rows[0].task, rows[0].target, rows[0].meta) == ("mine", "<answer>x</answer>", {"label": 3}) and rows.dropped_columns() == {}
+    rows = read(tmp_path / "b.jsonl")
+    assert (rows[0].task, rows[0].target) == ("t", "y") and rows.dropped_columns() == {"audios": 1}
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "b.jsonl"), "--json"])
+    assert json.loads(result.stdout)["dropped columns"] == {"audios": 1}
+    (tmp_path / "c.jsonl").write_text(json.dumps({"problem": "?", "answer": "x", "target": 5}))
+    assert "its target is int, not text" in read(tmp_path / "c.jsonl").quarantine.rows[0].reason
+
+
+@pytest.mark.parametrize("changes", [{"choices": 5}, {"question": ["?"]}, {"question": "\ud800"}, {"answer": "x" * 2_000_000}])
+def test_check_preview_and_training_use_the_same_check(tmp_path, changes):
+    """The plain check of a Row, which training calls, gives the reason that the commands give."""
+    (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "bad"} | changes))
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "rows.jsonl"), "--json"])
+    assert result.exit_code == 1
+    reason = next(iter(json.loads(result.stdout)["rows"].values()))
+    with pytest.raises(RowError) as error:
+        validate_row(Row(**(GOOD | {"id": "bad"} | changes)))
+    assert str(error.value) == reason
+    assert CliRunner().invoke(app, ["preview", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "p.html")]).exit_code == 0
+    assert "1 of 1 rows" in (tmp_path / "p.html").read_text()
+
+
+def test_check_looks_at_rows_that_code_makes(tmp_path):
+    from vlrl.registry import load_plugin_file
+
+    (tmp_path / "broken_rows.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from vlrl.registry import register\nfrom vlrl.stages import Source\nfrom vlrl.types import Row\n"
+        "@register('broken_rows')\n@dataclass(frozen=True, kw_only=True)\nclass Broken(Source):\n"
+        "    def __call__(self):\n        return [Row('a', '?', 1), Row('b', ['?'], 1), Row('c', '', 1)]\n"
+    )
+    load_plugin_file(tmp_path / "broken_rows.py")
+    result = CliRunner().invoke(app, ["check", "broken_rows", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
+        "usable": 1,
+        "unusable": 2,
+        "reasons": {"its question is list, not text": 1, "it has no question": 1},
+        "rows": {"broken_rows#1": "its question is list, not text", "broken_rows#2": "it has no question"},
+    }
+
+
+def test_numpy_numbers_and_media_in_meta_pass():
+    validate_row(
+        Row("a", "?", np.int64(3), task="anything", meta={"n": np.float32(1.5), "images": (parse_image(Image.new("RGB", (9, 9)), MediaSettings()),)})
+    )
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])
+def test_damaged_images_raise_nothing_else(kind):
+    import io
+    import random
+
+    buffer = io.BytesIO()
+    Image.effect_noise((24, 24), 60).convert("P" if kind == "GIF" else "RGB").save(buffer, kind)
+    rng = random.Random(kind)
+    for _ in range(150):
+        data = bytearray(buffer.getvalue())
+        for _ in range(rng.randint(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        medium = parse_image(bytes(data[: rng.randint(1, len(data)) if rng.random() < 0.3 else len(data)]), MediaSettings())
+        for read_image in (StoredImage.check, StoredImage.load, lambda stored: image_size(stored.source)):
+            try:
+                read_image(medium)
+            except MediaError as error:
+                assert str(error)
