@@ -380,6 +380,74 @@ class LossInputs:
     group_B: Tensor  # 0 .. number of groups - 1
     aux_tensors: dict[str, Tensor] = field(default_factory=dict)
 
+    @classmethod
+    def from_tensors(
+        cls,
+        logp_BT: Tensor,
+        advantages: Tensor,
+        mask_BT: Tensor | None = None,
+        *,
+        old_logp_BT: Tensor | None = None,
+        sampled_logp_BT: Tensor | None = None,
+        reward_B: Tensor | None = None,
+        group_B: Tensor | None = None,
+        aux_tensors: Mapping[str, Tensor] | None = None,
+        groups: Sequence[Group] | None = None,
+    ) -> LossInputs:
+        """Loss inputs from tensors alone, to write, call or test a loss plug-in outside a run.
+
+        Args:
+            logp_BT: (B, T) log-probs of the trained policy, with gradient.
+            advantages: (B, T), or (B,) for one number per rollout.
+            mask_BT: (B, T) 1 or True on trained tokens; None for all.
+            old_logp_BT: (B, T) log-probs of the policy that the step started from; None is on-policy.
+            sampled_logp_BT: (B, T) log-probs of the engine that sampled; None takes `old_logp_BT`.
+            reward_B: (B,) rewards; None for zeros.
+            group_B: (B,) group numbers, rising from 0 without gaps; None is one group.
+            aux_tensors: tensors that the loss reads by name, for instance {"ref_logp": ref_logp_BT}.
+            groups: the groups themselves, for a loss that reads rollouts; None makes placeholders with token ids of 0.
+
+        Raises:
+            ValueError: for shapes that differ, or group numbers that do not rise from 0 without gaps.
+        """
+        import torch
+
+        if logp_BT.dim() != 2:
+            raise ValueError(f"logp_BT has shape {tuple(logp_BT.shape)}; it must be (B, T)")
+        rows, length = logp_BT.shape
+        mask_BT = torch.ones_like(logp_BT).detach() if mask_BT is None else (mask_BT > 0).to(logp_BT.dtype)
+        advantage_BT = advantages[:, None].expand(-1, length) if advantages.dim() == 1 else advantages
+        old_logp_BT = logp_BT.detach() if old_logp_BT is None else old_logp_BT.detach()
+        sampled_logp_BT = old_logp_BT if sampled_logp_BT is None else sampled_logp_BT.detach()
+        reward_B = logp_BT.new_zeros(rows) if reward_B is None else reward_B
+        group_B = torch.zeros(rows, dtype=torch.long, device=logp_BT.device) if group_B is None else group_B
+        per_token = {"mask_BT": mask_BT, "advantages": advantage_BT, "old_logp_BT": old_logp_BT, "sampled_logp_BT": sampled_logp_BT}
+        for name, tensor in per_token.items():
+            if tensor.shape != logp_BT.shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must be (B, T) = {(rows, length)} as logp_BT")
+        for name, tensor in {"reward_B": reward_B, "group_B": group_B}.items():
+            if tensor.shape != (rows,):
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must be (B,) = {(rows,)}")
+        numbers = group_B.tolist()
+        if any(after - before not in (0, 1) for before, after in zip([0, *numbers], numbers)):
+            raise ValueError(f"group_B={numbers} must rise from 0 without gaps: the rows of a group stand together")
+        made = list(groups) if groups is not None else _placeholder_groups(mask_BT.tolist(), reward_B.tolist(), numbers)
+        if [number for number, group in enumerate(made) for _ in group] != numbers:
+            raise ValueError(f"groups has {[len(group) for group in made]} rollouts per group, which group_B={numbers} does not say")
+        ids_BT = torch.zeros(rows, length, dtype=torch.long, device=logp_BT.device)
+        batch = TokenBatch(made, [group.prompt for group in made], group_B, ids_BT, mask_BT > 0, mask_BT > 0, torch.ones_like(mask_BT))
+        return cls(
+            batch=batch,
+            logp_BT=logp_BT,
+            old_logp_BT=old_logp_BT,
+            sampled_logp_BT=sampled_logp_BT,
+            advantage_BT=torch.where(mask_BT > 0, advantage_BT.detach(), 0.0),
+            reward_B=reward_B,
+            mask_BT=mask_BT,
+            group_B=group_B,
+            aux_tensors=dict(aux_tensors or {}),
+        )
+
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.aux_tensors:
             raise KeyError(f"tensor {name!r} was not computed: declare it in `needs` (here: {sorted(self.aux_tensors) or 'none'})")
@@ -394,6 +462,19 @@ class LossInputs:
     def log_ratio_BT(self) -> Tensor:
         """log pi_theta - log pi_old, zero outside the mask."""
         return (self.logp_BT - self.old_logp_BT) * self.mask_BT
+
+
+def _placeholder_groups(mask: Sequence[Sequence[float]], rewards: Sequence[float], numbers: Sequence[int]) -> list[Group]:
+    """Groups of rollouts with token ids and log-probs of 0, as long as the last trained token says, for `LossInputs.from_tensors`."""
+    groups: list[Group] = []
+    for kept, reward, number in zip(mask, rewards, numbers, strict=True):
+        if number == len(groups):
+            prompt = Prompt(Row(id=f"row{number}", question=""), messages=())
+            groups.append(Group(prompt, [], id=f"row{number}"))
+        length = max((place + 1 for place, value in enumerate(kept) if value), default=0)
+        rollout = Rollout(groups[-1].prompt, ids=[0] * length, logp=[0.0] * length, loss_mask=[value > 0 for value in kept[:length]], reward=reward)
+        groups[-1].rollouts.append(rollout)
+    return groups
 
 
 class PerToken(NamedTuple):
