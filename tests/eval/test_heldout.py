@@ -111,8 +111,8 @@ def test_the_callback_evaluates_every_n_steps_and_goes_on(tmp_path):
     run.step = 4
     metrics = callback(run, [])
     assert metrics["vsi_bench/official"] == 1.0 == metrics["vsi_bench/vlrl"] and metrics["vsi_bench/official/low"] < 1
-    calls = run.engine.state["calls"]
-    assert callback(run, []) == metrics and run.engine.state["calls"] == calls  # its journal has everything
+    calls = run.engine.state.calls
+    assert callback(run, []) == metrics and run.engine.state.calls == calls  # its journal has everything
     summary = json.loads((tmp_path / "eval" / "step-000004" / "summary.json").read_text())
     assert summary["phase"] == "rl" and {part["profile"] for part in summary["results"]} == {"official", "vlrl"}
     with pytest.raises(ConfigError, match="name at least one suite"):

@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -106,8 +106,6 @@ def test_a_row_with_broken_media_fails_alone_and_counts_as_wrong(tmp_path, fixtu
 @dataclass(frozen=True)
 class Fragile(Fake):
     """Breaks on a whole batch that holds an unlucky row, and on that row alone."""
-
-    state: dict = field(init=False, default_factory=lambda: {"calls": 0, "version": 0, "policy": None})
 
     def generate(self, requests):
         for request in requests:

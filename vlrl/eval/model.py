@@ -21,17 +21,19 @@ log = logging.getLogger("vlrl")
 
 @dataclass
 class ServedModel:
-    """A model with its engine. Has the attributes of a run that an engine's `setup` may read, so that no training run is needed."""
+    """A model with its engine. Has the attributes of a run that an engine's `setup` reads, so that no training run is needed.
+
+    With several processes each serves a whole model of its own, hence one rank.
+    """
 
     policy: Any
     engine: Any
     seed: int = 0
-    step: int = 0
-    phase: str = "eval"
-    accelerator: Any = None
-    config: Any = None
-    recorder: Any = None
     description: dict[str, Any] = field(default_factory=dict)
+    rank: int = 0
+    ranks: int = 1
+    params_sharded: bool = False
+    state_sharded: bool = False
 
     def warn(self, message: str) -> None:
         """Logs a warning."""
