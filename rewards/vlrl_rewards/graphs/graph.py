@@ -133,8 +133,7 @@ class Graph(Graded):
             return Grade(float(correct), correct, target, answer.text[:200])
         if isinstance(target, set):
             said = {label for label in read_labels(answer.text) if label != "none"}
-            empty = not target and says_none(answer.text)
-            score = len(said & target) / len(said | target) if said | target else float(empty)
+            score = len(said & target) / len(said | target) if target else float(says_none(answer.text))
             return Grade(score, score == 1.0, "set", ", ".join(sorted(said))[:200])
         said_text = normal_label(answer.text)
         return Grade(float(said_text == target), said_text == target, "the answer", said_text)

@@ -23,8 +23,11 @@ def read_integers(text: str) -> list[int] | None:
 @register("sat")
 @dataclass(frozen=True, kw_only=True)
 class Sat(Graded):
-    """r = 1[every clause has a true literal]; `absent` for an answer that is not one bit per variable.
+    """Boolean satisfiability.
 
+        r = 1[every clause has a true literal]
+
+    An answer that is not one bit per variable: `absent`.
     Paper: SATURN, arXiv:2505.16368 (released code: 1 correct, 0 wrong, -1 without a boxed answer).
     Deviates: `absent` is 0 by default. Gold: clauses as lists of signed variable numbers from 1, [[1, -2], [2, 3]]; bit i of the answer is
     variable i ("0110", "0 1 1 0"). Edge: a different number of bits: `absent`. Range {absent, 0, 1}.
@@ -57,7 +60,11 @@ class Sat(Graded):
 @register("chain")
 @dataclass(frozen=True, kw_only=True)
 class Chain(Graded):
-    """all: 1[every answer correct];  last: 1[the last one correct];  share: share of correct answers.
+    """A chain of problems with one answer each.
+
+        all:    1[every answer correct]
+        last:   1[the last one correct]
+        share:  correct answers / answers
 
     Paper: R-Horizon, arXiv:2510.08189 (all correct, and the last one). Gold: [3, 5, -2]. Edge: a different number of answers: 0 (mode "last": only an
     empty list). Range [0, 1].

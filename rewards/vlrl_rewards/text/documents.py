@@ -12,9 +12,9 @@ from rapidfuzz.fuzz import ratio
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.geometry import overlap
-from vlrl_rewards.boxes.reading import Box, gold_boxes, parse_boxes, to_original
+from vlrl_rewards.boxes.reading import Box, box_to_original, gold_boxes, parse_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
-from vlrl_rewards.literals import find_values
+from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.parsing import clean
 from vlrl_rewards.recognition.classification import normal_label
 
@@ -36,8 +36,11 @@ def leaves(value: Any, path: str = "", lists: str = "index") -> list[Leaf]:
 @register("extraction")
 @dataclass(frozen=True, kw_only=True)
 class Fields(Graded):
-    """r = alpha P + (1 - alpha) R, P = matched / said, R = matched / gold, over the (path, value) leaves of the JSON answer.
+    """Document extraction reward: precision and recall of JSON fields.
 
+        r = alpha P + (1 - alpha) R,   P = matched / said,   R = matched / gold
+
+    Counted over the (path, value) leaves of the JSON answer.
     Paper: Efficient Medical VIE via Reinforcement Learning, arXiv:2506.13363, eq. 5. The paper gives no default for alpha; ours is 0.5. `f1`:
     the harmonic mean of P and R.
     Deviates: values are compared after folding case and white space, numbers as numbers; `fuzzy` below 1 accepts a character ratio of at least
@@ -92,12 +95,15 @@ class Fields(Graded):
 @register("evidence")
 @dataclass(frozen=True, kw_only=True)
 class Evidence(Graded):
-    """r = (a 1[answer correct] + b IoU(evidence box, gold box)) / (a + b), from one JSON object with both.
+    """DocThinker's reward for an answer and its evidence box.
 
+        r = (a 1[answer correct] + b IoU(evidence box, gold box)) / (a + b)
+
+    Both are read from one JSON object.
     Paper: DocThinker, arXiv:2508.08589, sec. 3.2.2 (final_answer and bbox_2d; all weights 1; its format and rephrasing parts are separate
     rewards).
-    Deviates: with `needs_answer` the box scores only with a correct answer (off: as published). Edge: no object, several, or no such field: 0. Range
-    [0, 1]. `correct_at`: at equal weights the answer is correct and IoU >= 0.5.
+    Deviates: with `needs_answer` the box scores only with a correct answer (off: as published). Edge: no object, several, no such field, or different
+    answers (boxes) under several keys: 0 for that part. Range [0, 1]. `correct_at`: at equal weights the answer is correct and IoU >= 0.5.
     Gold: {"answer": text (or list of texts), "bbox": [x1, y1, x2, y2]} in original pixels.
     """
 
@@ -120,11 +126,14 @@ class Evidence(Graded):
         objects = [f.value for f in find_values(answer.text) if isinstance(f.value, dict)]
         if len(objects) != 1:
             return self.refuse("no JSON object in the answer" if not objects else "several JSON objects in the answer")
-        lower = {str(k).lower(): v for k, v in objects[0].items()}
-        text = next((lower[k] for k in ("final_answer", "answer") if k in lower), "")
-        right = normal_label(str(text)) in target[0]
-        boxes = parse_boxes(str(next((lower[k] for k in ("bbox_2d", "bbox", "box") if k in lower), ""))) or []
+        members = [(key.lower(), value) for key, value in [*objects[0].items(), *repeated_in(objects[0])]]
+        texts = {normal_label(str(value)) for key, value in members if key in ("final_answer", "answer")}
+        correct = len(texts) == 1 and texts <= set(target[0])
+        boxes = [parse_boxes(str(value)) or [] for key, value in members if key in ("bbox_2d", "bbox", "box")]
+        named = {found[0].xyxy for found in boxes if len(found) == 1}
         picture = scene.meta.get("picture", self.picture)
-        iou = overlap(to_original(boxes[0].xyxy, scene.spaces, picture), target[1].xyxy) if len(boxes) == 1 else 0.0
-        paid = 0.0 if self.needs_answer and not right else iou
-        return Grade((self.answer * right + self.box * paid) / (self.answer + self.box), right and iou >= 0.5, f"answer {right}, IoU {iou:.3f}")
+        one_box = len(named) == 1 and all(len(found) == 1 for found in boxes)
+        iou = overlap(box_to_original(named.pop(), scene.spaces, picture), target[1].xyxy) if one_box else 0.0
+        box_score = 0.0 if self.needs_answer and not correct else iou
+        score = (self.answer * correct + self.box * box_score) / (self.answer + self.box)
+        return Grade(score, correct and iou >= 0.5, f"answer {correct}, IoU {iou:.3f}")

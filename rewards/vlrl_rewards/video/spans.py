@@ -36,8 +36,8 @@ _OTHER_UNIT = re.compile(
 )
 # "1 to 2 minutes": the unit after the second number of a range is the unit of both.
 _SHARED_UNIT = re.compile(
-    rf"(?<![\w.:-])(?P<a>{_NUMBER})(?P<link>\s{{0,4}}(?:-|–|—|~|to|and|until|through)\s{{0,4}})(?P<b>{_NUMBER})\s?"
-    rf"(?P<unit>hours?|hrs?|h|minutes?|mins?|m|{_MILLISECONDS})(?!\w)(?!{_AND}(?:{_NUMBER})\s?(?:{_MINUTES}|{_SECONDS})(?!\w))",
+    rf"(?<![\w.:-])(?P<a>{_NUMBER})(?P<link>\s{{0,4}}(?:-|–|—|~|to|and|until|through)\s{{0,4}})(?P<b>{_NUMBER})"
+    rf"(?P<unit>\s?(?:hours?|hrs?|h|minutes?|mins?|{_MILLISECONDS})|m)(?!\w)(?!{_AND}(?:{_NUMBER})\s?(?:{_MINUTES}|{_SECONDS})(?!\w))",
     re.IGNORECASE,
 )
 _START = re.compile(r"\b(?:start|begin)(?:ning|ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"'<>{}]", re.IGNORECASE)
@@ -68,7 +68,7 @@ def _in_seconds(match: re.Match[str]) -> str:
 
 def _both_in_seconds(match: re.Match[str]) -> str:
     """A range whose unit stands after the second number, in seconds."""
-    factor = next(factor for names, factor in _FACTORS if re.fullmatch(names, match["unit"], re.IGNORECASE))
+    factor = next(factor for names, factor in _FACTORS if re.fullmatch(names, match["unit"].strip(), re.IGNORECASE))
     return f"{_written(factor * float(match['a']))}{match['link']}{_written(factor * float(match['b']))}"
 
 

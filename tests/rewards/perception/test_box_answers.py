@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vlrl_rewards import verify
 from vlrl_rewards.boxes.reading import committed_item, gold_boxes, gold_points, parse_boxes, parse_points, read_boxes, to_original
 from vlrl_rewards.literals import find_values
 
@@ -201,3 +202,61 @@ def test_valid_json_is_read_alike_alone_and_in_a_sentence(value, pretty):
 
 def test_nesting_is_bounded_either_way():
     assert find_values("[" * 24 + "]" * 24) and not find_values("[" * 25 + "]" * 25) and not find_values("[1, " * 300 + "1" + "]" * 300)
+
+
+# --- a second answer under another key ---------------------------------------------------------------------------------------------------
+
+A, B = [10, 10, 30, 30], [60, 60, 90, 90]
+HEDGED_BOXES = [
+    {"bbox_2d": A, "bbox": B},
+    {"bbox": A, "label": "cat", "alternative": B},
+    {"bbox": A, "candidates": [B]},
+    {"bbox": A, "second": {"bbox": B}},
+    {"x1": 10, "y1": 10, "x2": 30, "y2": 30, "bbox": B},
+    {"box": A, "position": B, "confidence": 0.9},
+]
+
+
+@pytest.mark.parametrize("said", [*map(json.dumps, HEDGED_BOXES), f'{{"bbox": {B}, "bbox": {A}}}', f"{{'bbox': {A}, 'bbox': {B}, 'label': 'cat'}}"])
+def test_a_second_box_under_another_key_counts(said):
+    assert {box.xyxy for box in parse_boxes(said)} == {tuple(A), tuple(B)}
+    for gold in (A, B):
+        assert verify(gold, f"<answer>{said}</answer>", "box").score == 0
+        assert verify([gold], f"<answer>{said}</answer>", "boxes").score == 0.5
+
+
+def test_the_same_box_twice_is_one():
+    for said in (
+        {"bbox_2d": A, "bbox": A},
+        {"bbox": A, "point_2d": [20, 20], "size": [20, 20], "color": [255, 0, 0, 1]},
+        {"bbox": A, "polygon": [A, B]},
+    ):
+        assert [box.xyxy for box in parse_boxes(json.dumps(said))] == [tuple(A)], said
+        assert verify(A, f"<answer>{json.dumps(said)}</answer>", "box").score == 1
+    row = {"bbox": A, "bbox_normalised": [0.1, 0.1, 0.3, 0.3], "image": [0, 0, 100, 100]}
+    assert [box.xyxy for box in gold_boxes(row)] == [tuple(A)], "a gold row may hold other numbers"
+
+
+HEDGED_POINTS = [
+    {"point": [20, 20], "click": [70, 70]},
+    {"point_2d": [20, 20], "label": "ok", "other": [70, 70]},
+    {"x": 20, "y": 20, "point": [70, 70]},
+    {"point": [20, 20], "second": {"point": [70, 70]}},
+]
+
+
+@pytest.mark.parametrize("said", [*map(json.dumps, HEDGED_POINTS), '{"point": [20, 20], "point": [70, 70]}', "{'x': 20, 'y': 20, 'x': 70}"])
+def test_a_second_point_under_another_key_counts(said):
+    assert len({point.xy for point in parse_points(said)}) == 2
+    for gold in (A, B):
+        assert verify(gold, f"<answer>{said}</answer>", "point").score == 0
+
+
+def test_the_same_point_twice_is_one():
+    for said in (
+        {"point": [20, 20], "click": [20, 20]},
+        {"point": [20, 20], "image_size": [100, 100], "time": [1, 2]},
+        {"x": 20, "y": 20, "confidence": 1},
+    ):
+        assert [point.xy for point in parse_points(json.dumps(said))] == [(20, 20)], said
+    assert parse_points('{"X": 1, "point": [20, 20], "X": 3}'), "a repeated half of a point is read"

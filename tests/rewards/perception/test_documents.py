@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
+from vlrl_rewards.graphs.graph import Graph
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.graphs.triples import Triples
+from vlrl_rewards.recognition.labels import MultiLabel
 from vlrl_rewards.recognition.ocr import Ocr, error_rate
 from vlrl_rewards.text.documents import Evidence, Fields
 
@@ -41,6 +43,22 @@ TRIPLES = [["man", "rides", "horse"], ["horse", "on", "beach"]]
 def test_triples(text, f1, recall):
     assert Triples().judge(TRIPLES, tag(text)).score == pytest.approx(f1)
     assert Triples(metric="recall").judge(TRIPLES, tag(text)).score == pytest.approx(recall)
+
+
+SAYS_NONE = ["none", "None.", "[]", "nothing", "No objects found"]
+SAYS_NOTHING = [".", "?", "...", "-", "()", '""', "*", "and", ",", "\u200b.", "<br>", "cat"]
+
+
+@pytest.mark.parametrize("text", SAYS_NOTHING)
+def test_an_empty_gold_answer_asks_for_a_word(text):
+    for reward in (Triples(), MultiLabel(), Graph()):
+        assert reward.judge([], tag(text)).score == 0 and not reward.judge([], tag(text)).correct, reward.name
+
+
+@pytest.mark.parametrize("text", SAYS_NONE)
+def test_an_empty_gold_answer_is_said(text):
+    for reward in (Triples(), MultiLabel(), Graph()):
+        assert reward.judge([], tag(text)).score == 1 and reward.judge([], tag(text)).correct, reward.name
 
 
 def test_triples_spam_and_nothing():
@@ -90,6 +108,17 @@ def test_scene_graph_by_hand():
 )
 def test_scene_graph_refuses(text):
     assert SceneGraph().judge(GRAPH, text, SIZE).score == 0
+
+
+def test_relations_of_misplaced_objects_do_not_count():
+    far = {**GRAPH, "objects": [{"id": "person.1", "bbox": [60, 0, 90, 20]}, {"id": "dog.2", "bbox": [0, 80, 20, 100]}]}
+    grade = SceneGraph().judge(GRAPH, tag(far), SIZE)
+    assert grade.reason == "node 1.00, box 0.00, edge 0.00" and grade.score == pytest.approx(2 / 9) and not grade.correct
+    assert SceneGraph(iou_threshold=0).judge(GRAPH, tag(far), SIZE).score == pytest.approx(7 / 9)
+    one_off = {**GRAPH, "objects": [GRAPH["objects"][0], far["objects"][1]]}
+    assert "edge 0.00" in SceneGraph().judge(GRAPH, tag(one_off), SIZE).reason
+    near = {**GRAPH, "objects": [{"id": "person.1", "bbox": [0, 0, 45, 100]}, {"id": "dog.2", "bbox": [50, 55, 100, 100]}]}
+    assert "edge 1.00" in SceneGraph().judge(GRAPH, tag(near), SIZE).reason
 
 
 def test_scene_graph_gold_and_names():
@@ -192,3 +221,18 @@ def test_reading_bounds(gold, said, metric):
         return
     assert 0 <= Ocr(metric=metric).judge(gold, tag(said)).score <= 1
     assert Ocr(metric=metric).judge(gold, tag(gold)).score == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [
+        ({"final_answer": "42", "bbox_2d": [20, 20, 40, 40]}, 1),
+        ({"final_answer": "42", "answer": "42", "bbox": [20, 20, 40, 40], "bbox_2d": [20, 20, 40, 40]}, 1),
+        ({"final_answer": "42", "answer": "7", "bbox_2d": [20, 20, 40, 40]}, 0.5),
+        ({"final_answer": "42", "bbox_2d": [20, 20, 40, 40], "bbox": [60, 60, 90, 90]}, 0.5),
+        ('{"answer": "7", "answer": "42", "box": [20, 20, 40, 40]}', 0.5),
+        ('{"answer": "42", "box": [60, 60, 90, 90], "box": [20, 20, 40, 40]}', 0.5),
+    ],
+)
+def test_evidence_under_two_keys(said, score):
+    assert Evidence().judge({"answer": "42", "bbox": [20, 20, 40, 40]}, tag(said)).score == score

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from vlrl_rewards import verify
 from vlrl_rewards.recognition.counting import mean_relative_accuracy
 
 from vlrl.registry import ConfigError, build
@@ -51,7 +52,12 @@ def test_iou_options(rollout):
 
 @pytest.mark.parametrize(
     "spec",
-    [{"name": "iou", "binary": True, "correct_at": 1.5}, {"name": "iou", "power": 0}, {"name": "iou", "overlap": "giou", "power": 2}, {"name": "iou", "overlap": "x"}],
+    [
+        {"name": "iou", "binary": True, "correct_at": 1.5},
+        {"name": "iou", "power": 0},
+        {"name": "iou", "overlap": "giou", "power": 2},
+        {"name": "iou", "overlap": "x"},
+    ],
 )
 def test_iou_refuses_bad_options(spec):
     with pytest.raises(ConfigError):
@@ -168,3 +174,39 @@ def test_jigsaw_shapes_and_chance(rollout):
     for gold in ("1 1", "x", [], "2 3"):
         with pytest.raises(ValueError, match="permutation"):
             score(rollout, "jigsaw", gold, "<answer>1 2</answer>")
+
+
+def test_correct_at_decides_where_it_is_given():
+    half = "<answer>[0, 0, 50, 100]</answer>"
+    assert verify([0, 0, 100, 100], half, "box").correct and not verify([0, 0, 100, 100], half, "box", correct_at=0.51).correct
+    assert verify(8, "<answer>7</answer>", "count", mode="relative", correct_at=0.8).correct and not verify(8, "<answer>7</answer>", "count").correct
+    boxes = [[0, 0, 10, 10], [20, 20, 40, 40]]
+    one = "<answer>[[0, 0, 10, 10]]</answer>"
+    assert not verify(boxes, one, "boxes").correct and verify(boxes, one, "boxes", correct_at=0.5).correct
+
+
+@pytest.mark.parametrize(
+    "name", ["iou", "mask", "polygon", "rotated_box", "temporal_iou", "keypoints", "detection", "detection_map", "jigsaw_question"]
+)
+def test_overlaps_are_correct_from_one_half_on(name):
+    assert build(Reward, {"name": name}).correct_at == 0.5
+
+
+def test_a_squared_iou_is_compared_with_its_own_score():
+    reward = build(Reward, {"name": "iou", "power": 2.0, "correct_at": 0.25})
+    grade = reward.judge([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>")
+    assert grade.score == 0.25 and grade.correct
+    assert not build(Reward, {"name": "iou", "power": 2.0}).judge([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>").correct
+
+
+def test_the_edge_of_soft_rewards_is_correct():
+    """A point at its radius, in the corner of its box, and a time at its tolerance count as correct, as without the decay."""
+    point, stamp = build(Reward, {"name": "point", "radius": 10, "soft": True}), build(Reward, {"name": "timestamp", "mode": "decay", "tolerance": 2})
+    for reward, gold, hit, miss in (
+        (point, [50, 50], "(60, 50)", "(61, 50)"),
+        (point, [20, 20, 40, 40], "(20, 40)", "(19, 40)"),
+        (stamp, 10, "12 s", "12.1 s"),
+    ):
+        for text, correct in ((hit, True), (miss, False)):
+            grade = reward.judge(gold, f"<answer>{text}</answer>")
+            assert grade.correct is correct and (grade.score >= reward.correct_at) is correct, text

@@ -160,3 +160,51 @@ def test_points_do_not_care_for_order(points, random):
     gold = random.sample(said, len(said))
     assert Points(radius=0.5).judge(gold, f"<answer>{said}</answer>").score == 1
     assert Points(radius=0.5).judge(gold, f"<answer>{[*said, [500, 500]]}</answer>").score < 1
+
+
+BUTTON = {"action": "click", "box": [20, 20, 40, 40]}
+IN, OUT = [30, 30], [90, 90]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"action": "click", "point": IN, "coordinate": OUT},
+        {"action": "click", "coordinate": IN, "click_point": OUT},
+        {"action": "click", "action_type": "scroll", "point": IN},
+        {"action": "click", "arguments": {"point": IN}, "args": {"point": OUT}},
+        {"action": "click", "point": IN, "arguments": {"point": OUT}},
+        {"action": "click", "point": IN, "next": {"action": "scroll", "direction": "up"}},
+        {"action": "click", "point": IN, "then": [{"action": "click", "point": OUT}]},
+        f'{{"action": "scroll", "action": "click", "point": {IN}}}',
+        f'{{"action": "click", "point": {OUT}, "point": {IN}}}',
+    ],
+)
+def test_a_second_action_or_point_under_another_key_counts(said):
+    assert GuiAction().judge(BUTTON, f"<answer>{said}</answer>").score == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"action": "click", "point": IN, "coordinate": IN},
+        {"action": "tap", "action_type": "click", "point": IN, "thought": "the button"},
+        {"name": "computer_use", "arguments": {"action": "click", "coordinate": IN}},
+        {"action": "click", "point": IN, "arguments": {"point": IN}},
+        {"action": "click", "point": IN, "element": {"name": "OK"}, "position": "top"},
+    ],
+)
+def test_the_same_action_twice_is_one(said):
+    assert GuiAction().judge(BUTTON, f"<answer>{said}</answer>").score == 1
+
+
+def test_arguments_of_typing_and_scrolling_are_one():
+    typed, scrolled = {"action": "type", "text": "red shoes"}, {"action": "scroll", "direction": "up"}
+    for said, score in (
+        ({"text": "red shoes"}, 1), ({"text": "red shoes", "value": "Red shoes"}, 1), ({"text": "red shoes", "app": "Shop"}, 1),
+        ({"text": "red shoes", "value": "blue hats"}, 0), ({"content": "blue hats", "text": "red shoes"}, 0), ({}, 0),
+    ):  # fmt: skip
+        assert GuiAction().judge(typed, f"<answer>{ {'action': 'type', **said} }</answer>").score == score, said
+    for said, score in (({"direction": "up"}, 1), ({"direction": "up", "text": "page"}, 1), ({"direction": "up", "scroll_direction": "down"}, 0)):
+        assert GuiAction().judge(scrolled, f"<answer>{ {'action': 'scroll', **said} }</answer>").score == score, said
+    assert GuiAction().judge({"action": "open_app", "app": "Shop"}, "<answer>{'action': 'open', 'app_name': 'shop'}</answer>").score == 1

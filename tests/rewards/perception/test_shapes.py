@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 
 import numpy as np
 import pytest
 from shapely import affinity, box
+from vlrl_rewards import verify
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.masks.mask import MaskReward, code_pixels, encode, mask_iou, mask_of, read_mask
-from vlrl_rewards.masks.polygons import PolygonReward, RotatedBox, area_iou, polygon, rotated_corners
+from vlrl_rewards.masks.polygons import PolygonReward, RotatedBox, area_iou, corners_of, polygon, rotated_corners
 from vlrl_rewards.points.keypoints import COCO_NAMES, COCO_SIGMAS, Keypoints, oks
 
 from vlrl.types import CoordinateSpace
 
 SQUARE = [[0, 0], [10, 0], [10, 10], [0, 10]]
+SIZE = {"size": (100, 100)}
+
+
+def tag(text):
+    return f"<answer>{text if isinstance(text, str) else json.dumps(text)}</answer>"
+
+
 JUNK = [
     "",
     "<answer></answer>",
@@ -176,3 +185,31 @@ def test_keypoint_reward():
     with pytest.raises(ValueError, match="sigmas"):
         Keypoints(sigmas=(0.1,))
     assert len(COCO_NAMES) == len(COCO_SIGMAS) == 17
+
+
+@pytest.mark.parametrize(
+    "size", ["null", "5", '"10"', "[10]", "[10, null]", '["10", "10"]', "[10, 10.5]", "[true, 10]", "{}", "[[10], 10]", "[10, 10, 10]"]
+)
+def test_a_mask_of_a_broken_size_is_none(size):
+    for body in (f'{{"size": {size}}}', f'{{"counts": [0, 100], "size": {size}}}', f'{{"counts": "0T3", "size": {size}}}'):
+        assert verify(SQUARE, tag(body), "mask", meta=SIZE).score == 0
+    with pytest.raises(ValueError, match="gold mask"):
+        verify({"counts": [0, 100], "size": json.loads(size)}, "", "mask")
+
+
+def test_run_lengths_are_whole_numbers():
+    gold = {"counts": [10, 20, 70], "size": [10, 10]}
+    assert verify(gold, tag({"counts": [10, 20, 70], "size": [10, 10]}), "mask").score == 1
+    assert verify(gold, tag({"counts": [10.0, 20.0, 70.0], "size": [10.0, 10]}), "mask").score == 1
+    for counts in ([10.9, 20.9, 70.9], [10.5, 20, 70], [10, 20, 70.2], [True, 20, 70], [], "10 20 70", None, [[10, 20, 70]]):
+        assert verify(gold, tag({"counts": counts, "size": [10, 10]}), "mask").score == 0, counts
+
+
+def test_the_limits_are_said():
+    ring = [[i % 10, i] for i in range(501)]
+    assert corners_of(ring[:500]) and corners_of(ring) is None
+    for kind in ("mask", "polygon"):
+        verdict = verify(SQUARE, tag(f"{SQUARE}{' ' * 20_000}{SQUARE}"), kind, meta=SIZE)
+        assert verdict.score == 0 and "20,000" in verdict.reason
+    for reward in (MaskReward, PolygonReward):
+        assert "500 corners" in reward.__doc__ and "20,000 characters" in reward.__doc__

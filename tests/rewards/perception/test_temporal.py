@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.puzzles.ordering import METRICS, Order, kendall_tau
-from vlrl_rewards.video.spans import read_spans, temporal_iou
+from vlrl_rewards.video.spans import read_spans, read_times, temporal_iou
 from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 
 JUNK = ["", "<answer></answer>", "<answer>never</answer>", "<think>2 - 6</think>", "<answer>[[[</answer>", "<answer>None</answer>"]
@@ -144,3 +144,58 @@ def test_bounds(order, gold, metric):
     assert 0 <= score <= 1
     assert METRICS[metric](gold, gold) == 1
     assert Order(metric=metric, centred=True).judge(list(gold), f"<answer>{' '.join(order)}</answer>").score <= 1
+
+
+# --- units of time ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "60 - 120",
+        "1 - 2 minutes",
+        "1-2 min",
+        "from 1 to 2 minutes",
+        "between 1 and 2 mins",
+        "1 min - 2 min",
+        "1m to 2m",
+        "1:00 - 2:00 minutes",
+        "60000 ms to 120000 ms",
+        "60 s to 2 minutes",
+        "1 minute and 0 seconds to 1 minute 60 seconds",
+        '{"start": "1 min", "end": "2 min"}',
+    ],
+)
+def test_ranges_in_any_unit_are_seconds(text):
+    assert TemporalIou().judge([60, 120], f"<answer>{text}</answer>").score == 1
+    assert TemporalIou().judge([1, 2], f"<answer>{text}</answer>").score < 0.1
+
+
+@pytest.mark.parametrize("text", ["10 - 20 frames", "frame 10 to frame 20", "10-20%", "10% - 20%", "10 to 20 pixels", "10 m - 20 m", "10 - 20 fps"])
+def test_numbers_in_other_units_are_no_times(text):
+    assert read_spans(text) == [] == read_times(text)
+    assert TemporalIou().judge([10, 20], text).score == Timestamp().judge(10, text).score == 0
+
+
+def test_times_in_any_unit():
+    for text, expected in (
+        ("1 min", 60),
+        ("1.5 minutes", 90),
+        ("1 h", 3600),
+        ("2 hours 1 min 5 s", 7265),
+        ("500 ms", 0.5),
+        ("5m", 300),
+        ("12 s", 12),
+    ):
+        assert read_times(text) == [expected], text
+    assert Timestamp().judge(5, "<answer>5-10</answer>").score == 0, "a range is not one time"
+    assert Timestamp().judge(12, "<answer>12 s-14 s</answer>").score == 0
+    assert Timestamp().judge(62, "<answer>-62</answer>").score == 0
+
+
+@given(st.floats(0, 1000), st.floats(0, 1000), st.sampled_from([("seconds", 1), ("minutes", 60), ("hours", 3600)]))
+@settings(max_examples=200, deadline=None)
+def test_a_unit_scales_a_range(a, b, unit):
+    text = f"{a:.4f} to {b:.4f} {unit[0]}"
+    (span, _) = read_spans(text)[0]
+    assert span == pytest.approx((round(a, 4) * unit[1], round(b, 4) * unit[1]), rel=1e-9, abs=1e-9)
