@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ def random_inputs(needs=(), seed=0, rows=slice(None), width=5, advantage=True):
     scale = scale[rows] if advantage else 0.0 * scale[rows]
     x = inputs(part(logp), old=part(old), sampled=part(old), advantage=scale.tolist(), lengths=LENGTHS[rows], reward=REWARDS[rows],
                group_of=(group_of - group_of.min()).tolist(), **{k: part(v) for k, v in extra.items()})  # fmt: skip
-    for tensor in x.fields.values():
+    for tensor in x.aux_tensors.values():
         tensor.requires_grad_()
     return x
 
@@ -105,6 +106,8 @@ def test_no_advantage_means_no_gradient(name):
         x = random_inputs(surrogate.needs, advantage=False)
         x.old_logp_BT = x.logp_BT.detach().clone()
         x.reward_B = torch.ones_like(x.reward_B)
+        for rollout in x.batch.rollouts:
+            rollout.outcome, rollout.correct = 1.0, True
         assert total(surrogate, x)[1].abs().max() == 0
 
 
@@ -161,7 +164,7 @@ def test_advantages(name):
 def test_credits(name):
     credit = make(S.TokenCredit, name)
     if name == "lare":
-        credit.decode["ids"] = lambda ids: " ".join(map(str, ids))
+        credit.setup(run(policy=SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))))
     g = scored(1, 0, 0)
     values = credit(g, [0.5, -0.25, -0.25])
     assert [len(row) for row in values] == [len(rollout) for rollout in g]

@@ -117,13 +117,13 @@ def test_per_token_credit_hands_out_what_was_left():
 
 def test_lare_moves_credit_to_the_segment_that_explains_the_reward():
     credit = LaRe(factors=("one", "digits"), segment=1, weight=1.0, ridge=1e-3, decay=1.0)
-    credit.decode["ids"] = lambda ids: "".join(chr(i) for i in ids)
+    credit.setup(run(policy=SimpleNamespace(decode=lambda ids: "".join(map(chr, ids)))))
     g = group(1, 0, lengths=[3, 3], ids=[[97, 55, 97], [97, 97, 97]])
     assert credit(g, [0.5, -0.5]) == [[0.5] * 3, [-0.5] * 3]  # nothing was learned before
     first, second = credit(g, [0.5, -0.5])
     assert first[1] > first[0] == first[2] and sum(first) == pytest.approx(1.5) and second == pytest.approx([-0.5] * 3)
     again = LaRe(factors=("one", "digits"), segment=1)
     again.load_state_dict(credit.state_dict())
-    assert torch.allclose(again.moments["xx"], credit.moments["xx"])
+    assert torch.equal(again.state.xx, credit.state.xx) and torch.equal(again.state.xy, credit.state.xy)
     with pytest.raises(ValueError, match="colour"):
         LaRe(factors=("colour",))

@@ -1,4 +1,4 @@
-"""JudgeRLVR: what is kept, who is asked, and what about."""
+"""JudgeRLVR: which candidates are kept, which rows are drawn, what the judge prompt asks."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def test_only_rows_with_attempts_are_drawn():
 
 
 def test_the_question_is_about_an_attempt_and_the_answer_is_its_label():
-    scaffold = JudgerlvrJudgePrompt()
+    template = JudgerlvrJudgePrompt()
     parts = run(seed=0, history=HISTORY)
-    scaffold.setup(parts)
+    template.setup(parts)
     seen = {}
     for step in range(20):
         parts.step = step
-        prompt = scaffold(Row("a", "2+2?", answer="4", target="4", task="sums", choices=("3",)))
+        prompt = template(Row("a", "2+2?", answer="4", target="4", task="sums", choices=("3",)))
         text = prompt.messages[-1]["content"][0]["text"]
         assert text.startswith("2+2?\nA proposed answer: ") and prompt.row.task == "judge" and not prompt.row.choices
         seen.setdefault(prompt.row.answer, set()).add(text.split("answer: ")[1][0])
     assert seen == {"yes": {"4"}, "no": {"5"}}
-    assert scaffold(Row("b", "1+1?", answer="2", task="sums")).row.task == "sums"  # asked as ever
+    assert template(Row("b", "1+1?", answer="2", task="sums")).row.task == "sums"  # without candidates the prompt is the usual one
     with pytest.raises(ValueError, match="attempt"):
         JudgerlvrJudgePrompt(ask="{question}")
 
@@ -59,4 +59,4 @@ def test_the_phases_follow_each_other():
     made.enter(1)
     metrics = steps(made, 1)[0]
     assert 0 < metrics["reward/judge"] < 1 and metrics["grad_norm"] > 0 and {g.row.task for g in made.groups} == {"judge"}
-    assert isinstance(made.scaffold, JudgerlvrJudgePrompt)
+    assert isinstance(made.prompt_template, JudgerlvrJudgePrompt)

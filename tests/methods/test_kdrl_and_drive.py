@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from make import gradient, group, inputs, run
+from make import end_step, gradient, group, inputs, run
 from tiny import steps, text_run
 
 from vlrl.methods.papers.drive import Drive
@@ -18,7 +18,7 @@ from vlrl.types import Row
 
 def pulled(mask="none", step=0, rewards=(1.0, 0.0, 0.0, 0.0), **fields):
     """The loss of four rollouts of one token in two groups: log pi -1, the teacher's -0.5."""
-    x = inputs([[-1.0]] * 4, reward=list(rewards), group_of=[0, 0, 1, 1], teacher_logp=[[-0.5]] * 4)
+    x = inputs([[-1.0]] * 4, reward=list(rewards), group_of=[0, 0, 1, 1], **{"kdrl.teacher_logp": [[-0.5]] * 4})
     term = Kdrl(mask=mask, **fields)
     term.setup(SimpleNamespace(phase_step=step))
     out = term(x)
@@ -41,10 +41,10 @@ def test_the_pull_weakens(step, anneal, beta):
 def test_a_teacher_is_a_model_of_its_own(tmp_path):
     teacher = text_run(["methods/grpo"], ["seed=5"])
     teacher.policy.save(tmp_path / "teacher")
-    made = text_run(["methods/kdrl"], [f"aux_tensors.teacher_logp.model={tmp_path / 'teacher'}"])
+    made = text_run(["methods/kdrl"], [f"aux_tensors={{kdrl.teacher_logp: {{model: {tmp_path / 'teacher'}}}}}"])
     metrics = steps(made)
     assert metrics[0]["kl_teacher"] > 0 and metrics[0]["loss/teacher"] > 0 and metrics[0]["teacher/beta"] == 5e-3
-    frozen = list(made.fields["kdrl.teacher_logp"].held["teacher"].model.parameters())
+    frozen = list(made.aux_tensors["kdrl.teacher_logp"].state.teacher.model.parameters())
     assert not any(p.requires_grad for p in frozen) and all(torch.equal(a, b) for a, b in zip(frozen, teacher.policy.model.parameters()))
 
 
@@ -63,7 +63,7 @@ def focus(**fields):
 
 
 def test_the_hardest_half_remains():
-    made = focus(keep=0.5, least=2)
+    made = focus(keep=0.5, min_rows=2)
     first = made(8)
     assert sorted(row.id for row in first) == [row.id for row in ROWS]
     end_step(made, [group(i / 10, i / 10, name=f"r{i}") for i in reversed(range(8))])
@@ -71,23 +71,23 @@ def test_the_hardest_half_remains():
     assert sorted(row.id for row in second) == ["r0", "r1", "r2", "r3"] and made.metrics() == {"data/rows": 4.0, "data/round": 1.0}
     end_step(made, [group(0.9, name="r0"), group(0.1, name="r3"), group(0.2, name="r1")])  # r2 was never scored
     assert {row.id for row in made(3)} == {"r1", "r3"}
-    again = focus(keep=0.5, least=2)
+    again = focus(keep=0.5, min_rows=2)
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert [row.id for row in again(5)] == [row.id for row in made(5)]
 
 
 def test_a_call_beyond_a_round_takes_the_same_rows_again():
-    made = focus(keep=0.5, least=9)
+    made = focus(keep=0.5, min_rows=9)
     assert len({row.id for row in made(12)}) == 8
     end_step(made, [group(1.0, name="r1")])
     made(1)
-    assert made.metrics()["data/rows"] == 8.0  # `least` holds
+    assert made.metrics()["data/rows"] == 8.0  # `min_rows`
     with pytest.raises(ConfigError, match="keep"):
         Drive(keep=0.0)
 
 
 def test_drive_trains():
-    made = text_run(["methods/drive"], ["phases.focus.group_size=6", "data.train.arithmetic.count=4", "phases.focus.prompt_sampler.least=2"])
+    made = text_run(["methods/drive"], ["phases.focus.group_size=6", "data.train.arithmetic.count=4", "phases.focus.prompt_sampler.min_rows=2"])
     made.use(1)
     made.phase_step = 0
     made.enter(1)

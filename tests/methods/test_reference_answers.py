@@ -11,14 +11,14 @@ from make import group, inputs, run
 from tiny import steps, text_run
 
 from vlrl.methods.papers.co_reward import CoRewardPerView
-from vlrl.methods.papers.laser import Laser, LaserLastToken, LaserSelfRewarded
+from vlrl.methods.papers.laser import SELF_REWARD_AT, Laser, LaserLastToken, LaserSelfRewarded
 from vlrl.methods.papers.rlpr import Rlpr, RlprStdFilter, reasoning, reflection
 from vlrl.methods.papers.sar import Sar, SarUnconditionalLogp, bare
 from vlrl.methods.papers.verifree import VeriFree
 from vlrl.registry import ConfigError
-from vlrl.trainer.batch import make_batch
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.trainer.loop import sample
-from vlrl.trainer.loss_inputs import loss_inputs
+from vlrl.trainer.loss_inputs import loss_inputs, make_batch
 
 
 class Letters:
@@ -151,7 +151,7 @@ def test_self_aligned():
 @pytest.fixture(scope="module")
 def real():
     made = text_run(["methods/sar"], ["group_size=3"], engine="hf")
-    groups = sample(made, made.sampler(2))
+    groups = sample(made, made.prompt_sampler(2))
     yield made, groups, make_batch(groups, made.policy.pad_id)
     made.close()
 
@@ -190,7 +190,7 @@ def test_one_more_token_behind_the_answer():
     z = Letters.pieces.index("!")
     assert [r.ids[-1] == z for r in g] == [True, True, False] and [len(r) for r in g] == [3, 4, 2]
     assert g.rollouts[0].loss_mask == [True, True, True] and g.rollouts[1].temperature == [0.5] * 3 + [1.0] and len(g.rollouts[1].logp) == 4
-    assert [r.info.get("self_reward_at") for r in g] == [2, 3, None]
+    assert [SELF_REWARD_AT.get(r) for r in g] == [2, 3, None]
 
 
 @pytest.mark.parametrize("token", ["$", "#", "ab"])
@@ -205,7 +205,8 @@ def test_self_reward_loss():
     """beta 0.1, c -23: log-probs of -13, -18, -23 say 1, 0.5, 0. One right of three: it weighs 3/2, each wrong one 3/4; the last has no token."""
     g = group(1.0, 0.0, 0.0, 1.0, lengths=[2, 2, 2, 2])
     for rollout, place in zip(g, (1, 1, 1, None)):
-        rollout.info = {} if place is None else {"self_reward_at": place}
+        if place is not None:
+            SELF_REWARD_AT.set(rollout, place)
     logp = [[-1.0, -18.0], [-1.0, -13.0], [-1.0, -23.0], [-1.0, -1.0]]
     x = inputs(logp, reward=[1.0, 0.0, 0.0, 1.0], groups=[g], group_of=[0] * 4, lengths=[1, 1, 1, 2])
     out = Laser()(x)
@@ -224,16 +225,17 @@ def test_self_reward_loss():
 def test_the_policys_opinion_joins_the_advantage():
     g = group(1.0, 0.0, lengths=[2, 2])
     for rollout, logp in zip(g, (-18.0, -13.0)):
-        rollout.info["self_reward_at"], rollout.logp = 1, [-1.0, 0.0]
+        SELF_REWARD_AT.set(rollout, 1)
+        rollout.logp = [-1.0, 0.0]
         rollout.signals["old_logp"] = [-1.0, logp]
     LaserSelfRewarded().prepare([g])
     assert [rollout.logp for rollout in g] == [[-1.0, -18.0], [-1.0, -13.0]]
     plain = LaserSelfRewarded(scale="none", start=5)
     plain.setup(run(phase_step=4))
-    assert plain([g]) == [[0.5, -0.5]] and [rollout.info["token_advantages"] for rollout in g] == [[0.5, 0.0], [-0.5, 0.0]]
+    assert plain([g]) == [[0.5, -0.5]] and [TOKEN_ADVANTAGES[rollout] for rollout in g] == [[0.5, 0.0], [-0.5, 0.0]]
     # r_s 0.5 and 1: A_self -+ 0.25
     assert LaserSelfRewarded(scale="none")([g])[0] == pytest.approx([0.9 * 0.5 - 0.025, -0.9 * 0.5 + 0.025])
-    assert LaserSelfRewarded(scale="none", least=0.5)([g]) == [[0.5, -0.5]]
+    assert LaserSelfRewarded(scale="none", min_std=0.5)([g]) == [[0.5, -0.5]]
     g.rollouts[1].info.clear()
     LaserSelfRewarded().prepare([g])
     assert LaserSelfRewarded(scale="none", tau=1.0)([g])[0] == pytest.approx([0.25, -0.25])
@@ -265,12 +267,12 @@ def test_the_token_behind_the_answer_is_learned():
 
 def test_the_token_behind_the_answer_has_a_gradient():
     made = text_run(["methods/laser"], ["loss_terms.self_reward.start=0"])
-    (g,) = sample(made, made.sampler(1))
+    (g,) = sample(made, made.prompt_sampler(1))
     for rollout in g:
         rollout.finish = "stop"
-    made.shape["token"](g)
+    made.reward_shaping["token"](g)
     x = loss_inputs(made, [g])
-    places = [rollout.info["self_reward_at"] for rollout in g]
+    places = [SELF_REWARD_AT[rollout] for rollout in g]
     (grad,) = torch.autograd.grad(made.objective.loss_terms["self_reward"](x).loss.sum(), x.logp_BT)
     for b, at in enumerate(places):
         assert x.logp_BT[b, at] < -1 and grad[b, at] != 0 and grad[b, :at].eq(0).all()
@@ -279,7 +281,7 @@ def test_the_token_behind_the_answer_has_a_gradient():
 
 def test_paraphrases_are_asked_for():
     made = text_run(["methods/co_reward"])
-    (g,) = sample(made, made.sampler(1))
+    (g,) = sample(made, made.prompt_sampler(1))
     turned = [bool(rollout.info.get("paraphrased")) for rollout in g]
     assert sum(turned) == len(turned) / 2 and set(g.raw("vote")) <= {0.0, 1.0}
     made.close()

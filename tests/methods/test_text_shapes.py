@@ -10,11 +10,11 @@ import pytest
 from make import group, run
 
 from vlrl.methods.papers.campo import Campo, common_prefixes, loop_start
-from vlrl.methods.papers.cde import Cde, surprise
+from vlrl.methods.papers.cde import Cde, mean_surprisal
 from vlrl.methods.papers.diver import Diver
 from vlrl.methods.papers.efficiencysteering_ser_rl import EfficiencysteeringSerRl
 from vlrl.methods.papers.grpo_lambda import GRPOLambda, sigmoid_of_length
-from vlrl.methods.papers.laser_2 import Laser2, band_of, repetitive, target_of
+from vlrl.methods.papers.laser_2 import Laser2, band_of, estimated_target, repetitive
 from vlrl.methods.papers.noisy_verifier_corrections import NoisyVerifierCorrections
 from vlrl.methods.papers.par import Par
 from vlrl.registry import ConfigError
@@ -62,21 +62,25 @@ def test_bands(share, band):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "least_right", "expected"),
+    ("lengths", "surely_correct", "expected"),
     [([2, 4, 6, 8], 4, 4), ([2, 4, 6, 8], 2, 4), ([2, 4, 6, 8], 1, 8), ([6, 6, 8, 8], 4, 6), ([9, 9], 4, 16), ([], 4, 16)],
 )
-def test_targets(lengths, least_right, expected):
-    """4: a quarter of the lengths up to t is one right rollout of four; t = 4 is the least threshold."""
-    assert target_of(lengths, [4, 6, 8], least_right, 16) == expected
+def test_targets(lengths, surely_correct, expected):
+    """4: a quarter of the lengths up to t is one correct rollout of four; t = 4 is the smallest threshold."""
+    assert estimated_target(lengths, [4, 6, 8], surely_correct, 16) == expected
 
 
 def test_targets_follow_the_difficulty():
     shape, made = on(Laser2(every=2, target=1, lower=0.25, interval=0.125), group_size=6)  # thresholds 4, 6, ... 16
     easy, hard = scored(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, lengths=[4, 5, 6, 7, 8, 9]), scored(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, lengths=[4, 5, 6, 7, 8, 9])
-    assert shape(easy) == [1.5] * 6 and shape(hard)[0] == 1.5 and shape.metrics() == {}
+    assert shape(easy) == [1.5] * 6 and shape(hard)[0] == 1.5
+    shape.end_step(made)
+    assert shape.metrics() == {}
     made.phase_step = 1
+    shape.end_step(made)
     # of 6 at least 4 are right in an easy group: floor(t's share * 4) reaches 1 at 2 of 6 rollouts, 4 and 5 long; a hard one is sure of 1 only
-    assert shape.metrics() == {"length_step/low": 10.0, "length_step/medium": 16.0, "length_step/high": 6.0}
+    expected = {"target_length/low": 10.0, "target_length/medium": 16.0, "target_length/high": 6.0}
+    assert shape.metrics() == expected == shape.metrics()
     assert shape(easy) == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0] and shape(hard)[0] == 1.5
     again, _ = on(Laser2(every=2, target=1, lower=0.25, interval=0.125), step=2)
     again.load_state_dict(shape.state_dict())
@@ -127,8 +131,8 @@ def test_loops_cost_only_the_truncated():
         rollout.ids = [ord(c) for c in text]
     assert Campo()(g) == pytest.approx([1.0, 1 - 4 / 6, -1.0, 0.0])
     assert Campo(penalty=0.1, dynamic=False)(g) == pytest.approx([1.0, 0.9, -0.1, 0.0])
-    with pytest.raises(ValueError, match="least"):
-        Campo(least=1)
+    with pytest.raises(ValueError, match="min_repeats"):
+        Campo(min_repeats=1)
 
 
 @pytest.mark.parametrize(
@@ -203,10 +207,10 @@ def test_curiosity_is_capped_by_the_reward():
     for rollout, logp in zip(g, (-0.1, -2.0, -2.0, -2.0)):
         rollout.signals["old_logp"] = [logp, logp]
     g.rollouts[3].loss_mask = [True, False]
-    assert surprise(g.rollouts[0]) == pytest.approx(0.1)
+    assert mean_surprisal(g.rollouts[0]) == pytest.approx(0.1)
     # half of B, at most |r - 1/2| / 3 = 1/6
-    assert Cde()(g) == pytest.approx([1.05, 1 / 6, 0.5, 1 + 1 / 6])
-    assert Cde(zero=0.0, alpha=1.0)(g) == pytest.approx([1.1, 0.0, 0.5 + 0.5 / 3, 1 + 1 / 3])
+    assert on(Cde())[0](g) == pytest.approx([1.05, 1 / 6, 0.5, 1 + 1 / 6])
+    assert on(Cde(zero=0.0, alpha=1.0))[0](g) == pytest.approx([1.1, 0.0, 0.5 + 0.5 / 3, 1 + 1 / 3])
 
 
 @pytest.mark.parametrize(("step", "omega"), [(0, 1.0), (59, 1.0), (60, 0.8), (299, 0.2), (300, 0.0), (900, 0.0)])
@@ -217,7 +221,7 @@ def test_curiosity_falls_by_stairs(step, omega):
 
 @pytest.mark.parametrize(("step", "factor"), [(0, 1.0), (50, 0.5), (100, 0.0), (200, 0.0)])
 def test_diversity_pays_right_answers_for_a_while(step, factor):
-    shape, _ = on(Diver(by="odd", weight=0.1, cap=0.4), step=step)
+    shape, _ = on(Diver(diversity="odd", weight=0.1, cap=0.4), step=step)
     g = group(1.0, 1.0, 0.0, raw={"a": [1.0, 1.0, 0.0], "odd": [0.2, 0.9, 0.9]})
     assert shape(g) == pytest.approx([1 + 0.02 * factor, 1 + 0.04 * factor, 0.0])
     with pytest.raises(ConfigError, match="odd"):

@@ -1,63 +1,82 @@
-"""Log-probs of the same completion under a teacher.
+"""KDRL: knowledge distillation and reinforcement learning on the same samples, by a reverse KL to a teacher beside GRPO.
 
-A pull towards a teacher that weakens, and perhaps spares what is right already.
+    kdrl.teacher_logp   aux tensor: log-probs of the completions under the teacher
+    kdrl                loss term: the annealed, optionally masked KL to the teacher
+
+Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208. No released code was found.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from vlrl.context import PolicyModel, RunContext
 from vlrl.functional import group_mean
+from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.core.loss_term import KL
 from vlrl.registry import ConfigError, register
-from vlrl.stages import AuxTensor
+from vlrl.stages import AuxTensor, State, transient
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+
+@dataclass
+class TeacherState(State):
+    """`teacher` is the frozen teacher, of the policy's class."""
+
+    teacher: Any = transient()
 
 
 @register("kdrl.teacher_logp")
 @dataclass(frozen=True, kw_only=True)
 class KdrlTeacherLogp(AuxTensor):
-    """log pi_T(y_t | x, y_<t), in nats, temperature-scaled as sampled, of the frozen model `model` (a name or a folder).
+    """The teacher's log-probs: log pi_T(y_t | x, y_<t) in nats, temperature-scaled as sampled, of the frozen model `model` (a name or a folder).
 
     Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: per-token log-probs of the teacher on the student's own samples. The teacher is of the policy's
     family and has its tokenizer. Every rank holds a whole teacher. Edge: zero outside the completion. Raises ConfigError where no model is named, or
-    where its vocabulary is another. Shapes: (B, T), no gradient.
+    where its vocabulary differs from the policy's. Shapes: (B, T), no gradient.
     """
 
     model: str = ""
-    held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def init_state(self) -> TeacherState:
+        return TeacherState()
 
     def setup(self, run: RunContext) -> None:
+        super().setup(run)
         if not self.model:
-            raise ConfigError("fields.teacher_logp.model: name the teacher, a model of the policy's family with the same tokenizer")
+            raise ConfigError(
+                "aux_tensors: kdrl.teacher_logp has no `model`; name the teacher, a model of the policy's family with the same tokenizer: "
+                "aux_tensors={kdrl.teacher_logp: {model: PATH}}"
+            )
         policy = run.policy
         teacher = type(policy)(replace(run.family, model=self.model), device=policy.device, seed=run.seed)
         if teacher.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
-            raise ConfigError(f"fields.teacher_logp.model: {self.model!r} has another vocabulary than the policy; a teacher must share its tokenizer")
+            raise ConfigError(
+                f"aux_tensors: kdrl.teacher_logp has model={self.model!r}, whose vocabulary differs from the policy's; name one with its tokenizer"
+            )
         teacher.model.eval().requires_grad_(False)
-        self.held["teacher"] = teacher
+        self.state.teacher = teacher
 
-    def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
         with torch.no_grad():
-            return self.held["teacher"].forward(batch)["logp"]
+            return self.state.teacher.forward(batch)["logp"]
 
 
 @register("kdrl")
 @dataclass(frozen=True, kw_only=True)
 class Kdrl(KL):
-    """beta_t m k(u), u = log pi_T - log pi, k = u^2 / 2 (k2); beta_t = max(end, start - (start - end) step / anneal), times `coef`.
+    """KDRL's distillation loss: beta_t m k(u), u = log pi_T - log pi, k = u^2 / 2 (k2).
 
-    m = 1 everywhere ("none"), 0 on rollouts above `threshold` ("response"), or 0 on groups of which any rollout is above it ("group").
-    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: reverse KL to a teacher on own samples beside GRPO, by k2 (whose gradient is the KL's), beta
-    annealed from 5e-3 to 1e-3, reward-guided masks. Deviates: the form of the annealing (linear, over `anneal` steps of the phase) is ours.
-    Edge: `anneal` 0 stays at `start`.
+        beta_t = max(end, start - (start - end) step / anneal), times `coef`
+
+    m is 1 everywhere (`mask` "none"), 0 on correct rollouts ("response"), or 0 on groups with a correct rollout ("group").
+    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: reverse KL to a teacher on the policy's own samples beside GRPO, by k2 (whose gradient is the
+    KL's), beta annealed from 5e-3 to 1e-3, reward-guided masks. Deviates: the form of the annealing (linear, over `anneal` steps of the phase) is
+    ours. Edge: `anneal` 0 keeps `start`.
     """
 
     kind: Literal["k1", "k2", "k3"] = "k2"
@@ -66,22 +85,17 @@ class Kdrl(KL):
     end: float = 1e-3
     anneal: int = 100
     mask: Literal["none", "response", "group"] = "none"
-    threshold: float = 0.5
-    run: Any = field(init=False, default=None, repr=False, compare=False)
-
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
 
     def beta(self) -> float:
-        """beta_t of the present step."""
-        step = self.run.phase_step if self.run is not None else 0
+        """beta_t of the current step; `start` before the plug-in is set up."""
+        step = self.run.phase_step if self.is_set_up else 0
         return max(self.end, self.start - (self.start - self.end) * step / self.anneal) if self.anneal else self.start
 
     def __call__(self, x: LossInputs) -> PerToken:
         loss_BT, metrics = super().__call__(x)
-        right_B = (x.reward_B > self.threshold).to(x.logp_BT)
-        wrong_B = {"none": torch.ones_like(right_B), "response": 1 - right_B, "group": (group_mean(right_B, x.group_B) == 0).to(right_B)}[self.mask]
-        return PerToken(self.beta() * wrong_B[:, None] * loss_BT, {"kl_teacher": metrics["kl"]})
+        correct_B = correct_rollouts(x)
+        masks = {"none": torch.ones_like(correct_B), "response": 1 - correct_B, "group": (group_mean(correct_B, x.group_B) == 0).to(correct_B)}
+        return PerToken(self.beta() * masks[self.mask][:, None] * loss_BT, {"kl_teacher": metrics["kl"]})
 
     def metrics(self) -> dict[str, float]:
         return {"teacher/beta": self.beta()}

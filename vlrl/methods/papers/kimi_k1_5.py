@@ -1,15 +1,15 @@
-"""Shorter is better among the right ones.
+"""Kimi k1.5: a policy loss from online mirror descent, and a length reward that prefers shorter correct rollouts.
 
-Online policy mirror descent.
+Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599. Curriculum and prioritised sampling are prompt samplers of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import torch
 
+from vlrl.context import RunContext
 from vlrl.functional import kimi_length_reward, mirror_descent_loss
 from vlrl.methods.core.policy_loss import WholeRollout
 from vlrl.methods.core.reward_shaping import check_alone
@@ -17,35 +17,27 @@ from vlrl.registry import register
 from vlrl.stages import RewardShaping
 from vlrl.types import Group, LossInputs, PerToken
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
 
 @register("kimi_k1_5.length_reward")
 @dataclass(frozen=True)
 class KimiK15LengthReward(RewardShaping):
-    """r + factor * l,  l = 0.5 - (n - min n) / (max n - min n); a wrong rollout gets min(0, l).  n in tokens, over the group.
+    """Kimi k1.5's length reward: r + factor * l,  l = 0.5 - (n - min n) / (max n - min n); a wrong rollout gets min(0, l).
 
-    `warmup` steps of the phase without it.
-    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.3.  Edge: all lengths equal: nothing changes. Right means a reward above `threshold`.
+    n is the length in tokens; min and max are over the group. The reward is unchanged in the first `warmup` steps of the phase.
+    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.3.  Edge: in a group of equal lengths nothing changes.
     """
 
     factor: float = 1.0
     warmup: int = 0
-    threshold: float = 0.5
     punishes_length = True
-    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def check(self, run: RunContext) -> None:
         check_alone(run)
 
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
-
     def __call__(self, group: Group) -> list[float]:
-        if self.run is not None and self.run.phase_step < self.warmup:
+        if self.warmup and self.run.phase_step < self.warmup:
             return group.rewards
-        length_B, correct_B = torch.tensor([len(rollout) for rollout in group]), torch.tensor([r > self.threshold for r in group.rewards])
+        length_B, correct_B = torch.tensor([len(rollout) for rollout in group]), torch.tensor([rollout.correct for rollout in group])
         bonuses = kimi_length_reward(length_B, correct_B, torch.zeros_like(length_B)).tolist()
         return [r + self.factor * bonus for r, bonus in zip(group.rewards, bonuses, strict=True)]
 
@@ -53,10 +45,11 @@ class KimiK15LengthReward(RewardShaping):
 @register("kimi_k1_5")
 @dataclass(frozen=True)
 class KimiK15(WholeRollout):
-    """L_i = -A_i log pi(y_i) + tau / 2 * (log pi(y_i) - log pi_old(y_i))^2, log-probs summed over the rollout, A_i = r_i - mean r.
+    """Kimi k1.5's mirror descent loss: L_i = -A_i log pi(y_i) + tau / 2 * (log pi(y_i) - log pi_old(y_i))^2,  A_i = r_i - mean r.
 
+    Log-probs are sums over the rollout, in nats; tau is per nat squared. The loss is per sequence.
     Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, eq. 3: its gradient.  The reference is the policy at the start of the step. Use advantage grpo
-    with scale "none". The loss is per sequence; tau is per nat squared.
+    with scale "none".
     """
 
     tau: float = 0.1

@@ -1,24 +1,24 @@
-"""An outcome taken apart into factors of its segments."""
+"""LaRe: latent reward. The outcome reward is decomposed into a sum over segments, as a function of performance factors.
+
+Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120; the paper and its code are of control tasks.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from vlrl.registry import register
-from vlrl.stages import TokenCredit
+from vlrl.stages import State, TokenCredit
 from vlrl.types import Group, Rollout
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 Factor = Callable[[str, Rollout], float]
 
-# What a segment of text shows, as a number of about unit size. A plugin file may add to this table: there goes what a language model writes.
+# Performance factors of a segment of text, numbers of about unit size. A plug-in file may add factors, such as those that a language model wrote.
 FACTORS: dict[str, Factor] = {
     "one": lambda text, rollout: 1.0,
     "length": lambda text, rollout: len(text) / 16,
@@ -29,16 +29,32 @@ FACTORS: dict[str, Factor] = {
 }
 
 
+@dataclass
+class LareState(State):
+    """The moments of the regression in float64: `xx` (factors, factors) is sum x x^T, `xy` (factors,) is sum x r; None before the first group."""
+
+    xx: torch.Tensor | None = None
+    xy: torch.Tensor | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value.tolist() for name, value in (("xx", self.xx), ("xy", self.xy)) if value is not None}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        self.xx, self.xy = (torch.tensor(values[name], dtype=torch.float64) if name in values else None for name in ("xx", "xy"))
+
+
 @register("lare")
 @dataclass(frozen=True)
 class LaRe(TokenCredit):
-    """A_{i,t} = A_i + weight * n (p_s - mean_s p) for t in segment s,  p = w . f(segment), with w fitted so that sum_s p_s = the reward.
+    """LaRe's credit: A_{i,t} = A_i + weight * n (p_s - mean_s p) for t in segment s,  p_s = w . f(segment), with w fitted so that sum_s p_s = r_i.
 
     Segments are `segment` tokens long; f are the `factors` (names in the table FACTORS). w is a ridge regression over all rollouts so far with
-    forgetting `decay`, kept as its two moments; n is the number of segments, so that credit moves within a rollout and none is made.
+    forgetting `decay`, kept as its two moments; n is the number of segments. The mean is subtracted, so that credit moves within a rollout and its
+    sum stays.
     Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120, sec. 4: a latent reward of performance factors, decoded and summed to the return.  Deviates:
-    factors are a table of functions, which a language model may have written, not a call to one; the decoder is linear; factors see segments of text.
-    Each process fits the rollouts it sampled.  Edge: until a rollout was seen, and in rollouts of one segment, the advantage as it is.
+    factors are a table of functions, which a language model may have written, not a call to one; the decoder is linear, not a small network;
+    factors read segments of text. Each process fits the rollouts it sampled.
+    Edge: before the first group was fitted, and in rollouts of one segment, the advantage is unchanged.
     """
 
     factors: tuple[str, ...] = ("one", "length", "digits", "tags")
@@ -46,53 +62,45 @@ class LaRe(TokenCredit):
     weight: float = 0.5
     ridge: float = 1.0
     decay: float = 0.99
-    moments: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
-    decode: dict[str, Callable[[Sequence[int]], str]] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.factors if name not in FACTORS]
         if unknown:
             raise ValueError(f"factors: no {unknown[0]!r}; known: {', '.join(sorted(FACTORS))}")
 
-    def setup(self, run: RunContext) -> None:
-        self.decode["ids"] = run.policy.decode
+    def init_state(self) -> LareState:
+        return LareState()
 
     def factors_of(self, rollout: Rollout) -> torch.Tensor:
         """(segments, factors) of a rollout."""
-        parts = [rollout.ids[i : i + self.segment] for i in range(0, len(rollout), self.segment)]
-        texts = [self.decode["ids"](part) for part in parts]
+        segments = [rollout.ids[i : i + self.segment] for i in range(0, len(rollout), self.segment)]
+        texts = [self.run.policy.decode(ids) for ids in segments]
         return torch.tensor([[FACTORS[name](text, rollout) for name in self.factors] for text in texts], dtype=torch.float64)
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
-        found = [self.factors_of(rollout) for rollout in group]
-        weights = self.fitted()
+        factors = [self.factors_of(rollout) for rollout in group]
+        decoder_F = self.decoder()
         result = []
-        for a, rollout, f_SF in zip(advantages, group, found, strict=True):
-            p_S = f_SF @ weights if weights is not None else torch.zeros(len(f_SF), dtype=torch.float64)
+        for a, rollout, f_SF in zip(advantages, group, factors, strict=True):
+            p_S = f_SF @ decoder_F if decoder_F is not None else torch.zeros(len(f_SF), dtype=torch.float64)
             shift = (self.weight * len(p_S) * (p_S - p_S.mean())).tolist()
             result.append([a + shift[t // self.segment] for t in range(len(rollout))])
-        self.learn(found, group.rewards)
+        self.fit(factors, group.rewards)
         return result
 
-    def learn(self, found: Sequence[torch.Tensor], rewards: Sequence[float]) -> None:
-        """Take a group into the regression's moments."""
-        k = len(self.factors)
-        xx = self.moments.get("xx", torch.zeros(k, k, dtype=torch.float64)) * self.decay
-        xy = self.moments.get("xy", torch.zeros(k, dtype=torch.float64)) * self.decay
-        for f_SF, reward in zip(found, rewards):
+    def fit(self, factors: Sequence[torch.Tensor], rewards: Sequence[float]) -> None:
+        """Add a group to the regression's moments."""
+        k, state = len(self.factors), self.state
+        xx = (state.xx if state.xx is not None else torch.zeros(k, k, dtype=torch.float64)) * self.decay
+        xy = (state.xy if state.xy is not None else torch.zeros(k, dtype=torch.float64)) * self.decay
+        for f_SF, reward in zip(factors, rewards):
             total = f_SF.sum(0)
             xx, xy = xx + torch.outer(total, total), xy + total * reward
-        self.moments.update(xx=xx, xy=xy)
+        state.xx, state.xy = xx, xy
 
-    def fitted(self) -> torch.Tensor | None:
-        """The decoder's weights, or None before anything was seen."""
-        if not self.moments:
+    def decoder(self) -> torch.Tensor | None:
+        """w, (factors,); None before the first group was fitted."""
+        state = self.state
+        if state.xx is None:
             return None
-        return torch.linalg.solve(self.moments["xx"] + self.ridge * torch.eye(len(self.factors), dtype=torch.float64), self.moments["xy"])
-
-    def state_dict(self) -> dict[str, Any]:
-        return {key: value.tolist() for key, value in self.moments.items()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.moments.clear()
-        self.moments.update({key: torch.tensor(value, dtype=torch.float64) for key, value in state.items()})
+        return torch.linalg.solve(state.xx + self.ridge * torch.eye(len(self.factors), dtype=torch.float64), state.xy)

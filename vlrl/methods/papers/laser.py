@@ -1,181 +1,180 @@
-"""One more token behind every finished answer, whose probability says what the policy thinks of it.
+"""LaSeR: last-token self-rewarding. The probability of one token after the answer learns to be the policy's own verdict, and joins the advantage.
 
-The verifier's advantage, and a little of what the policy thinks itself.
+    laser.last_token      reward shaping: appends the token z to every finished rollout
+    laser.self_rewarded   advantage: GRPO on the verifier's reward, mixed with GRPO on the self-reward read at z
+    laser                 loss term: fits the self-reward to the verdict
 
-The policy learns to say, in one token, whether its answer is right.
+Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943, with released code.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
 
 import torch
 
+from vlrl.capabilities import Annotation
+from vlrl.context import RunContext
 from vlrl.functional.exact import std
-from vlrl.methods.core.advantage import GRPO
+from vlrl.methods.core.advantage import GRPO, check_credit
 from vlrl.registry import ConfigError, register
-from vlrl.stages import LossTerm, RewardShaping
+from vlrl.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+SELF_REWARD_AT: Annotation[int] = Annotation(
+    "laser.self_reward_at", int, hint="reward_shaping: {token: {name: laser.last_token}}", doc="position of the appended token z in the rollout"
+)
+SELF_REWARD: Annotation[float] = Annotation(
+    "laser.self_reward", float, hint="advantage: {name: laser.self_rewarded}", doc="the self-reward r_s of the rollout, in [0, 1]"
+)
 
 
 @register("laser.last_token")
 @dataclass(frozen=True)
 class LaserLastToken(RewardShaping):
-    """Rewards stay. Every finished rollout y gets the token z behind it: term and advantage `laser` read log pi(z | x, y) there.
+    """LaSeR's last token: appends the token z to every finished rollout y, where `laser` and `laser.self_rewarded` read log pi(z | x, y).
 
-    `rollout.info["self_reward_at"]` is its place; it is taken at temperature 1, and its advantage is 0 (advantage `laser`). `token`: one that the
-    tokenizer knows as a single, special one and that no answer uses.
-    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943 (last-token self-rewarding); released script: <|vision_start|> of Qwen's. Edge: truncated
-    rollouts get none. Put it last: lengths, and the tokens that a loss is a mean of, grow by one.
+    Rewards are unchanged. SELF_REWARD_AT is the position of z; its temperature is 1, and its advantage is 0 (`laser.self_rewarded`). `token` is a
+    text that the tokenizer encodes as a single, special token which no answer uses.
+    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943 (last-token self-rewarding); released script: <|vision_start|> of Qwen's tokenizer. Edge:
+    truncated rollouts get no z. Put this shaping last: lengths, and the number of tokens in the loss, grow by one.
     """
 
     token: str = "<|vision_start|>"
-    held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
-
-    def setup(self, run: RunContext) -> None:
-        self.held["run"] = run
+    provides = (SELF_REWARD_AT,)
 
     def token_id(self) -> int:
         """The id of z. Raises ConfigError for a text that is not one token, or that ends answers."""
-        tokenizer = self.held["run"].policy.tokenizer
+        tokenizer = self.run.policy.tokenizer
         ids = tokenizer.encode(self.token, add_special_tokens=False)
         if len(ids) != 1 or ids[0] in (tokenizer.eos_token_id, tokenizer.pad_token_id):
             known = ", ".join(tokenizer.all_special_tokens)
-            raise ConfigError(f"shape.last_token.token: {self.token!r} is not one unused token of this tokenizer; special ones: {known}")
+            raise ConfigError(
+                f"reward_shaping: token={self.token!r} of 'laser.last_token' is not one unused token of this tokenizer; its special tokens: {known}"
+            )
         return ids[0]
 
     def __call__(self, group: Group) -> list[float]:
         token = self.token_id()
         for rollout in group:
-            if not rollout.truncated and "self_reward_at" not in rollout.info:
-                self.append(rollout, token)
+            if not rollout.truncated and not SELF_REWARD_AT.on(rollout):
+                append(rollout, token)
         return group.rewards
 
-    def append(self, rollout: Rollout, token: int) -> None:
-        """z behind y; what was computed per token before is dropped."""
-        n = len(rollout)
-        temperature = rollout.temperature if isinstance(rollout.temperature, list) else [float(rollout.temperature)] * n
-        rollout.info["self_reward_at"] = n
-        rollout.loss_mask = [*(rollout.loss_mask or [True] * n), True]
-        rollout.ids, rollout.temperature = [*rollout.ids, token], [*temperature, 1.0]
-        rollout.logp = [*rollout.logp, 0.0] if rollout.logp else []
-        rollout.signals.clear()
+
+def append(rollout: Rollout, token: int) -> None:
+    """Append z to y. Signals that were computed per token before are dropped."""
+    n = len(rollout)
+    temperature = rollout.temperature if isinstance(rollout.temperature, list) else [float(rollout.temperature)] * n
+    SELF_REWARD_AT.set(rollout, n)
+    rollout.loss_mask = [*(rollout.loss_mask or [True] * n), True]
+    rollout.ids, rollout.temperature = [*rollout.ids, token], [*temperature, 1.0]
+    rollout.logp = [*rollout.logp, 0.0] if rollout.logp else []
+    rollout.signals.clear()
 
 
 @register("laser.self_rewarded")
 @dataclass(frozen=True)
 class LaserSelfRewarded(GRPO):
-    """A = (1 - tau) A_verifier + tau A_self: GRPO on the rewards, and on r_s = beta (log pi(z | x, y) - c), cut to [0, 1].
+    """LaSeR's advantage: A = (1 - tau) A_verifier + tau A_self, GRPO on the rewards and on r_s = clip(beta (log pi(z | x, y) - c), 0, 1).
 
-    z is the token of shape `last_token`. A_self is 0 before step `start`, and in groups whose r_s differ by a std of `least` or less.
-    With credit `per_token`: z's own advantage is 0.
-    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23, least 0.1, 200 steps of warm-up.
-    Edge: a rollout without z (truncated) has r_s 0. Log-probs in nats.
+    z is the token of `laser.last_token`; log-probs are in nats. A = A_verifier before step `start` of the phase, and in groups whose r_s have a std
+    of `min_std` or less. Advantages are written per token: that of z is 0.
+    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23, min_std 0.1, 200 steps of warm-up.
+    Edge: a rollout without z (truncated) has r_s 0.
     """
 
     tau: float = 0.1
     beta: float = 0.1
     c: float = -23.0
-    least: float = 0.1
+    min_std: float = 0.1
     start: int = 0
-    run: Any = field(init=False, default=None, repr=False, compare=False)
     needs = ("old_logp",)
     writes_tokens = True
+    provides = (TOKEN_ADVANTAGES, SELF_REWARD)
+    requires = (SELF_REWARD_AT,)
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        if not any(getattr(shape, "name", "") == "laser.last_token" for shape in run.reward_shaping.values()):
-            raise ConfigError(
-                "advantage laser reads a token that no shape puts behind the answers; use reward_shaping: {token: {name: laser.last_token}}"
-            )
-        if run.token_credit.name != "per_token":
-            raise ConfigError(
-                f"advantage laser sets the added token's advantage apart: it needs credit: {{name: per_token}}, got {run.token_credit.name!r}"
-            )
-
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
+        check_credit(run, self.name)
 
     def prepare(self, groups: Sequence[Group]) -> None:
         super().prepare(groups)
         for rollout in (rollout for group in groups for rollout in group):
-            rollout.info["self_reward"] = self.self_reward(rollout)
-            if rollout.logp and "self_reward_at" in rollout.info:  # no engine sampled z
-                rollout.logp[rollout.info["self_reward_at"]] = rollout.signals["old_logp"][rollout.info["self_reward_at"]]
+            SELF_REWARD.set(rollout, self.self_reward(rollout))
+            at = SELF_REWARD_AT.get(rollout)
+            if rollout.logp and at is not None:  # no engine sampled z
+                rollout.logp[at] = rollout.signals["old_logp"][at]
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        advantages = self.joined(groups)
+        advantages = self.mixed(groups)
         for group, values in zip(groups, advantages, strict=True):
             for rollout, a in zip(group, values, strict=True):
-                at = rollout.info.get("self_reward_at")
-                rollout.info["token_advantages"] = [0.0 if t == at else a for t in range(len(rollout))]
+                at = SELF_REWARD_AT.get(rollout)
+                TOKEN_ADVANTAGES.set(rollout, [0.0 if t == at else a for t in range(len(rollout))])
         return advantages
 
-    def joined(self, groups: Sequence[Group]) -> list[list[float]]:
-        """One number per rollout."""
-        judged = super().__call__(groups)
-        if self.run is not None and self.run.phase_step < self.start:
-            return judged
-        own = [[rollout.info["self_reward"] for rollout in group] for group in groups]
-        selves = super().__call__([with_rewards(group, scores) for group, scores in zip(groups, own, strict=True)])
+    def mixed(self, groups: Sequence[Group]) -> list[list[float]]:
+        """A, one number per rollout."""
+        by_verifier = super().__call__(groups)
+        if self.start and self.run.phase_step < self.start:
+            return by_verifier
+        scores = [[SELF_REWARD[rollout] for rollout in group] for group in groups]
+        by_self = super().__call__([with_rewards(group, values) for group, values in zip(groups, scores, strict=True)])
         return [
-            [(1 - self.tau) * a + self.tau * s for a, s in zip(row, mine, strict=True)] if std(scores) > self.least else row
-            for row, mine, scores in zip(judged, selves, own, strict=True)
+            [(1 - self.tau) * a + self.tau * s for a, s in zip(verifier, own, strict=True)] if std(values) > self.min_std else verifier
+            for verifier, own, values in zip(by_verifier, by_self, scores, strict=True)
         ]
 
     def self_reward(self, rollout: Rollout) -> float:
         """r_s in [0, 1]."""
-        at = rollout.info.get("self_reward_at")
+        at = SELF_REWARD_AT.get(rollout)
         return 0.0 if at is None else min(1.0, max(0.0, self.beta * (rollout.signals["old_logp"][at] - self.c)))
 
 
 def with_rewards(group: Group, rewards: Sequence[float]) -> Group:
-    """The group with other rewards."""
+    """A copy of the group with other rewards."""
     return Group(group.prompt, [replace(rollout, reward=r) for rollout, r in zip(group, rewards, strict=True)], group.id)
 
 
 @register("laser")
 @dataclass(frozen=True, kw_only=True)
 class Laser(LossTerm):
-    """w (beta (log pi(z | x, y) - c) - 1[r > threshold])^2 per rollout that has the token z of shape `last_token`; 0 for the others.
+    """LaSeR's self-rewarding loss: w (beta (log pi(z | x, y) - c) - 1[y is correct])^2 per rollout with the token z; 0 for the others.
 
-    w = n / (2 n_k) with `balanced`: n rollouts of the group, n_k of them as right (or wrong) as this one; 1 where the group is of one kind.
+    With `balanced`, w = n / (2 n_k) for the n rollouts of the group, n_k of them as correct (or as wrong) as this one, and 1 where all are correct or
+    all are wrong. The loss is 0 before step `start` of the phase.
     Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1, beta 0.1, c -23 (a constant for the reference's
-    log-prob), balanced, from step 200 on (`start`). Deviates: the release balances over the batch. Shapes: (B,); log-probs in nats.
+    log-prob), balanced, from step 200 on. Deviates: the release balances over the batch. Shapes: (B,); log-probs in nats.
     """
 
     coef: float = 0.1
     beta: float = 0.1
     c: float = -23.0
     balanced: bool = True
-    threshold: float = 0.5
     start: int = 0
-    run: Any = field(init=False, default=None, repr=False, compare=False)
-
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
+    requires = (SELF_REWARD_AT,)
 
     def __call__(self, x: LossInputs) -> PerToken:
-        on = self.run is None or self.run.phase_step >= self.start
-        rollouts = x.batch.rollouts
-        places = [rollout.info.get("self_reward_at", -1) if on else -1 for rollout in rollouts]
-        right = [float(r > self.threshold) for r in x.reward_B.tolist()]
-        kinds = Counter(zip(x.group_B.tolist(), right))
-        totals = Counter(x.group_B.tolist())
-        weights = []
-        for place, g, ok in zip(places, x.group_B.tolist(), right):
-            mixed = self.balanced and kinds[g, ok] < totals[g]
-            weights.append((totals[g] / (2 * kinds[g, ok]) if mixed else 1.0) if place >= 0 else 0.0)
+        waiting = self.start and self.run.phase_step < self.start
+        places = [-1 if waiting else SELF_REWARD_AT.get(rollout, -1) for rollout in x.batch.rollouts]
+        correct = [float(rollout.correct) for rollout in x.batch.rollouts]
         at_B = torch.tensor([max(place, 0) for place in places], device=x.logp_BT.device)
-        weight_B, right_B = (torch.tensor(values, device=x.logp_BT.device, dtype=x.logp_BT.dtype) for values in (weights, right))
-        said_B = self.beta * (x.logp_BT.gather(1, at_B[:, None])[:, 0] - self.c)
-        loss_B = torch.where(weight_B > 0, weight_B * (said_B - right_B).square(), 0.0 * x.logp_BT[:, 0])
-        known_B = weight_B > 0
-        agree_B = ((said_B.detach() > 0.5) == (right_B > 0.5))[known_B].to(x.logp_BT.dtype)
-        return PerToken(loss_B, {"laser/agrees": agree_B.mean() if len(agree_B) else loss_B.new_zeros(())})
+        weights = self.weights(places, x.group_B.tolist(), correct)
+        weight_B, correct_B = (torch.tensor(values, device=x.logp_BT.device, dtype=x.logp_BT.dtype) for values in (weights, correct))
+        score_B = self.beta * (x.logp_BT.gather(1, at_B[:, None])[:, 0] - self.c)
+        scored_B = weight_B > 0
+        loss_B = torch.where(scored_B, weight_B * (score_B - correct_B).square(), 0.0 * x.logp_BT[:, 0])
+        agrees = ((score_B.detach() > 0.5) == (correct_B > 0.5))[scored_B].to(x.logp_BT.dtype)
+        return PerToken(loss_B, {"laser/agrees": agrees.mean() if len(agrees) else loss_B.new_zeros(())})
+
+    def weights(self, places: Sequence[int], groups: Sequence[int], correct: Sequence[float]) -> list[float]:
+        """w of every rollout; 0 for one without z (place -1)."""
+        kinds, totals = Counter(zip(groups, correct)), Counter(groups)
+        weights = []
+        for place, g, verdict in zip(places, groups, correct):
+            mixed = self.balanced and kinds[g, verdict] < totals[g]
+            weights.append((totals[g] / (2 * kinds[g, verdict]) if mixed else 1.0) if place >= 0 else 0.0)
+        return weights

@@ -1,6 +1,7 @@
-"""Whether a rollout goes round in circles.
+"""LASER: length-based step reward, a bonus for correct rollouts within a target length. Also LASER-D and LASER-DE.
 
-A step at a target length for right answers; the target may follow how hard a prompt is.
+LASER-D sets the target by the difficulty of the prompt; LASER-DE also rewards long wrong rollouts, as exploration.
+Paper: Liu et al. 2025 (LASER, LASER-D, LASER-DE), arXiv:2505.15612, with released code.
 """
 
 from __future__ import annotations
@@ -9,63 +10,41 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
+from vlrl.context import RunContext
+from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.limits import completion_limit
-from vlrl.methods.papers.t_grpo import ReadsAccuracy
 from vlrl.registry import register
-from vlrl.stages import RewardShaping
+from vlrl.stages import RewardShaping, State, transient
 from vlrl.types import Group
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-
-def repetitive(ids: Sequence[int]) -> bool:
-    """Whether some n-gram comes back close by (twice, in 200 tokens and more three times), or one of twice its length at all."""
-    size = 2 if len(ids) < 30 else 3 if len(ids) < 100 else 4
-    if len(ids) <= 8:
-        return False
-    places: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for at in range(len(ids) - size + 1):
-        gram = tuple(ids[at : at + size])
-        if size <= 2 or len(set(gram)) > 1:
-            places[gram].append(at)
-    often = 2 if len(ids) < 200 else 3
-    if any(b - a < len(ids) // 3 for found in places.values() if len(found) >= often for a, b in zip(found, found[1:])):
-        return True
-    doubles = [tuple(ids[at : at + 2 * size]) for at in range(len(ids) - 2 * size + 1)]
-    return len(ids) >= 4 * size and len(set(doubles)) < len(doubles)
-
 
 BANDS = ("low", "medium", "high")
 
 
-def band_of(share: float) -> str:
-    """How easy a prompt is: "high" from 2/3 right rollouts on, "medium" from 1/3 on, else "low"."""
-    return BANDS[(share >= 1 / 3) + (share >= 2 / 3)]
+@dataclass
+class Laser2State(State):
+    """By difficulty band: `lengths` of rollouts since the last estimate, and `targets`, in tokens. `step_lengths`: (band, lengths) of each group."""
 
-
-def target_of(lengths: Sequence[int], thresholds: Sequence[int], least_right: int, default: int) -> int:
-    """The smallest threshold t with floor(c(t) * least_right) >= 1, c(t) the share of the lengths up to t; `default` if there is none."""
-    for threshold in thresholds:
-        if lengths and int(sum(n <= threshold for n in lengths) / len(lengths) * least_right) >= 1:
-            return min(threshold, default)
-    return default
+    lengths: dict[str, list[int]] = field(default_factory=dict)
+    targets: dict[str, int] = field(default_factory=dict)
+    step_lengths: list[tuple[str, list[int]]] = transient(factory=list)
 
 
 @register("laser_2")
 @dataclass(frozen=True)
-class Laser2(ReadsAccuracy, RewardShaping):
-    """A right rollout of n tokens: r + bonus if n <= target (form "reward"), r - bonus if n > target ("penalty"), or both ("hybrid").
+class Laser2(RewardShaping):
+    """LASER's step reward: a correct rollout of n tokens gets r + bonus if n <= target (`form` "reward"), r - bonus if n > target ("penalty"), or
+    both ("hybrid").
 
-    `target` in tokens, or at most 1 a share of the longest completion (1: the longest itself). With `every` > 0 it only begins there: every `every`
-    steps of the phase each band of difficulty gets its own (`target_of` over thresholds from the share `lower` of the longest completion on,
-    `interval` apart; least_right is floor(2 G / 3), floor(G / 3) and 1 for the bands high, medium and low, G the group's size). `explore`: a wrong,
-    finished rollout longer than its target gets the bonus too, if it is not `repetitive`.
+    `target` is in tokens, or up to 1 a share of the longest completion (1: the longest itself). With `every` > 0 (LASER-D) it is only the first
+    target: every `every` steps of the phase each difficulty band gets its own, by `estimated_target` over thresholds from the share `lower` of the
+    longest completion on, `interval` (a share) apart; the surely correct rollouts are floor(2 G / 3), floor(G / 3) and 1 for the bands high, medium
+    and low, G the group size. `explore` (LASER-DE): a wrong, finished rollout longer than its target gets the bonus too, unless it is `repetitive`.
+    `limit` is the longest completion in tokens (0: that of `sampling`).
     Paper: Liu et al. 2025 (LASER, LASER-D, LASER-DE), arXiv:2505.15612; form, thresholds, bands and repetition test of the released code.
-    Deviates: coverage is that of the rollouts of the last `every` steps, where the release samples a monitoring set. Edge: a band nobody was
-    seen in keeps the longest completion: every right rollout gets its bonus.
+    Deviates: coverage is that of the rollouts of the last `every` steps, where the release samples a monitoring set. Edge: a band without rollouts
+    gets the longest completion as its target, so every correct rollout gets its bonus.
     """
 
     target: float = 0.5
@@ -75,66 +54,86 @@ class Laser2(ReadsAccuracy, RewardShaping):
     lower: float = 0.25
     interval: float = 0.0625
     explore: bool = False
-    least: float = 0.5
-    slot: str = ""
     limit: int = 0
-    seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
-    state: dict[str, Any] = field(init=False, default_factory=lambda: {"lengths": {}, "targets": {}}, repr=False, compare=False)
-    fresh: list[tuple[str, list[int]]] = field(init=False, default_factory=list, repr=False, compare=False)  # of this step, by group
-    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.target <= 0 or self.every < 0 or not 0 < self.lower <= 1 or not 0 < self.interval <= 1:
-            raise ValueError(
-                f"target, every, lower, interval: must be above 0 (every may be 0; lower and interval are shares), got {self.target}, {self.every}, "
-                f"{self.lower}, {self.interval}"
-            )
+        if self.target <= 0 or self.every < 0:
+            raise ValueError(f"target={self.target} must be above 0, and every={self.every} not negative")
+        if not 0 < self.lower <= 1 or not 0 < self.interval <= 1:
+            raise ValueError(f"lower={self.lower} and interval={self.interval} are shares of the longest completion and must be in (0, 1]")
+
+    def init_state(self) -> Laser2State:
+        return Laser2State()
 
     def check(self, run: RunContext) -> None:
-        self.check_slot(run)
-        completion_limit(run, self.limit, "shape.length_step.limit")
-
-    def setup(self, run: RunContext) -> None:
-        super().setup(run)
-        object.__setattr__(self, "run", run)
+        completion_limit(run, self.limit, "reward_shaping: `limit` of 'laser_2'")
 
     @property
     def longest(self) -> int:
         """The longest completion that may be sampled, in tokens."""
-        return self.limit or completion_limit(self.run, 0, "shape.length_step.limit")
+        return self.limit or completion_limit(self.run, 0, "reward_shaping: `limit` of 'laser_2'")
 
     def __call__(self, group: Group) -> list[float]:
-        right = [self.accuracy(rollout) > self.least for rollout in group]
-        band = band_of(sum(right) / len(right))
+        band = band_of(success_rate(group.rollouts))
         if self.every:
-            self.fresh.append((band, [len(rollout) for rollout in group]))
-        target = self.state["targets"].get(band, self.target * self.longest if self.target <= 1 else self.target)
+            self.state.step_lengths.append((band, [len(rollout) for rollout in group]))
+        target = self.state.targets.get(band, self.target * self.longest if self.target <= 1 else self.target)
         shaped = []
-        for rollout, ok in zip(group, right):
+        for rollout in group:
             within = len(rollout) <= target
             gain = self.bonus * (within and self.form != "penalty") - self.bonus * (not within and self.form != "reward")
-            if not ok:
+            if not rollout.correct:
                 gain = self.bonus * (self.explore and not within and not rollout.truncated and not repetitive(rollout.ids))
             shaped.append(rollout.reward + gain)
         return shaped
 
-    def estimate(self) -> dict[str, int]:
+    def end_step(self, run: RunContext) -> None:
+        state = self.state
+        for band, lengths in run.gather_and_clear(state.step_lengths):
+            state.lengths.setdefault(band, []).extend(lengths)
+        if self.every and (run.phase_step + 1) % self.every == 0:
+            state.targets, state.lengths = self.estimated_targets(run.group_size), {}
+
+    def estimated_targets(self, group_size: int) -> dict[str, int]:
         """Targets by band, from the lengths since the last estimate."""
-        longest, apart, size = self.longest, max(1, round(self.interval * self.longest)), self.run.group_size
-        thresholds = range(max(1, math.ceil(self.lower * longest)), longest + 1, apart)
-        surely_right = {"high": int(size * 2 / 3), "medium": int(size / 3), "low": 1}
-        return {band: target_of(self.state["lengths"].get(band, []), thresholds, surely_right[band], longest) for band in BANDS}
+        longest, step = self.longest, max(1, round(self.interval * self.longest))
+        thresholds = range(max(1, math.ceil(self.lower * longest)), longest + 1, step)
+        surely_correct = {"high": int(group_size * 2 / 3), "medium": int(group_size / 3), "low": 1}
+        return {band: estimated_target(self.state.lengths.get(band, []), thresholds, surely_correct[band], longest) for band in BANDS}
 
     def metrics(self) -> dict[str, float]:
-        """Called once per step on every rank: the lengths of all of them, and the next step's targets."""
-        for band, lengths in self.run.gather_and_clear(self.fresh):
-            self.state["lengths"].setdefault(band, []).extend(lengths)
-        if self.every and (self.run.phase_step + 1) % self.every == 0:
-            self.state.update(targets=self.estimate(), lengths={})
-        return {f"length_step/{band}": float(target) for band, target in self.state["targets"].items()}
+        """The targets of the next step by band, in tokens."""
+        return {f"target_length/{band}": float(target) for band, target in self.state.targets.items()}
 
-    def state_dict(self) -> dict[str, Any]:
-        return dict(self.state)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.state.update(state)
+def band_of(success_rate: float) -> str:
+    """The difficulty band of a prompt: "high" from a success rate of 2/3 on, "medium" from 1/3 on, else "low"."""
+    return BANDS[(success_rate >= 1 / 3) + (success_rate >= 2 / 3)]
+
+
+def estimated_target(lengths: Sequence[int], thresholds: Sequence[int], surely_correct: int, default: int) -> int:
+    """The smallest threshold t with floor(c(t) * surely_correct) >= 1, c(t) the share of the lengths up to t; `default` if there is none."""
+    for threshold in thresholds:
+        if lengths and int(sum(n <= threshold for n in lengths) / len(lengths) * surely_correct) >= 1:
+            return min(threshold, default)
+    return default
+
+
+def repetitive(ids: Sequence[int]) -> bool:
+    """Whether some n-gram recurs nearby (twice, from 200 tokens on three times), or an n-gram of twice that size recurs anywhere.
+
+    n is 2 below 30 tokens, 3 below 100, else 4; nearby is less than a third of the tokens apart. False up to 8 tokens.
+    """
+    size = 2 if len(ids) < 30 else 3 if len(ids) < 100 else 4
+    if len(ids) <= 8:
+        return False
+    places: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for at in range(len(ids) - size + 1):
+        gram = tuple(ids[at : at + size])
+        if size <= 2 or len(set(gram)) > 1:
+            places[gram].append(at)
+    min_count = 2 if len(ids) < 200 else 3
+    if any(b - a < len(ids) // 3 for found in places.values() if len(found) >= min_count for a, b in zip(found, found[1:])):
+        return True
+    doubles = [tuple(ids[at : at + 2 * size]) for at in range(len(ids) - 2 * size + 1)]
+    return len(ids) >= 4 * size and len(set(doubles)) < len(doubles)
