@@ -11,7 +11,7 @@ from make import group, run
 from tiny import steps, text_run
 
 from vlrl.methods.common.branching import entropy, from_token, joined
-from vlrl.methods.papers.cure import Cure, critical
+from vlrl.methods.papers.cure import BRANCH, Cure, critical
 from vlrl.methods.papers.rose import Rose, RoseSegmentValues, descend, semantic_entropy
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
@@ -77,13 +77,14 @@ def test_critical_tokens():
 
 def test_cure_keeps_a_prefix_and_trains_what_is_new():
     made = text_run(["methods/cure"], ["group_size=8", "sampling.max_tokens=8"], engine="hf")
-    prompt = made.scaffold(made.rows["arithmetic"][0])
-    whole, short, none = made.strategy([prompt, prompt, prompt], [9, 3, 0], made)
-    assert (len(whole), len(short), len(none)) == (9, 3, 0) and not any("branch" in r.info for r in short)
+    prompt = made.prompt_template(made.rows["arithmetic"][0])
+    whole, short, none = made.rollout([prompt, prompt, prompt], [9, 3, 0], made)
+    assert (len(whole), len(short), len(none)) == (9, 3, 0) and not any(BRANCH.on(r) for r in short)
     branches = whole.rollouts[3:]
-    assert [r.info["branch"][0] for r in branches] == [0, 0, 0, 1, 1, 1]  # 9 = 3 samples, the first two with three branches each
+    assert [BRANCH[r][0] for r in branches] == [0, 0, 0, 1, 1, 1]  # 9 = 3 samples, the first two with three branches each
     for rollout in branches:
-        source, end = whole.rollouts[rollout.info["branch"][0]], rollout.info["branch"][1]
+        place, end = BRANCH[rollout]
+        source = whole.rollouts[place]
         assert rollout.ids[:end] == source.ids[:end] and rollout.logp[:end] == source.logp[:end] and len(rollout) <= 8
         assert (rollout.loss_mask or [True] * len(rollout)) == [t >= end for t in range(len(rollout))]
         assert rollout.logp == pytest.approx(made.engine.score(prompt, rollout.ids), abs=1e-4) and rollout.top_logprobs is None
@@ -127,8 +128,8 @@ def test_what_a_stretch_of_a_tree_earns():
 
 def test_rose_grows_a_tree():
     made = text_run(["methods/rose"], ["rollout.epsilon=0", "sampling.max_tokens=8"], engine="hf")
-    prompt = made.scaffold(made.rows["arithmetic"][0])
-    found, none = made.strategy([prompt, prompt], [5, 0], made)
+    prompt = made.prompt_template(made.rows["arithmetic"][0])
+    found, none = made.rollout([prompt, prompt], [5, 0], made)
     assert len(found) == 5 and len(none) == 0 and [r.info["tree"][0] for r in found] == [0, 1, 2, 3, 4]
     for rollout in found:
         for earlier, kept in zip(found, rollout.info["tree"][1]):
@@ -140,10 +141,10 @@ def test_rose_grows_a_tree():
 @pytest.mark.parametrize(
     ("part", "parts", "reason"),
     [
-        (Cure(), {"group_size": 3}, "no room"),
+        (Cure(), {"group_size": 3}, "too small"),
         (Rose(), {"group_size": 1}, "no tree"),
-        (RoseSegmentValues(), {"strategy": SimpleNamespace(name="independent")}, "does not grow"),
-        (RoseSegmentValues(), {"strategy": SimpleNamespace(name="rose"), "credit": SimpleNamespace(name="uniform")}, "overwrite"),
+        (RoseSegmentValues(), {"rollout": SimpleNamespace(name="independent")}, "does not grow"),
+        (RoseSegmentValues(), {"rollout": SimpleNamespace(name="rose"), "token_credit": SimpleNamespace(name="uniform")}, "overwrite"),
     ],
 )
 def test_what_cannot_work_is_refused(part, parts, reason):

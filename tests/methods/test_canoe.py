@@ -7,7 +7,7 @@ import json
 import pytest
 from tiny import text_run
 
-from vlrl.methods.papers.canoe import Canoe
+from vlrl.methods.papers.canoe import PROXY_ANSWER, Canoe
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward
 from vlrl.trainer.loop import train_step
@@ -74,6 +74,6 @@ def test_canoe_asks_twice(tmp_path):
     rollouts = [rollout for group in made.groups for rollout in group]
     for rollout in rollouts:
         long = "<long_answer>" in rollout.text
-        assert (rollout.info["proxy"] is not None) is long and rollout.rewards["form"] == float("<think>" in rollout.text)
-        assert rollout.rewards["proxy"] == (float(f"<answer>{rollout.answer}<" in rollout.info["proxy"]) if long else 0.0)
+        assert (PROXY_ANSWER[rollout] is not None) is long and rollout.rewards["form"] == float("<think>" in rollout.text)
+        assert rollout.rewards["proxy"] == (float(f"<answer>{rollout.answer}<" in PROXY_ANSWER[rollout]) if long else 0.0)
     assert 0 < sum(rollout.rewards["proxy"] for rollout in rollouts) < len(rollouts)

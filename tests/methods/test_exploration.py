@@ -13,7 +13,7 @@ from make import gradient, group, inputs, run
 from tiny import text_run, vision_run
 
 from vlrl.methods.core.policy_loss import PPOClip
-from vlrl.methods.papers.eepo import Eepo, complementary
+from vlrl.methods.papers.eepo import SECOND_HALF, Eepo, complementary
 from vlrl.methods.papers.lens import Lens, LensCalibratedClip, LensSuccessRate, asked, cut, prompt_logp, spans_of, with_text
 from vlrl.methods.papers.vogue import Vogue, VogueVisualUncertainty, clean, divergence
 from vlrl.registry import ConfigError
@@ -32,19 +32,19 @@ def test_complementary_loss():
     assert slope.tolist() == [pytest.approx([0.5, 1.5]), pytest.approx([1.0, 0.0]), [0.0, 0.0]]  # p / (1 - p) / T
 
 
-def test_eepo_forgets_for_a_moment():
-    made = text_run(["methods/eepo"], ["rollout.below=99", "rollout.rate=0.5", "sampling.max_tokens=6"], engine="hf")
-    strategy, prompt = made.strategy, made.scaffold(made.rows["arithmetic"][0])
+def test_eepo_temporarily_unlearns():
+    made = text_run(["methods/eepo"], ["rollout.entropy_threshold=99", "rollout.rate=0.5", "sampling.max_tokens=6"], engine="hf")
+    strategy, prompt = made.rollout, made.prompt_template(made.rows["arithmetic"][0])
     before = [p.detach().clone() for p in made.policy.model.parameters()]
     (found,) = strategy([prompt], [5], made)
-    assert [r.info.get("after") for r in found] == [None, None, None, True, True] and strategy.metrics() == {"eepo/active": 1.0}
+    assert [SECOND_HALF.get(r) for r in found] == [None, None, None, True, True] and strategy.metrics() == {"eepo/active": 1.0}
     after = list(made.policy.model.parameters())
     assert all(torch.equal(p, q) for p, q in zip(after, before)) and all(p.grad is None for p in after)
     own = [made.engine.score(prompt, r.ids) for r in found]
     assert found.rollouts[0].logp == pytest.approx(own[0], abs=1e-4) and found.rollouts[4].logp != pytest.approx(own[4], abs=1e-3)
-    with strategy.forgetting([replace(found, rollouts=found.rollouts[:3])], made):
-        forgot = [made.engine.score(prompt, r.ids) for r in found.rollouts[:3]]
-    assert sum(map(sum, forgot)) < sum(map(sum, own[:3]))  # what was said is less likely
+    with strategy.unlearned([replace(found, rollouts=found.rollouts[:3])], made):
+        unlearned = [made.engine.score(prompt, r.ids) for r in found.rollouts[:3]]
+    assert sum(map(sum, unlearned)) < sum(map(sum, own[:3]))  # the unlearned rollouts are less likely
     assert made.engine.score(prompt, found.rollouts[0].ids) == pytest.approx(own[0], abs=1e-6)
     made.close()
 
@@ -52,20 +52,20 @@ def test_eepo_forgets_for_a_moment():
 def test_eepo_waits_for_a_low_entropy():
     half = {1: LOG(0.5), 2: LOG(0.5)}  # log 2 = 0.69 nats
     sure = group(0.0, lengths=[1], top_logprobs=[[{1: 0.0}]])
-    strategy, at = Eepo(below=0.4, window=2), run(engine=SimpleNamespace(name="hf"))
+    strategy, at = Eepo(entropy_threshold=0.4, window=2), run(engine=SimpleNamespace(name="hf"))
     seen = []
     for at.step, tokens in enumerate([half, {1: 0.0}, {1: 0.0}]):
-        seen.append(strategy.low([group(0.0, lengths=[1], top_logprobs=[[tokens]])], at))
+        seen.append(strategy.entropy_is_low([group(0.0, lengths=[1], top_logprobs=[[tokens]])], at))
     assert seen == [False, True, True] and strategy.state_dict() == {"entropies": [0.0, 0.0], "step": 2}  # 0.69, 0.35, 0
-    other = Eepo(below=0.4, window=2)
+    other = Eepo(entropy_threshold=0.4, window=2)
     other.load_state_dict({"entropies": [0.69, 0.69], "step": 2})
-    assert not other.low([sure], at)  # a further round of the same step is not counted again
+    assert not other.entropy_is_low([sure], at)  # a further round of the same step is not counted again
 
 
 def test_noise():
     made = vision_run(["methods/vogue"], ["rollout.first=0.5", "rollout.sigma=0.2", "group_size=6", "sampling.max_tokens=4"])
-    prompts = [made.scaffold(made.rows["digits"][i]) for i in range(2)]
-    groups = made.strategy(prompts, [6, 6], made)
+    prompts = [made.prompt_template(made.rows["digits"][i]) for i in range(2)]
+    groups = made.rollout(prompts, [6, 6], made)
     noisy = [r for g in groups for r in g if r.info.get("noisy")]
     assert [len(g) for g in groups] == [6, 6] and 0 < len(noisy) < 12
     for rollout in noisy:
@@ -76,11 +76,11 @@ def test_noise():
     apart = (disturbed - picture)[inner] if inner.sum() > 99 else (disturbed - picture)
     assert 0.05 < apart.std() < 0.25
     batch = made.batch(groups)
-    values = made.fields["vogue.clean_logp"](made.policy, batch)
+    values = made.aux_tensors["vogue.clean_logp"](made.policy, batch)
     for b, rollout in enumerate(batch.rollouts):
         expected = made.engine.score(clean(rollout.prompt), rollout.ids)
         assert values[b, : len(rollout)].tolist() == pytest.approx(expected, abs=1e-4)
-    assert [made.strategy.share(step) for step in (0, 100, 999)] == [0.5, 0.25, 0.0]
+    assert [made.rollout.share(step) for step in (0, 100, 999)] == [0.5, 0.25, 0.0]
     made.close()
 
 
@@ -111,7 +111,7 @@ def test_what_is_cut_out_of_a_question():
 @pytest.mark.parametrize("kind", ["text", "vision"])
 def test_tokens_of_a_question(kind):
     made = text_run(["methods/lens"]) if kind == "text" else vision_run(["methods/lens"])
-    prompt = made.scaffold(next(iter(made.rows.values()))[0])
+    prompt = made.prompt_template(next(iter(made.rows.values()))[0])
     _, _, text = asked(prompt)
     spans, ids = spans_of(made.policy, prompt, text), made.policy.encode(prompt).ids
     assert spans and "".join(text[a:b] for a, b in spans.values()) == text
@@ -122,7 +122,7 @@ def test_tokens_of_a_question(kind):
     # the one token that policy and reference disagree about most goes
     with torch.no_grad():
         made.policy.model.get_output_embeddings().weight[ids[list(spans)[1]]] += 3.0
-    purified = made.strategy.purified(prompt, made)
+    purified = made.rollout.purified(prompt, made)
     assert purified.train is prompt and len(asked(purified)[2]) < len(text) and purified.images == prompt.images
     made.close()
 
@@ -137,7 +137,7 @@ def lens_run(right_after):
 
     made.engine = replace(made.engine, function=say)
     made.engine.setup(made)
-    (found,) = made.strategy([made.scaffold(made.rows["arithmetic"][0])], [4], made)
+    (found,) = made.rollout([made.prompt_template(made.rows["arithmetic"][0])], [4], made)
     return made, found
 
 
@@ -180,7 +180,7 @@ def parts(**more):
         (Lens(), {"fields": {}}, "nothing keeps"),
         (Lens(), {}, "corrects for it"),
         (LensSuccessRate(), {}, "does not note"),
-        (Vogue(), {"family": SimpleNamespace(sees=False, name="text")}, "does not see"),
+        (Vogue(), {"family": SimpleNamespace(is_multimodal=False, name="text")}, "does not see"),
         (VogueVisualUncertainty(), {}, "does not disturb"),
     ],
 )

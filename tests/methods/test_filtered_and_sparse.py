@@ -105,10 +105,10 @@ def test_verified_is_all_or_nothing():
 
 @pytest.mark.parametrize(("step", "limit"), [(0, 8), (9, 8), (10, 16), (25, 24), (30, 32), (39, 32), (99, 32)])
 def test_lengths_grow_in_stages(step, limit):
-    decode = Acereason(max_tokens=32)
-    assert decode.limit() == 32
-    decode.setup(SimpleNamespace(phase_step=step, settings=SimpleNamespace(steps=40)))
-    assert decode(None, 0).max_tokens == limit == decode.metrics()["decode/limit"]
+    sampling = Acereason(max_tokens=32)
+    assert sampling.limit() == 32
+    sampling.setup(SimpleNamespace(phase_step=step, settings=SimpleNamespace(steps=40)))
+    assert sampling(None, 0).max_tokens == limit == sampling.metrics()["acereason/max_tokens"]
 
 
 def test_critical_tokens_are_found_and_their_entropy_averaged():
@@ -139,7 +139,7 @@ def test_presets_train(method, words):
         metrics = steps(run)
         assert all(m["grad_norm"] > 0 for m in metrics)
     if method == "acereason":
-        assert [m["decode/limit"] for m in metrics] == [3.0, 5.0]
+        assert [m["acereason/max_tokens"] for m in metrics] == [3.0, 5.0]
 
 
 def test_the_connector_alone_is_trained_at_the_end():

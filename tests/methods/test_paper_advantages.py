@@ -45,7 +45,7 @@ def test_dcpo_takes_the_smaller_of_two_blends():
     assert a == pytest.approx([-0.5 / sqrt(0.3) / 3] * 2)
     again = DcpoSmoothAdvantage()
     again.load_state_dict(advantage.state_dict())
-    assert again.past == {"q": [6.0, 3.0, 3.0, 3.0]}
+    assert again.state.past == {"q": [6.0, 3.0, 3.0, 3.0]}
 
 
 def test_dcpo_without_any_variance_is_silent():
@@ -62,14 +62,14 @@ def test_hardness_weighs_hard_prompts_more():
 
 def test_bnpo_by_hand():
     # p = 1/4 and 3/4: m = 1/2, v = 1/16, k = 3; a = b = 3/2; alpha = beta = 3/2; density 8/pi sqrt(p (1 - p))
-    a, b = BNPO()([group(1, 0, 0, 0), group(1, 1, 1, 0)])
+    a, b = BNPO(max_reward=1.0)([group(1, 0, 0, 0), group(1, 1, 1, 0)])
     weight = 1 / (8 / 3.141592653589793 * sqrt(3 / 16))
     assert a == pytest.approx([0.75 * weight, *[-0.25 * weight] * 3]) and b[3] == pytest.approx(-0.75 * weight)
 
 
 def test_bnpo_without_spread_is_reinforce_with_baseline():
-    assert BNPO()([group(1, 0), group(0, 1)]) == [[0.5, -0.5], [-0.5, 0.5]]
-    assert BNPO()([group(1, 1)]) == [[0.0, 0.0]]
+    assert BNPO(max_reward=1.0)([group(1, 0), group(0, 1)]) == [[0.5, -0.5], [-0.5, 0.5]]
+    assert BNPO(max_reward=1.0)([group(1, 1)]) == [[0.0, 0.0]]
 
 
 def test_bnpo_density_agrees_with_scipy():
@@ -84,7 +84,7 @@ def test_bnpo_decomposes_and_refuses_other_ranges():
     parts = [BNPO(slots=(slot,))(g) for slot in ("a", "b")]
     assert BNPO(slots=("a", "b"))(g)[0] == pytest.approx([x + y for x, y in zip(parts[0][0], parts[1][0])])
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
-        BNPO()([group(2.0, 0.0)])
+        BNPO(max_reward=1.0)([group(2.0, 0.0)])
 
 
 def test_oreal():

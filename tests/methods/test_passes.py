@@ -14,15 +14,15 @@ from tiny import steps, text_run, vision_run
 
 from vlrl.methods.core.callback import OptimizerReset, ReferenceReset
 from vlrl.methods.core.critic import Critic, critic_model_CriticModel
-from vlrl.methods.papers.dph_rl import DphRl
+from vlrl.methods.papers.dph_rl import BASE_DIVERGENCE, DphRl
 from vlrl.methods.papers.papo import Blackened, PapoMaskedLogp
 from vlrl.methods.papers.pppo import Pppo, PppoContinuationReward, PppoPrefixGrowth
 from vlrl.methods.papers.progrpo import ProgrpoPromptConfidence
 from vlrl.methods.papers.rover import RoverOldVocabMean, RoverVocabMean
 from vlrl.methods.papers.spae import confidence, potential, step_ends
 from vlrl.registry import ConfigError
-from vlrl.trainer.batch import make_batch
 from vlrl.trainer.loop import sample
+from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import Clip, Group, Media
 
 SMALL = ["policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}"]
@@ -61,7 +61,7 @@ def test_a_video_is_blackened_alike_in_all_frames():
 @pytest.fixture(scope="module")
 def seeing():
     made = vision_run(["methods/papo"], SMALL)
-    groups = sample(made, made.sampler(2))
+    groups = sample(made, made.prompt_sampler(2))
     return made, make_batch(groups, made.policy.pad_id)
 
 
@@ -85,7 +85,7 @@ def test_prompt_confidence_is_that_of_a_plain_forward(seeing):
 
 def test_prompt_confidence_of_text():
     made = text_run(["methods/progrpo"])
-    prompt = made.scaffold(made.sampler(1)[0])
+    prompt = made.prompt_template(made.prompt_sampler(1)[0])
     ids = torch.tensor(made.policy.encode(prompt).ids)[None]
     with torch.no_grad():
         logp = made.policy.model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None]).mean()
@@ -116,7 +116,7 @@ def test_confidence_is_the_exponential_of_minus_the_mean_entropy():
 
 def test_probes_leave_a_potential_per_step():
     made = text_run(["methods/spae"])
-    groups = sample(made, made.sampler(2))
+    groups = sample(made, made.prompt_sampler(2))
     lengths = [len(rollout) for g in groups for rollout in g]
     for rollout in (r for g in groups for r in g):
         assert [end for end, _ in rollout.info["steps"]] == list(range(4, len(rollout), 4)) and all(
@@ -127,7 +127,7 @@ def test_probes_leave_a_potential_per_step():
 
 def test_prefixes_are_trained_and_their_continuations_scored():
     made = text_run(["methods/pppo"])
-    (g,) = sample(made, made.sampler(1))
+    (g,) = sample(made, made.prompt_sampler(1))
     trained, extra = [r for r in g if r.trained], [r for r in g if not r.trained]
     assert len(trained) == made.group_size and all(sum(r.loss_mask) == max(1, int(0.15 * len(r) + 1e-9)) for r in trained)
     for rollout in extra:
@@ -182,8 +182,7 @@ def test_base_samples_replace_what_the_base_could_do():
     again.load_state_dict(replay.state_dict())
     again.setup(clock)
     assert again([group(0, name="easy")])[0].rollouts[0].ids == easy.rollouts[0].ids
-    with pytest.raises(ConfigError, match="f_divergence"):
-        replay.check(run(objective=SimpleNamespace(terms={})))
+    assert BASE_DIVERGENCE in replay.requires and easy.rollouts[0].correct
 
 
 def test_base_samples_of_one_rank_are_there_for_all():

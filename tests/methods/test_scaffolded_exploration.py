@@ -133,11 +133,11 @@ def test_the_answer_is_told():
 def test_less_and_less_of_it_is_given(step, prefix):
     """Four steps, s = 1, 2, 3, 4 in quarters of the phase; with s = 4 nothing is left."""
     parts = run(phase_step=step, settings=SimpleNamespace(steps=12), history={"r": {KEY: {"ids": [1], "text": "<think>\na\n\nb\n\nc\n\nd"}}})
-    made = prepared(EvocotOwnSteps(style="think_open", most=4), parts)
+    made = prepared(EvocotOwnSteps(style="think_open", max_removed=4), parts)
     assert made(Row("r", "q")).prefix == prefix and made(Row("new", "q")).prefix == "<think>\n"
-    assert made.metrics() == {"steps/removed": 1.0 + step // 3}
-    with pytest.raises(ValueError, match="most"):
-        EvocotOwnSteps(most=0)
+    assert made.metrics() == {"evocot/removed_steps": 1.0 + step // 3}
+    with pytest.raises(ValueError, match="max_removed"):
+        EvocotOwnSteps(max_removed=0)
 
 
 def test_the_reference_follows():
@@ -199,7 +199,7 @@ def test_first_explained_then_gone_on_from():
 def test_thinking_free_first():
     made = text_run(["methods/tfpi"], ["phases.rl.sampling.max_tokens=20", "phases.thinking.sampling.max_tokens=30", "phases.rl.steps=3"])
     metrics = steps(made, 3)
-    assert all(g.prompt.prefix == "<think>\n\n</think>\n\n" for g in made.groups) and [m["decode/limit"] for m in metrics] == [5, 10, 20]
+    assert all(g.prompt.prefix == "<think>\n\n</think>\n\n" for g in made.groups) and [m["acereason/max_tokens"] for m in metrics] == [5, 10, 20]
     made.use(1)
     made.enter(1)
     steps(made, 1)

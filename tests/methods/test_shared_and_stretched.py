@@ -36,7 +36,7 @@ def test_stretch_by_hand():
     made = group(*[s + 0.1 for s in scores], raw={"semantic": scores})
     assert Armed(slot="semantic")(made) == pytest.approx([0.1, 0.3, 0.5, 1.1])
     assert Armed(slot="semantic", weight=0.5, gamma=2.0)(made)[2] == pytest.approx(0.84 + 0.5 * (0.16 - 0.74))
-    assert Armed(slot="semantic", least=0.2)(made) == made.rewards
+    assert Armed(slot="semantic", min_spread=0.2)(made) == made.rewards
     with pytest.raises(ValueError, match="gamma"):
         Armed(slot="x", gamma=0.0)
     with pytest.raises(KeyError):

@@ -7,12 +7,12 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from make import group, run
+from make import end_step, group, run
 from rounds_kit import letters, prepared, prompt
 from tiny import steps, text_run
 
 from vlrl.methods.papers.ar3po import Ar3po
-from vlrl.methods.papers.coba_rl import CobaRl, gain, greedy, saturation, weighted
+from vlrl.methods.papers.coba_rl import CobaRl, gain, greedy, proportional, saturation
 from vlrl.methods.papers.dars import Dars
 from vlrl.methods.papers.ead import Ead, annealing
 from vlrl.methods.papers.erpo import Erpo
@@ -35,35 +35,37 @@ ASK = prompt()
 )
 def test_annealing_by_hand(t, value):
     """Step 1 of the released script: d = 25 + 5, times 20 tokens."""
-    decode = Ead(max_tokens=4000)
-    assert decode.span == 600 and decode(ASK, 0).temperature_at(t) == value
+    sampling = Ead(max_tokens=4000)
+    assert sampling.span == 600 and sampling(ASK, 0).temperature_at(t) == value
 
 
 def test_annealing_slows_and_survives_a_long_answer():
-    decode = Ead(max_tokens=64, warm=0, decay=1, grow=2, most=4, unit=1)
+    sampling = Ead(max_tokens=64, warm=0, decay=1, grow=2, max_decay=4, unit=1)
     parts = run(phase_step=0, settings=SimpleNamespace(steps=9))
-    decode.setup(parts)
-    assert decode.span == 3
+    sampling.setup(parts)
+    assert sampling.span == 3
     parts.phase_step = 1
-    assert decode.span == 4  # not 5
-    assert decode(ASK, 0).temperature_at(0) == 1.2 and decode(ASK, 3) == decode(ASK, 0)
+    assert sampling.span == 4 == sampling.metrics()["ead/span"]  # not 5
+    assert sampling(ASK, 0).temperature_at(0) == 1.2 and sampling(ASK, 3) == sampling(ASK, 0)
     assert annealing(1.2, 0.1, 1e-3, 0, 1.0, 10) == ((0, 1.2), (1, 0.1))  # e^1000 is not asked for
     for broken in ({"end": 2.0}, {"decay": 0}, {"temperature": 0}):
         with pytest.raises(ValueError, match="temperature|start|above 0"):
             Ead(**broken)
 
 
-def test_residual_prompts_get_hotter():
-    decode, parts = Erpo(rise=0.2, hottest=1.5), run()
-    decode.setup(parts)
+def test_residual_prompts_have_a_higher_temperature():
+    sampling, parts = Erpo(rise=0.2, max_temperature=1.5), run()
+    assert sampling(prompt("a"), 0).temperature == 1.0
+    sampling.setup(parts)
     for expected in (1.0, 1.2, 1.4, 1.5):
-        assert decode(prompt("a"), 0).temperature == pytest.approx(expected) and decode(prompt("b"), 0).temperature == 1.0
-        end_step(decode, [group(1, 1, name="a"), group(1, 0, name="b"), group(1, name="c", source=["expert"])])
+        assert sampling(prompt("a"), 0).temperature == pytest.approx(expected) and sampling(prompt("b"), 0).temperature == 1.0
+        end_step(sampling, [group(1, 1, name="a"), group(1, 0, name="b"), group(1, name="c", source=["expert"])])
+        assert sampling.metrics()["erpo/residual"] == (1.0, 2.0)
     assert parts.history == {"a": {"erpo": 4}, "b": {"erpo": 0}} and json.loads(json.dumps(parts.history)) == parts.history
-    end_step(decode, [group(1, 0, name="a")])
-    assert decode(prompt("a"), 0).temperature == 1.0
-    assert decode.metrics()["decode/residual"] == (4.0, 9.0)
-    with pytest.raises(ValueError, match="hottest"):
+    end_step(sampling, [group(1, 0, name="a")])
+    assert sampling(prompt("a"), 0).temperature == 1.0
+    assert sampling.metrics()["erpo/residual"] == (0.0, 1.0) == sampling.metrics()["erpo/residual"]
+    with pytest.raises(ValueError, match="max_temperature"):
         Erpo(temperature=2.0)
 
 
@@ -82,8 +84,8 @@ def test_dealing():
     counts = [2, 2]
     assert greedy(counts, [0, 1], [0.9, 0.1], 4, 6.0, 7.0, 9) == 4 and counts == [6, 2]  # p^5 prefers the easy one by far
     counts = [0, 0, 0]
-    assert weighted(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 8 and counts == [5, 3, 0]  # 16/3 is held at 5, 8/3 is 2, one is left over
-    assert weighted(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 2 and weighted(counts, [], [], 3, 5) == 0
+    assert proportional(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 8 and counts == [5, 3, 0]  # 16/3 is held at 5, 8/3 is 2, one is left over
+    assert proportional(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 2 and proportional(counts, [], [], 3, 5) == 0
 
 
 def budget(**fields):
@@ -137,13 +139,16 @@ def test_hard_prompts_are_sampled_again():
     strategy = Dars(totals=((0.0, 6), (0.5, 4)))
     a, b, c = strategy([prompt(n) for n in "abc"], [4, 2, 0], parts)
     assert [len(g) for g in (a, b, c)] == [6, 2, 0] and a.rewards == [0, 0, 0, 0, 1, 1] and [x[3] for x in parts.asked if x[3]] == [4, 2, 2]
-    assert strategy.metrics() == {"resample/more": (2.0, 0.0), "resample/saved": (1.0, 0.0)}
+    end_step(strategy, [])
+    assert strategy.metrics() == {"dars/added_rollouts": (2.0, 0.0), "dars/solved_by_added": (1.0, 0.0)}
+    end_step(strategy, [])
+    assert strategy.metrics() == {"dars/added_rollouts": (0.0, 0.0), "dars/solved_by_added": (0.0, 0.0)}
     for broken in ((), ((0.5, 3), (0.1, 4)), ((1.0, 3),)):
         with pytest.raises(ValueError, match="totals"):
             Dars(totals=broken)
 
 
-def test_stages_end_with_the_first_right_one():
+def test_stages_end_with_the_first_correct_one():
     tried = []
 
     def speak(request, index):
@@ -153,7 +158,8 @@ def test_stages_end_with_the_first_right_one():
     strategy = prepared(Ar3po(stages=3), parts := letters(speak))
     a, b = strategy([prompt("a"), prompt("b")], [7, 4], parts)  # a in parts of 3, 2, 2; b of 2, 1, 1
     assert len(b) == 2 and len(a) == 7 and sum(a.rewards) == 1
-    assert strategy.metrics()["staged/spared"] == (2.0, 0.0)
+    end_step(strategy, [])
+    assert strategy.metrics() == {"ar3po/reused": (0.0, 0.0), "ar3po/skipped": (2.0, 0.0)}
 
 
 @pytest.mark.parametrize("learn", [False, True])
@@ -168,6 +174,8 @@ def test_an_earlier_success_stands_in(learn):
     assert stored.source == "replay" and stored.text in ("two!", "three!") and stored.ids == [10, 11, 12] and stored.logp == []
     assert stored.loss_mask == (None if learn else [False] * 3) and len(a) == len(b) == 4 and all(r.source == "policy" for r in b)
     assert strategy([prompt("a")], [4], parts)[0].rollouts[-1].text == stored.text  # a function of seed, step and row
+    end_step(strategy, [])
+    assert strategy.metrics()["ar3po/reused"] == (2.0, 0.0)
     with pytest.raises(ValueError, match="stages"):
         Ar3po(stages=0)
 

@@ -4,7 +4,7 @@ from math import exp, log, sqrt
 
 import pytest
 import torch
-from make import gradient, inputs, run
+from make import end_step, gradient, inputs, run
 
 from vlrl.methods.papers.adaptive_entropy import AdaptiveEntropy
 from vlrl.methods.papers.beyond_the_80 import BeyondThe80
@@ -74,10 +74,10 @@ def test_perception_of_the_most_dependent_tokens():
 @pytest.mark.parametrize(("entropies", "loss", "sign"), [([0.9, 1.1], 0.45, 1), ([0.1, 0.3], 0.35, -1)])
 def test_target_entropy_pulls_from_both_sides(entropies, loss, sign):
     x = inputs([[-1.0, -1.0]], entropy=[entropies])
-    x.fields["entropy"].requires_grad_()
+    x.aux_tensors["entropy"].requires_grad_()
     out = Ter()(x)
     assert out.loss.item() == pytest.approx(loss)
-    assert torch.autograd.grad(out.loss.sum(), x.fields["entropy"])[0].tolist() == [[sign * 0.5] * 2]
+    assert torch.autograd.grad(out.loss.sum(), x.aux_tensors["entropy"])[0].tolist() == [[sign * 0.5] * 2]
 
 
 def test_siren_anchors_at_the_first_step():
@@ -96,10 +96,10 @@ def test_siren_anchors_at_the_first_step():
 def test_siren_squares_the_mean_over_rollouts_of_their_peaks():
     # quantiles 0.8 of 5 and 3 values lie at 3.2 and 1.6 steps: above are the 0.9 of the first and the 0.7 of the second
     x = inputs([[-1.0] * 5] * 2, lengths=[5, 3], nucleus_entropy=[[0.1, 0.9, 0.2, 0.3, 0.4], [0.7, 0.1, 0.2, 9.0, 9.0]])
-    x.fields["siren.nucleus_entropy"].requires_grad_()
+    x.aux_tensors["siren.nucleus_entropy"].requires_grad_()
     out = Siren(anchor=0.5)(x)
     assert out.loss.tolist() == pytest.approx([0.09, 0.09])  # ((0.9 + 0.7) / 2 - 0.5)^2
-    slope = torch.autograd.grad(out.loss.mean(), x.fields["siren.nucleus_entropy"])[0]
+    slope = torch.autograd.grad(out.loss.mean(), x.aux_tensors["siren.nucleus_entropy"])[0]
     assert slope[0].tolist() == pytest.approx([0, 0.3, 0, 0, 0]) and slope[1].tolist() == pytest.approx([0.3, 0, 0, 0, 0])
     assert Siren(anchor=0.5, scope="rollout")(x).loss.tolist() == pytest.approx([0.16, 0.04])
 
@@ -109,11 +109,19 @@ def test_adaptive_entropy_turns_up_below_the_target_and_off_above():
     term.setup(run())
     low, high = (inputs([[-1.0]], entropy=[[h]]) for h in (0.2, 0.9))
     assert term(low).loss.item() == 0.0
-    assert term.metrics() == {"entropy_coef": pytest.approx(0.1)}
+    end_step(term, [])
+    assert term.metrics() == {"entropy_coef": pytest.approx(0.1)} == term.metrics()
     assert term(high).loss.item() == pytest.approx(-0.09)
-    assert term.metrics() == {"entropy_coef": 0.0} == term.metrics()  # the second: a step that learned nothing
+    end_step(term, [])
+    assert term.metrics() == {"entropy_coef": 0.0}
+    end_step(term, [])
+    assert term.metrics() == {"entropy_coef": 0.0}  # a step without tokens changes nothing
     term(low)
+    end_step(term, [])
     assert term.metrics()["entropy_coef"] == pytest.approx(0.1)  # 0.1 - 0.1 + 0.1
+    again = AdaptiveEntropy(target=0.5, delta=0.1)
+    again.load_state_dict(term.state_dict())
+    assert term.state_dict() == {"c": pytest.approx(0.1), "alpha": pytest.approx(0.1)} and again(high).loss.item() == pytest.approx(-0.09)
 
 
 def test_nucleus_entropy():
@@ -139,7 +147,7 @@ def test_chi_squared():
     assert out.loss.tolist() == pytest.approx([sqrt(0.5)] * 2) and out.metrics["chi_squared"].tolist() == pytest.approx([0.5] * 2)
     assert gradient(out.loss, x)[:, 0].tolist() == pytest.approx([1.5 / (2 * sqrt(0.5)), -1.5 / (2 * sqrt(0.5))])  # (u - 1 / u) / G * G / (2 sqrt)
     same = inputs([[-1.0], [-2.0]], ref_logp=[[-1.0], [-2.0]])
-    out = CorrelatedProxies(least=1e-4)(same)
+    out = CorrelatedProxies(floor=1e-4)(same)
     assert out.loss.tolist() == pytest.approx([0.01] * 2) and gradient(out.loss, same).abs().max() == 0
 
 
@@ -151,21 +159,21 @@ def test_chi_squared_goes_on_as_a_tangent():
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [("forward_kl", -log(0.5)), ("js", 0.5 * log(0.5) - 1.5 * log(0.75)), ("alpha", (sqrt(0.5) - 0.25 - 0.5) / -0.25)]
+    ("divergence", "value"), [("forward_kl", -log(0.5)), ("js", 0.5 * log(0.5) - 1.5 * log(0.75)), ("alpha", (sqrt(0.5) - 0.25 - 0.5) / -0.25)]
 )
-def test_f_divergences(kind, value):
+def test_f_divergences(divergence, value):
     x = inputs([[log(0.5)], [log(0.5)]], old=[[0.0], [0.0]], sampled=[[0.0], [0.0]], reward=[1.0, 1.0])
     x.batch.rollouts[0].source = "base"
-    out = DphRlFDivergence(kind=kind)(x)
+    out = DphRlFDivergence(divergence=divergence)(x)
     assert out.loss[:, 0].tolist() == pytest.approx([value, 0.0]) and value > 0
     same = inputs([[-1.0]], sampled=[[-1.0]])
     same.batch.rollouts[0].source = "base"
-    assert DphRlFDivergence(kind=kind)(same).loss.item() == pytest.approx(0.0, abs=1e-12)
+    assert DphRlFDivergence(divergence=divergence)(same).loss.item() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_alpha_divergence_refuses_its_limits():
     with pytest.raises(ValueError, match="alpha"):
-        DphRlFDivergence(kind="alpha", alpha=1.0)
+        DphRlFDivergence(divergence="alpha", alpha=1.0)
 
 
 def test_only_token_mean_is_not_divided_by_the_batch():

@@ -8,15 +8,12 @@ Paper: He et al. 2025 (Skywork-OR1), arXiv:2505.22312, sec. 3.3 (target 0.2, del
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.methods.core.loss_term import EntropyBonus
 from vlrl.registry import ConfigError, register
 from vlrl.stages import LossTerm, State, transient
 from vlrl.types import LossInputs, PerToken
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 
 @dataclass

@@ -11,16 +11,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.methods.common.sampling_rounds import score_rounds
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 KEY = "ar3po"  # of a row's memory in the run's history
 

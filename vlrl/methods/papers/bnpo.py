@@ -10,15 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.functional.exact import mean
 from vlrl.methods.core.advantage import GroupRelative
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 
 @register("bnpo")

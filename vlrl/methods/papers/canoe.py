@@ -12,16 +12,13 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vlrl.capabilities import Annotation
+from vlrl.context import RunContext
 from vlrl.methods.common.derived_prompts import fitting, harmless
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request, Row
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 PROXY_ANSWER: Annotation[str | None] = Annotation(
     "proxy",

@@ -14,14 +14,11 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RolloutBudget, State
 from vlrl.types import Prompt
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 SMOOTH = 0.01  # pass rates are kept this far from 0 and 1
 KEY = "coba_rl"  # of a row's memory in the run's history

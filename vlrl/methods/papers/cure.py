@@ -12,15 +12,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vlrl.capabilities import Annotation
+from vlrl.context import RunContext
 from vlrl.methods.common.branching import Branching, entropy, from_token, joined
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Rollout
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 BRANCH: Annotation[tuple[int, int]] = Annotation(
     "cure.branch",

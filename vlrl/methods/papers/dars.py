@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.sampling_rounds import score_rounds
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 
 @dataclass

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RewardShaping
 from vlrl.types import Group
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 
 @register("diver")

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vlrl.context import RunContext
 from vlrl.methods.common.row_order import Mixture, permute
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PromptSampler, State, transient
 from vlrl.types import Group, Row
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 
 @dataclass

@@ -14,19 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vlrl.capabilities import Annotation
+from vlrl.context import RunContext
 from vlrl.methods.common.branching import Branching, entropy
 from vlrl.registry import ConfigError, register
 from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 SECOND_HALF: Annotation[bool] = Annotation(
     "eepo.second_half",

@@ -9,15 +9,12 @@ one. Its code was not found: that the rise is linear, its size, and that a wrong
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import register
 from vlrl.stages import State, transient
 from vlrl.types import Prompt, Sampling
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 KEY = "erpo"  # of a row's memory in the run's history: the count c
 
