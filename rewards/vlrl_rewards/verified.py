@@ -23,7 +23,10 @@ def judged(rollout: Rollout, kind: str, options: Mapping[str, Any], binary: bool
 @register("verify")
 @dataclass(frozen=True, kw_only=True)
 class Verified(Reward):
-    """r = verify(gold, response, kind).score, in [0, 1]; with `binary` 1 for a correct verdict and 0 for any other.
+    """The verdict of a verifier.
+
+        r = verify(gold, response, verifier).score, in [0, 1]
+        r = 1[verdict correct]   (with `binary`)
 
     Paper: vlrl original (one verifier for training and evaluation). verifier "auto": the row's `meta["kind"]` with `meta["options"]`, else
     inferred from its answer and choices. Edge: a broken gold answer raises ValueError.
@@ -47,7 +50,9 @@ class Verified(Reward):
 @register("math")
 @dataclass(frozen=True, kw_only=True)
 class Math(Reward):
-    """r = 1 if the last committed answer equals the gold answer mathematically, else 0.
+    """Mathematical equality.
+
+        r = 1[answer = gold]
 
     Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: exact arithmetic first, then math-verify in worker processes.
     Edge: thinking is never read; several answers, a refusal, a hedge: 0. An empty gold answer raises ValueError.
@@ -60,8 +65,11 @@ class Math(Reward):
 @register("numeric")
 @dataclass(frozen=True, kw_only=True)
 class Numeric(Reward):
-    """r = 1 if |answer - gold| <= max(abs_tol, rel_tol * |gold|), else 0; units are converted, "12%" is 0.12.
+    """Numeric equality within a tolerance.
 
+        r = 1[|answer - gold| <= max(abs_tol, rel_tol |gold|)]
+
+    Units are converted; "12%" is 0.12.
     Paper: vlrl original. Defaults are exact. Edge: no number, several answers, conflicting units: 0. A gold that is no number raises ValueError.
     """
 
@@ -78,7 +86,9 @@ class Numeric(Reward):
 @register("mcq")
 @dataclass(frozen=True, kw_only=True)
 class Mcq(Reward):
-    """r = 1 if the answer names exactly the gold option (letter or words) of `row.choices`, else 0.
+    """Multiple choice.
+
+        r = 1[the answer names exactly the gold option of `row.choices`, by letter or words]
 
     Paper: Med-RLVR, arXiv:2502.19655 (option match). Deviations: every written form is read; several options score 0.
     Edge: a gold answer that is none of the choices raises ValueError.
@@ -91,8 +101,11 @@ class Mcq(Reward):
 @register("yes_no")
 @dataclass(frozen=True, kw_only=True)
 class YesNo(Reward):
-    """r = 1 if the answer is yes (true) or no (false) as the gold is, else 0, also for both and neither.
+    """Yes or no (true or false).
 
+        r = 1[answer = gold]
+
+    Both, or neither: 0.
     Paper: vlrl original. Edge: "I do not know" is neither. A gold answer that is neither raises ValueError.
     """
 
@@ -103,8 +116,11 @@ class YesNo(Reward):
 @register("text")
 @dataclass(frozen=True, kw_only=True)
 class Text(Reward):
-    """r = 1 if the answer has the words of the gold (or of one of a list of golds), else 0; case, punctuation and articles are ignored.
+    """Equal words.
 
+        r = 1[words(answer) = words(gold)]
+
+    The gold may be a list of accepted texts. Case, punctuation and articles are ignored.
     Paper: SQuAD exact match, arXiv:1606.05250, sec. 6.1. Edge: empty, several answers, refusals: 0. An empty gold raises ValueError.
     """
 
@@ -117,7 +133,9 @@ class Text(Reward):
 @register("text_metric")
 @dataclass(frozen=True, kw_only=True)
 class TextMetric(Reward):
-    """r = metric(answer, gold) in [0, 1]: token F1, ROUGE F1, BLEU, chrF2, ANLS, 1 - WER or 1 - CER (at least 0); the maximum over several golds.
+    """A text metric: token F1, ROUGE F1, BLEU, chrF2, ANLS, 1 - WER or 1 - CER.
+
+        r = max over golds of metric(answer, gold), in [0, 1]
 
     Paper: MT-R1-Zero (BLEU as reward), arXiv:2504.10160; Video-R1 (ROUGE, WER), arXiv:2503.21776. Deviations: metrics as published, unscaled.
     Edge: empty answer, several answer blocks, refusals: 0. An empty gold raises ValueError.
@@ -133,7 +151,12 @@ class TextMetric(Reward):
 @register("items")
 @dataclass(frozen=True, kw_only=True)
 class Items(Reward):
-    """r = F1 of list items, of JSON leaves or of table cells, or nDCG of a ranking: structured answers with partial credit.
+    """Structured answers with partial credit.
+
+        list:     F1 of items
+        json:     F1 of leaves
+        table:    F1 of cells
+        ranking:  nDCG
 
     Paper: Reasoning-Table, arXiv:2506.01710 (order-free lists); nDCG: Burges et al. 2005. Edge: repeated items lower precision; no structure: 0.
     """
@@ -147,7 +170,10 @@ class Items(Reward):
 @register("instructions")
 @dataclass(frozen=True, kw_only=True)
 class Instructions(Reward):
-    """r = share of the row's checkable instructions that the visible response follows; with `all_or_nothing` 1[all of them].
+    """Instruction following: verifiable instructions of IFEval.
+
+        r = followed / instructions
+        r = 1[all followed]   (with `all_or_nothing`)
 
     Paper: IFEval, arXiv:2311.07911; as a reward: VerIF, arXiv:2506.09942 (its rule part). Edge: an empty response follows none.
     """
@@ -161,8 +187,11 @@ class Instructions(Reward):
 @register("brier")
 @dataclass(frozen=True, kw_only=True)
 class Brier(Reward):
-    """r = -(p - y)^2 for the stated probability p of the outcome y in {0, 1}; -1 without a probability.
+    """Brier score of a stated probability.
 
+        r = -(p - y)^2
+
+    p: the stated probability of the outcome y in {0, 1}; r = -1 without a probability.
     Paper: Outcome-based RL to predict the future, arXiv:2505.17989 (Brier reward). Edge: "70%" is 0.7; a number outside [0, 1] is no probability.
     `correct_at`: above -1/4, p is on the correct side of one half.
     """

@@ -28,7 +28,9 @@ def _check_share(name: str, value: float) -> None:
 @register("random")
 @dataclass(frozen=True, kw_only=True)
 class Random(Reward):
-    """r ~ Bernoulli(p), independent of the response.
+    """Random reward, a control.
+
+        r ~ Bernoulli(p), independent of the response
 
     Paper: random rewards as a control: Shao et al. 2025, arXiv:2506.10947; under clipping: arXiv:2512.16912.
     Edge: drawn from the group's id and the rollout's index in it: a restart draws the same, and equal responses may score differently. A rollout
@@ -76,7 +78,9 @@ class Control(Reward):
 @register("inverted")
 @dataclass(frozen=True, kw_only=True)
 class Inverted(Control):
-    """r = low + high - r_of: the opposite of another reward.
+    """Inverted reward, a control.
+
+        r = low + high - r_of
 
     Paper: inverted reward as a control: arXiv:2507.10532; wrong labels: arXiv:2506.10947.
     Edge: a score outside [low, high] raises ValueError.
@@ -95,7 +99,10 @@ class Inverted(Control):
 @register("flipped")
 @dataclass(frozen=True, kw_only=True)
 class Flipped(Control):
-    """r = 1 - r_of for a share p of the prompts (all rollouts of a prompt alike), else r_of.
+    """Noisy reward, a control: inverted for a share p of the prompts.
+
+        r = 1 - r_of   for a share p of the prompts (all rollouts of a prompt alike)
+        r = r_of       else
 
     Paper: noisy verifiers: Lv et al. 2025, arXiv:2505.22653 (flips by question).
     Edge: a prompt is flipped always or never; p = 0.5 leaves no signal on average over prompts, p = 1 equals `inverted`. A score outside [0, 1]

@@ -77,8 +77,11 @@ def changes(files: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str
 @register("patch_similarity")
 @dataclass(frozen=True, kw_only=True)
 class PatchSimilarity(Reward):
-    """r = mean over the files of both patches of 2 LCS(d, g) / (|d| + |g|), d and g their unified diffs (0 for a file in one only); -1 if misformed.
+    """SWE-RL's patch similarity for search/replace edits.
 
+        r = mean over the files of both patches of 2 LCS(d, g) / (|d| + |g|)
+
+    d, g: the unified diffs of a file (0 if only one patch changes it). A misformed patch: r = -1.
     Paper: SWE-RL, arXiv:2502.18449, sec. 2.2 (similarity of patches; -1 for a wrong format), checked against its release.
     Deviates: longest common subsequence (rapidfuzz) in place of difflib's matching blocks, which take cubic time on repeated characters; LCS is never
     lower. A diff longer than 10 times the real one plus 2,000 characters scores 0.
@@ -141,8 +144,12 @@ def code_block(response: str) -> str | None:
 @register("code_edit")
 @dataclass(frozen=True, kw_only=True)
 class CodeEdit(Reward):
-    """similarity: r = 3.5 s - 1.5, s = 1 - Levenshtein(c, g) / max(|c|, |g|);  exact: r = 2 if c = g else -1.5;  -2 if c is no Python.
+    """ReCode's reward for migrated code: edit similarity or exact match.
 
+        similarity:  r = 3.5 s - 1.5,   s = 1 - Levenshtein(c, g) / max(|c|, |g|)
+        exact:       r = 2 if c = g else -1.5
+
+    c, g: answer and gold without comments and blank lines; r = -2 if c is no Python.
     Paper: ReCode, arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines; constants of its release).
     Deviates: Levenshtein by rapidfuzz (the same numbers, in less time); the format term (+-1) is a reward of its own (`tag_format`). The code is
     parsed, not executed. Edge: several blocks, or more than 20,000 characters: -2. A gold answer that is no Python raises ValueError. Range [-2, 2].

@@ -166,7 +166,10 @@ def _passed(ran: Sequence[Any], tests: Tests) -> tuple[int, str]:
 @register("code")
 @dataclass(frozen=True, kw_only=True)
 class Code(Reward):
-    """r = 1 if the program passes every unit test, else 0; with `partial` the share of tests passed.
+    """Unit tests of a program, in a sandbox.
+
+        r = 1[every test passes]
+        r = passed / tests   (with `partial`)
 
     Paper: DeepSeek-R1 (compiler feedback on tests), arXiv:2501.12948, sec. 2.2.2; output rules: LiveCodeBench, arXiv:2403.07974. Runs in a sandbox
     (namespaces); a run on a machine without one is refused at start-up unless `sandbox: unsafe`. Edge: no fenced program: 0. Units: seconds of wall

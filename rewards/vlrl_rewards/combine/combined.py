@@ -41,8 +41,12 @@ class Combined(Reward):
 @register("weighted_sum")
 @dataclass(frozen=True, kw_only=True)
 class WeightedSum(Combined):
-    """r = sum_k w_k r_k (/ sum_k |w_k| if `average`); w_k is each part's own `weight`.
+    """Weighted sum of rewards.
 
+        r = sum_k w_k r_k
+        r = sum_k w_k r_k / sum_k |w_k|   (with `average`)
+
+    w_k is each part's own `weight`.
     Paper: DeepSeek-R1, arXiv:2501.12948, sec. 2.2.2 (accuracy plus format). Edge: zero weights with `average` raise ValueError.
     """
 
@@ -62,8 +66,11 @@ class WeightedSum(Combined):
 @register("product")
 @dataclass(frozen=True, kw_only=True)
 class Product(Combined):
-    """r = prod_k max(0, r_k): two negative parts do not give a positive product.
+    """Product of rewards.
 
+        r = prod_k max(0, r_k)
+
+    The maximum keeps two negative parts from giving a positive product.
     Paper: VerIF, arXiv:2506.09942 (hard times soft score). Edge: a part of 0 gives 0.
     """
 
@@ -74,7 +81,10 @@ class Product(Combined):
 @register("gated")
 @dataclass(frozen=True, kw_only=True)
 class Gated(Combined):
-    """r = r_last if every part before it is correct (its `correct_at`), else `otherwise`: accuracy only if the format is correct.
+    """A reward behind gates: accuracy only if the format is correct.
+
+        r = r_last      if every part before it is correct (its `correct_at`)
+        r = otherwise   else
 
     Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are evaluated in order; those
     behind a closed gate are neither evaluated nor recorded. Set `correct_at` where the last part scores below 1 for a correct answer.
@@ -97,8 +107,11 @@ class Gated(Combined):
 @register("lexicographic")
 @dataclass(frozen=True, kw_only=True)
 class Lexicographic(Combined):
-    """r = rank of the rollout in its group (0 worst, 1 best, ties share the mean); parts are compared in order, differences up to `margin` are ties.
+    """Rank of a rollout in its group by rewards in order of importance.
 
+        r_i = share of the other rollouts that i beats; a tie counts one half
+
+    Parts are compared in order; differences up to `margin` are ties.
     Paper: HERON, arXiv:2309.02632 (decision tree over ranked signals; pairwise wins instead of a trained reward model). r_i = share of siblings
     beaten; a tie counts one half. Edge: a group of one rollout: 0.5.
     """
@@ -130,7 +143,9 @@ class Lexicographic(Combined):
 @register("normalised_sum")
 @dataclass(frozen=True, kw_only=True)
 class NormalisedSum(Combined):
-    """r_i = sum_k w_k (r_ik - mean_k) / (std_k + eps) over the group: every reward contributes equally, whatever its scale.
+    """Sum of group-normalised rewards: every reward contributes equally, whatever its scale.
+
+        r_i = sum_k w_k (r_ik - mean_k) / (std_k + eps)
 
     Paper: GDPO, arXiv:2601.05242 (normalise each reward in the group, then sum). Population standard deviation. Deviations: the batch-wide
     normalisation that follows belongs to the advantage. Edge: a part that is equal for all rollouts of the group adds 0.
@@ -157,8 +172,11 @@ class NormalisedSum(Combined):
 @register("calibrated")
 @dataclass(frozen=True, kw_only=True)
 class Calibrated(Combined):
-    """r = c - (q - c)^2; c = 1 if every part is correct (its `correct_at`), else 0; q is the confidence in [0, 1] in `<confidence>` tags.
+    """RLCR: correctness plus Brier score of the stated confidence.
 
+        r = c - (q - c)^2
+
+    c = 1 if every part is correct (its `correct_at`), else 0; q is the confidence in [0, 1] in `<confidence>` tags.
     Paper: RLCR, arXiv:2507.16806 (correctness plus Brier score). Edge: no confidence, several, or one outside [0, 1]: -1, the lowest.
     `correct_at`: only correct answers with q > 0 score above 0.
     """

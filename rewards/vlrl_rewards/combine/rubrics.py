@@ -16,8 +16,11 @@ from vlrl_rewards.combine.nested import note, number
 @register("rubric")
 @dataclass(frozen=True, kw_only=True)
 class Rubric(Reward):
-    """r = (points of the criteria met) / (sum of the positive points); criteria are `row.meta["rubrics"]`.
+    """Rubric with rule-based criteria.
 
+        r = points of the criteria met / positive points
+
+    The criteria are `row.meta["rubrics"]`.
     A criterion is {criterion: its text, points: positive for a wanted property, negative for an unwanted one, reward: the rule}. The rule is the
     config of a reward; the criterion is met where it scores above `met_above`. It reads the criterion's own `answer`, else the row's.
     Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score of healthbench_reward_fn.py, which also checks some

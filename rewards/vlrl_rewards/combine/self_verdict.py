@@ -27,7 +27,11 @@ def attempts(text: str, right: str, wrong: str) -> list[tuple[str, bool | None]]
 @register("self_verdict")
 @dataclass(frozen=True, kw_only=True)
 class SelfVerdict(Reward):
-    """final: r = `of` on the last attempt;  verdicts: the share of attempts whose verdict agrees with `of` (its `correct_at`);  both: their product.
+    """Self-verification: attempts, each with its own verdict.
+
+        final:     r = `of` on the last attempt
+        verdicts:  r = verdicts that agree with `of` (its `correct_at`) / verdicts
+        both:      their product
 
     An attempt ends at the text `right` or `wrong`, which is its verdict.
     Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613: rule reward for the final answer; the modes "verdicts" and "both" are

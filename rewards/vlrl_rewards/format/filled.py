@@ -26,8 +26,11 @@ def same(said: str, gold: str) -> bool:
 @register("filled")
 @dataclass(frozen=True, kw_only=True)
 class Filled(Reward):
-    """r = correctly filled blanks / max(blanks, parts of the answer), compared by position; semicolons or lines separate the parts.
+    """Filled blanks, compared by position.
 
+        r = correct blanks / max(blanks, parts of the answer)
+
+    Semicolons or lines separate the parts.
     Paper: MR-RLVR, arXiv:2511.17473 (masked-then-fill rewards the restored content); no released code was found, so the measure is ours.
     Gold: a list of texts. A part is correct if it is equal without case, spaces and dollar signs, or the same number. Edge: no answer: 0. Raises
     ValueError if the gold answer is no list of texts.
@@ -44,8 +47,11 @@ class Filled(Reward):
 @register("places")
 @dataclass(frozen=True, kw_only=True)
 class Places(Reward):
-    """r = F-beta = (1 + b^2) P R / (b^2 P + R) over the named locations (separated by lines or commas); 0 if one is not in `row.meta[known]`.
+    """SoRFT's localisation reward: F-beta of named files, functions or lines.
 
+        r = (1 + b^2) P R / (b^2 P + R)
+
+    Lines or commas separate the locations; r = 0 if one is not in `row.meta[known]`.
     Paper: Ma et al. 2025 (SoRFT), arXiv:2502.20127: F-beta between the extracted and the true files, functions or lines; malformed answers and
     locations that do not exist score 0. No released code was found; `beta` is ours. Gold: a list of texts. Edge: no location named: 0; a
     repeated location counts once; case counts. `known` is the meta field with all existing locations ("": not checked).

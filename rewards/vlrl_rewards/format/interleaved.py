@@ -41,7 +41,12 @@ _CREDIT: dict[str, Callable[[list[bool]], float]] = {
 @register("interleaved")
 @dataclass(frozen=True, kw_only=True)
 class Interleaved(Reward):
-    """r = 1[final answer correct] (1 + weight_steps c);  c = all: 1[every step correct];  share: share of correct steps;  early: with weights 1/k.
+    """Interleaved reasoning: final accuracy, and credit for intermediate answers.
+
+        r = 1[final answer correct] (1 + weight_steps c)
+        c = all:    1[every step correct]
+            share:  correct steps / steps
+            early:  correct steps with weights 1/k
 
     Paper: Interleaved Reasoning, arXiv:2505.19640 (final accuracy, and credit for intermediate answers only where the final one is correct:
     all-or-none, partial, time-discounted). Deviates: the format term (+-1) is a separate reward; the third condition of the paper (the accuracy of

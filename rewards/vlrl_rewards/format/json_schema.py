@@ -52,8 +52,11 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
 @register("json_format")
 @dataclass(frozen=True, kw_only=True)
 class JsonFormat(Reward):
-    """r = 1 if the answer (its last `<answer>` block, else the visible text) is one JSON value that fits `schema`, else 0.
+    """JSON format reward.
 
+        r = 1[the answer is one JSON value that fits `schema`]
+
+    The answer is the last `<answer>` block, else the visible text.
     Paper: vlrl original. A fenced block is read as JSON. `schema` supports the common keywords of JSON Schema; empty: any object or list. Edge: too
     deeply nested, several answer blocks: 0.
     """

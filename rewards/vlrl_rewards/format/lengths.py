@@ -23,7 +23,11 @@ def cosine(at: float, span: float, start: float, end: float) -> float:
 @register("cosine_length")
 @dataclass(frozen=True, kw_only=True)
 class CosineLength(Reward):
-    """r = cos(L; 0 -> Lmax: `right`) if correct, cos(L; 0 -> Lmax: `wrong`) if not, `exceed` for L >= Lmax.
+    """Cosine length reward.
+
+        r = cos(L; 0 -> Lmax: `right`)   if correct
+        r = cos(L; 0 -> Lmax: `wrong`)   if not
+        r = `exceed`                     for L >= Lmax
 
     Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides correctness (its `correct_at`).
     Defaults are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10.
@@ -60,7 +64,10 @@ class CosineLength(Reward):
 @register("length_budget")
 @dataclass(frozen=True, kw_only=True)
 class LengthBudget(Reward):
-    """exact: r = correct - alpha * |n_gold - n|; max: r = correct * clip(alpha * (n_gold - n) + delta, 0, 1).
+    """LCPO: correctness with a length budget.
+
+        exact:  r = correct - alpha |n_gold - n|
+        max:    r = correct clip(alpha (n_gold - n) + delta, 0, 1)
 
     n_gold: `row.meta["tokens"]`, else `tokens`; correct: the score of the reward `of`.
     Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of length n_gold gets 0, and r is at
@@ -94,8 +101,12 @@ class LengthBudget(Reward):
 @register("length_range")
 @dataclass(frozen=True, kw_only=True)
 class LengthRange(Reward):
-    """r = 0 if low <= L <= high, else -min(1, distance / high). Bounds: `row.meta["length"]` = [low, high], else the fields.
+    """Penalty for a length outside a range.
 
+        r = 0                          if low <= L <= high
+        r = -min(1, distance / high)   else
+
+    `row.meta["length"]` = [low, high] overrides the fields.
     Paper: Prompt-based length control, arXiv:2308.12030 (rule reward; the scale is ours). Edge: a truncated rollout scores -1. Units: tokens.
     """
 
@@ -117,7 +128,11 @@ class LengthRange(Reward):
 @register("soft_overlong")
 @dataclass(frozen=True, kw_only=True)
 class SoftOverlong(Reward):
-    """r = 0 for L <= Lmax - cache; (Lmax - cache - L) / cache up to Lmax; -1 beyond.
+    """Soft overlong punishment.
+
+        r = 0                          for L <= Lmax - cache
+        r = (Lmax - cache - L) / cache  for L <= Lmax
+        r = -1                         else
 
     Paper: DAPO, arXiv:2503.14476, eq. 13. Edge: a rollout truncated by the sampler scores -1. Units: tokens.
     """
@@ -144,7 +159,12 @@ def arch(x: float, peak: float) -> float:
 @register("format_length")
 @dataclass(frozen=True, kw_only=True)
 class FormatLength(Reward):
-    """r = credit f + l if f > 0, else min(0, l);  l = 1 - (1 - x / p)^2 for x <= p, 1 - 2 ((x - p) / (1 - p))^2 beyond.
+    """Format-length surrogate for a gold answer.
+
+        r = credit f + l   if f > 0
+        r = min(0, l)      else
+        l = 1 - (1 - x / p)^2               for x <= p
+        l = 1 - 2 ((x - p) / (1 - p))^2     for x > p
 
     x = n / max_tokens, n in tokens; f in [0, 1] is the score of the format reward `of`. The gold answer is not read.
     Paper: Xin et al. 2025, arXiv:2505.19439 (format-length surrogate); released code: credit 0.5, p 0.5, max_tokens the longest completion.

@@ -24,8 +24,11 @@ def has_content(text: str) -> bool:
 @register("tag_format")
 @dataclass(frozen=True, kw_only=True)
 class TagFormat(Reward):
-    """r = 1 if the text is exactly `<think>...</think><answer>...</answer>` with each tag once, in order, none empty; else 0.
+    """Tag format reward: blocks in the given order and nothing else.
 
+        r = 1[text = <think>...</think><answer>...</answer>]
+
+    Each tag occurs once, and no block is empty.
     Paper: DeepSeek-R1 (format reward), arXiv:2501.12948, sec. 2.2.2. `tags` names the blocks in order. Only white space
     may stand between blocks. Edge: a repeated tag, an empty block, text before, between or after the blocks: 0.
     """
@@ -49,7 +52,9 @@ class TagFormat(Reward):
 @register("think_format")
 @dataclass(frozen=True, kw_only=True)
 class ThinkFormat(Reward):
-    """r = 1 if the text has the format of `mode`, else 0.
+    """Format of responses with or without thinking.
+
+        r = 1[the text has the format of `mode`]
 
     "think": `<think>`, thought, `</think>`, then an answer, each tag once. "no_think": an answer without thinking (no tag, or one empty block).
     "row": the mode that `row.meta["think"]` (true or false) requests.
@@ -74,8 +79,11 @@ class ThinkFormat(Reward):
 @register("tag_count")
 @dataclass(frozen=True, kw_only=True)
 class TagCount(Reward):
-    """r = share of the tags (opening and closing counted separately) that occur exactly once, in order, around content.
+    """Tag count reward.
 
+        r = correct tags / tags
+
+    A tag (opening and closing counted separately) is correct if it occurs exactly once, in order, around content.
     Paper: Open-R1 (tag count reward), after arXiv:2501.12948. Deviations: a tag out of order, or around an empty
     block, does not count: four tags without content score 0.
     """
@@ -102,7 +110,9 @@ class TagCount(Reward):
 @register("boxed_format")
 @dataclass(frozen=True, kw_only=True)
 class BoxedFormat(Reward):
-    r"""r = 1 if there is exactly one `\boxed{...}` with content outside the thinking, else 0.
+    r"""Boxed answer format.
+
+        r = 1[exactly one \boxed{...} with content outside the thinking]
 
     Paper: SimpleRL-Zoo, arXiv:2503.18892 (boxed answers). Edge: `\boxed{}` and `\boxed{...}` without a letter or digit score 0.
     """
@@ -118,7 +128,9 @@ class BoxedFormat(Reward):
 @register("search_format")
 @dataclass(frozen=True, kw_only=True)
 class SearchFormat(Reward):
-    """r = 1 if the text is `<think> <search> <information>` blocks, any number of times, then `<think>` and `<answer>`, each closed and not empty.
+    """Format of structured self-search (SSRL).
+
+        r = 1[text = (<think>? <search> <information>)* <think> <answer>, each block closed and not empty]
 
     Only white space may stand between blocks; a search needs no thought before it. More than `most` searches: 0.
     Paper: SSRL, arXiv:2508.10874 (format reward of the structured self-search); the exact rule is ours. Edge: a text without a search is

@@ -16,8 +16,12 @@ from vlrl_rewards.recognition.counting import decay, gold_number, mean_relative_
 @register("closeness")
 @dataclass(frozen=True, kw_only=True)
 class Closeness(Graded):
-    """decay: exp(-rate |x - g| / (|g| + eps));  relative: max(0, 1 - |x - g| / |g|);  mra: mean over t of 1[|x - g| / |g| < 1 - t];
-    absolute: exp(-rate |x - g|).
+    """Closeness of a measured number to the gold number.
+
+        decay:     exp(-rate |x - g| / (|g| + eps))
+        relative:  max(0, 1 - |x - g| / |g|)
+        mra:       mean over t of 1[|x - g| / |g| < 1 - t]
+        absolute:  exp(-rate |x - g|)
 
     Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression reward); Thinking in Space, arXiv:2412.14171,
     eq. 1 (mra).
@@ -56,8 +60,13 @@ class Closeness(Graded):
 @register("angle")
 @dataclass(frozen=True, kw_only=True)
 class Angle(Graded):
-    """exact: 1[d <= tolerance];  linear: max(0, 1 - d / (period / 2));  decay: exp(-d / tolerance); d: the distance on a circle of `period` degrees.
+    """Closeness of an angle to the gold angle.
 
+        exact:   1[d <= tolerance]
+        linear:  max(0, 1 - d / (period / 2))
+        decay:   exp(-d / tolerance)
+
+    d is the distance on a circle of `period` degrees.
     Paper: rotation prediction, arXiv:1803.07728 (task, as a choice of 0, 90, 180, 270); as a reward: vlrl original.
     `period` 360 for directions, 180 for lines. Edge: no number, several different ones: 0; 370 equals 10. Range [0, 1]. Units: degrees.
     """
@@ -90,8 +99,12 @@ class Angle(Graded):
 @register("counts")
 @dataclass(frozen=True, kw_only=True)
 class Counts(Graded):
-    """r = mean over kinds of max(0, 1 - |n_k - g_k| / g_k), or 1[all correct] with `exact`. For g_k = 0 only n_k = 0 scores.
+    """Counts of several kinds of objects.
 
+        r = mean over kinds of max(0, 1 - |n_k - g_k| / g_k)
+        r = 1[all correct]   (with `exact`)
+
+    For g_k = 0 only n_k = 0 scores.
     Paper: VideoSSR, arXiv:2511.06281 (object counting: three kinds of shapes). Deviates: none known; a kind of gold count 0 is ours.
     Edge: a different number of counts, or one that is no count (2.5, -1): 0. Range [0, 1].
     Gold: [3, 1, 2] or "3,1,2"; answer: the counts in the asked order.

@@ -98,8 +98,11 @@ def gold_months(rollout: Rollout, gold: Any) -> int:
 @register("date_decay")
 @dataclass(frozen=True, kw_only=True)
 class DateDecay(Reward):
-    """r = exp(-rate |m - g|), m and g the answered and the gold date in months; 0 without a date.
+    """Time-R1's reward for a date: exponential decay with the distance in months.
 
+        r = exp(-rate |m - g|)
+
+    m and g are the answered and the gold date in months; without a date r = 0.
     Paper: Time-R1, arXiv:2505.13508 (timestamp inference, future prediction); `rate` 0.05 to 0.1 in its release (a schedule is a list of phases).
     Deviates: any unambiguous date is read ("May 2016", "2016-05-03"); the day is ignored. Edge: several answers: 0. A gold that is no date raises
     ValueError. Range [0, 1].
@@ -120,7 +123,10 @@ class DateDecay(Reward):
 @register("date_gap")
 @dataclass(frozen=True, kw_only=True)
 class DateGap(Reward):
-    """r = (1/4 D(a) + 1/4 D(b) + 1/2 exp(-rate |n - |g_a - g_b||)) exp(-0.1 min(1, 25 / n) ||a - b| - n|), D(a) = exp(-rate |a - g_a|).
+    """Time-R1's reward for two dates and the months between them.
+
+        r = (1/4 D(a) + 1/4 D(b) + 1/2 exp(-rate |n - |g_a - g_b||)) exp(-0.1 min(1, 25 / n) ||a - b| - n|)
+        D(a) = exp(-rate |a - g_a|)
 
     Paper: Time-R1, arXiv:2505.13508 (time difference): two dates, the stated months n between them, and a penalty for an n that is not their gap;
     weights and penalty of its release. Gold: ["2016-05", "2017-01"]; answer: both dates as YYYY-MM, then n.

@@ -38,8 +38,11 @@ def cider(said: Sequence[str], references: Sequence[Sequence[str]], idf: Mapping
 @register("caption")
 @dataclass(frozen=True, kw_only=True)
 class Caption(Graded):
-    """r = CIDEr-D / 10: the maximum over the reference captions ("best"), or the mean ("mean", as published).
+    """Image captioning reward: CIDEr-D.
 
+        r = CIDEr-D / 10
+
+    The maximum over the reference captions ("best"), or the mean ("mean", as published).
     Paper: CIDEr, arXiv:1411.5726, eq. 3-6, D variant (clipped counts, Gaussian length penalty, sigma 6).
     Deviates: without `row.meta["idf"]` ({"a dog": weight, ...}) every weight is 1; words are not stemmed. BLEU, ROUGE and chrF are separate
     kinds.

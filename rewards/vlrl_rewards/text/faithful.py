@@ -18,8 +18,11 @@ from vlrl_rewards.combine.nested import number
 @register("proxy")
 @dataclass(frozen=True, kw_only=True)
 class Proxy(Reward):
-    """r = the reward `of` on what the policy answers with its own long answer as context (`rollout.info["proxy"]`); 0 without one.
+    """CANOE's proxy reward: the answer that follows from the policy's own long answer.
 
+        r = score of `of` on the answer in `rollout.info["proxy"]`
+
+    The policy gave that answer with its own long answer as context. Without one r = 0.
     Paper: Si et al. 2025 (CANOE), arXiv:2505.16483, proxy reward: a long answer is faithful if the short answer follows from it; checked against a
     copy of the release (influence_reward: equal texts between answer tags). Range: that of `of`. Raises ValueError where no strategy asked
     (`own_context` does).
@@ -46,8 +49,11 @@ class Proxy(Reward):
 @register("part_of_context")
 @dataclass(frozen=True, kw_only=True)
 class PartOfContext(Reward):
-    """r = 1 if low < n / m < high, n the characters between `<long_answer>` tags, m those of the question's `<context>`, both trimmed; else 0.
+    """CANOE's length reward: the length of the long answer relative to its context.
 
+        r = 1[low < n / m < high]
+
+    n: characters between `<long_answer>` tags, m: characters of the question's `<context>`, both trimmed.
     Paper: Si et al. 2025 (CANOE), arXiv:2505.16483; checked against a copy of the release (len_reward: 0.2 and 0.8, both exclusive).
     Deviates: several lines are read too, which the release's pattern does not match. Edge: no long answer, several, or no context: 0.
     """

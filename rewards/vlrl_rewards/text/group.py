@@ -28,8 +28,11 @@ def majority(answers: Sequence[str]) -> str:
 @register("cross_vote")
 @dataclass(frozen=True, kw_only=True)
 class CrossVote(Reward):
-    """r = 1 if a rollout's answer is the majority answer of the other view of its question, else 0. `info["paraphrased"]` is the view.
+    """Co-Reward: the majority answer of the other view of a question is the label.
 
+        r = 1[answer = majority answer of the other view]
+
+    `info["paraphrased"]` is the view of a rollout.
     Paper: Zhang et al. 2025 (Co-Reward), arXiv:2508.00410; votes and cross-assignment as in the released code. Deviates: answers are compared after
     folding case, articles and punctuation, and read in every form that the verifiers read, not in boxes only.
     Edge: no answer: 0; a view without any answer: 0 for the other view. The gold answer is not read: views that agree on a wrong answer score 1, so
@@ -56,8 +59,12 @@ def formulas(text: str) -> set[str]:
 @register("group_diversity")
 @dataclass(frozen=True, kw_only=True)
 class GroupDiversity(Reward):
-    """formulas: r_i = |F_i - union of the others' F| / |F_i|, F_i the LaTeX formulas of rollout i;  text: r_i = 1 - mean over j != i of BLEU(i, j).
+    """DIVER's diversity within a group.
 
+        formulas:  r_i = |F_i - union of the others' F| / |F_i|
+        text:      r_i = 1 - mean over j != i of BLEU(i, j)
+
+    F_i: the LaTeX formulas of rollout i.
     Paper: Hu et al. 2025 (DIVER), arXiv:2509.26209 (equational and textual diversity; formulas as in the released code). Deviates: BLEU is the
     sentence BLEU of `text_metric`, of the first 4,000 characters, without the release's floor of 0.09. Edge: no formula: 0; a group of one: 0.
     The gold answer is not read, so apply it to correct rollouts only (reward shaping `diver`). Range [0, 1].

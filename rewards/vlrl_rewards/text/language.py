@@ -75,8 +75,11 @@ def share_of(text: str, language: str) -> float:
 @register("language")
 @dataclass(frozen=True, kw_only=True)
 class Language(Reward):
-    """r = share of the letters of the whole text (thinking included) in the script of `language`; 0 if the text is identified as another language.
+    """Language consistency reward.
 
+        r = letters in the script of `language` / letters
+
+    The whole text counts, thinking included. r = 0 if the text is identified as another language.
     Paper: DeepSeek-R1 (language consistency reward), arXiv:2501.12948, sec. 2.3.2. Deviations: letters in place of words; LaTeX and tags are ignored.
     Edge: no letters: 0. Units: [0, 1]. `language`: a two-letter code.
     """
@@ -91,8 +94,11 @@ class Language(Reward):
 @register("repetition")
 @dataclass(frozen=True, kw_only=True)
 class Repetition(Reward):
-    """r = -penalty * (1 - unique / total) over the word n-grams of the whole text; characters replace words in scripts without spaces.
+    """N-gram repetition penalty.
 
+        r = -penalty (1 - unique / total)
+
+    Over the word n-grams of the whole text; characters replace words in scripts without spaces.
     Paper: Demystifying Long CoT, arXiv:2502.03373, app. (n-gram repetition penalty). Edge: fewer than n words: 0; a text without a letter or
     digit: -penalty.
     """

@@ -57,7 +57,9 @@ def _negated(before: Sequence[str]) -> bool:
 @register("keywords")
 @dataclass(frozen=True, kw_only=True)
 class Keywords(Graded):
-    """r = (keywords mentioned / keywords) x min(1, most / words) x min(1, (1 - density) / (1 - dense)), density = keyword words / words.
+    """Keyword coverage of a description.
+
+        r = (mentioned / keywords) min(1, most / words) min(1, (1 - density) / (1 - dense)),   density = keyword words / words
 
     Paper: PeBR-R1, arXiv:2509.13031 (its perception reward: a keyword part 0.4, a length part 1 or 512 / length, a CLIP part that needs a
     second model).
@@ -92,8 +94,11 @@ class Keywords(Graded):
 @register("objects_named")
 @dataclass(frozen=True, kw_only=True)
 class ObjectsNamed(Graded):
-    """r = 2 hits / (named + gold), over the objects of `vocabulary` that the text names: F1 of named and gold objects.
+    """F1 of the objects that a description names (CHAIR as a reward).
 
+        r = 2 hits / (named + gold)
+
+    `named` are the objects of `vocabulary` that the text names.
     Paper: CHAIR, arXiv:1809.02156 (share of named objects that are not in the picture); its F1 form as a reward: vlrl original.
     Deviates: no synonym table is built in; give `synonyms` {name: [other names]}; a denied object ("no dog") is not named.
     Edge: nothing named: 0, also for an empty gold list unless the text has words. Range [0, 1].

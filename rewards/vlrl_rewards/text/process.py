@@ -51,8 +51,11 @@ def section(response: str, tag: str) -> str:
 @register("process_order")
 @dataclass(frozen=True, kw_only=True)
 class ProcessOrder(Graded):
-    """r = (mean similarity of the gold states, taken in order, to the reasoning's sentences) x min(1, slack m / n), for n sentences and m states.
+    """MOSS-ChatV's process reward: the reasoning follows the order of the gold states.
 
+        r = (mean similarity of the gold states, in order, to the reasoning's sentences) min(1, slack m / n)
+
+    n: sentences, m: states.
     Paper: MOSS-ChatV, arXiv:2509.21113 (process reward by subsequence DTW between reasoning and reference states).
     Deviates: similarity is the F1 of words (the paper's is not known); the factor is ours: without it a trace that repeats every state many times
     contains every order. Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts. The answer is not read:
@@ -86,8 +89,11 @@ class ProcessOrder(Graded):
 @register("stated_steps")
 @dataclass(frozen=True, kw_only=True)
 class StatedSteps(Graded):
-    """r = share of the gold steps that the thinking states with the same name, the same terms (of a sum in any order) and the same value.
+    """Process accuracy: gold steps that the thinking states.
 
+        r = stated gold steps / gold steps
+
+    A step is stated if its name, its terms (of a sum in any order) and its value agree.
     Paper: PreMidRL-Interplay, arXiv:2512.07783 (ProcessAcc: a step counts if its node, its parents and its value are those of the gold graph).
     A step is text such as "a27+5=32"; of repeated steps the last one counts. Edge: no closed thinking block, or no step: 0. Steps of other names are
     ignored. Range [0, 1]; correct only at 1. Gold: `row.meta[steps]`, a list of such texts, each of another name. The answer is not read: add an
@@ -123,8 +129,11 @@ def _steps_of(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
 @register("reasoning_phrases")
 @dataclass(frozen=True, kw_only=True)
 class ReasoningPhrases(Reward):
-    """r = max(0, min(1, k / enough) - q); k: the phrases of the list in the text, q: the share of its word `n`-grams that repeat earlier ones.
+    """Reasoning pattern reward: phrases of reasoning, less repetition.
 
+        r = max(0, min(1, k / enough) - q)
+
+    k: the phrases of the list that occur in the text; q: the share of its word `n`-grams that repeat earlier ones.
     With the reward `of`: r = r_of where r_of > 0, else the value above. No answer: 0.
     Paper: Lv et al. 2025 (reasoning pattern reward), arXiv:2505.22653; released code: 40 phrases of which 20 are enough, 20-grams.
     Deviates: the list of phrases is ours, of the same length; the release divides the distinct repeated n-grams by all n-grams, so that a loop

@@ -25,8 +25,11 @@ def average_overlap(said: Sequence[str], gold: Sequence[str]) -> float:
 @register("rerank")
 @dataclass(frozen=True, kw_only=True)
 class Rerank(Reward):
-    """r = nDCG@k + recall_weight Recall@k + overlap_weight AO(answer, gold order); 0 for other ids than the gold's, -1 without the format.
+    """ReasonRank's multi-view ranking reward.
 
+        r = nDCG@k + recall_weight Recall@k + overlap_weight AO(answer, gold order)
+
+    r = 0 for other ids than the gold's, -1 without the format.
     AO: average overlap, which is rank-biased overlap with p = 1. Gold answer: the ids in their best order; `row.meta[relevant]`: the relevant ids.
     Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text in the format of `tag_format`.
     Paper: ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1.
@@ -58,8 +61,11 @@ class Rerank(Reward):
 @register("table_evidence")
 @dataclass(frozen=True, kw_only=True)
 class TableEvidence(Reward):
-    """r = |C & G| / |C | G|, C the cells <|value|><|column|> that the text cites, G the gold cells.
+    """Reasoning-Table's evidence reward: cited table cells.
 
+        r = |C & G| / |C | G|
+
+    C: the cells <|value|><|column|> that the text cites, G: the gold cells.
     Paper: Reasoning-Table, arXiv:2506.01710 (evidence reward; pairs and Jaccard index as in its release). The cells are read in the whole text,
     thinking included. Gold: `row.meta[cells]`, a list of [value, column]. Deviates: case and white space are ignored; more than
     `most` times the number of gold cells: 0. Edge: no cell: 0. No gold cells raise ValueError. Range [0, 1].

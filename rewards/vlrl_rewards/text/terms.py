@@ -24,7 +24,10 @@ def place_of(term: str, text: str) -> int:
 @register("term_recall")
 @dataclass(frozen=True, kw_only=True)
 class TermRecall(Reward):
-    """answer, thinking: r = share of the row's terms whose translation occurs there;  order: share of pairs of terms in the order of the reference.
+    """TAT-R1's translation reward: given terms are translated.
+
+        answer, thinking:  r = translated terms / terms
+        order:             r = pairs of terms in the order of the reference / pairs
 
     Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates: the aligned pairs come with the
     rows (the paper aligns words with a model at reward time); the shares are ours, since the paper's formulas are known from a review only; the score

@@ -225,8 +225,11 @@ def cer(case: Case, *, correct_at: float = 0.5) -> Verdict:
 @register("exact")
 @dataclass(frozen=True, kw_only=True)
 class Exact(Reward):
-    """r = 1 if the last committed answer equals the gold answer after Unicode folding (NFKC), case folding and trimming, else 0.
+    """Exact match of the committed answer.
 
+        r = 1[fold(answer) = fold(gold)]
+
+    fold: Unicode NFKC, case folding (unless `case`), trimming.
     Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: the answer is the last commitment outside the thinking.
     Edge: no committed answer, an empty one, or several: 0. An empty gold answer raises ValueError.
     """

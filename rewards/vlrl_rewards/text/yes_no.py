@@ -105,7 +105,10 @@ def _turns(text: str, said: bool) -> bool:
 @register("true_false")
 @dataclass(frozen=True, kw_only=True)
 class TrueFalse(Graded):
-    """exact: 1[all correct];  share: share of correct ones, for a list of true / false answers such as "T F F".
+    """A list of true / false answers such as "T F F".
+
+        exact:  1[all correct]
+        share:  correct / all
 
     Paper: MiCo, arXiv:2506.22434 (same or different for each pair of pictures; exact match). Edge: a different number of them, or any other word: 0.
     Range [0, 1]. Words: T / true / yes / same, F / false / no / different.
