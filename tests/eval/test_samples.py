@@ -98,3 +98,12 @@ def test_equivalence_classes_use_the_given_equality():
 def eval_fraction(text):
     top, _, bottom = text.partition("/")
     return float(top) / float(bottom or 1)
+
+
+def test_pass_at_k_is_that_of_vlrl_functional():
+    """`vlrl.functional` imports torch, which scoring responses must not need; so there are two, and they agree."""
+    from vlrl import functional
+
+    for n in (1, 3, 8):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            assert pass_at_k(n, c, k) == pytest.approx(functional.pass_at_k(n=n, c=c, k=k), abs=1e-12)

@@ -140,7 +140,7 @@ class _Located(Scorer):
         found = FINDERS[self.find](response)
         return gold_box(record, self.answer, self.layout, size), UNITS[self.units](found, size, record) if found else None, size
 
-    def drawn(self, gold: Box, box: Box | None, size: tuple[float, float]) -> dict[str, Any]:
+    def pixel_boxes(self, gold: Box, box: Box | None, size: tuple[float, float]) -> dict[str, Any]:
         """Both boxes in original pixels, for the report page."""
         return {name: [value * size[i % 2] for i, value in enumerate(b)] for name, b in (("gold_box", gold), ("box", box)) if b is not None}
 
@@ -173,7 +173,7 @@ class Referring(_Located):
         )
 
     def _details(self, gold: Box, box: Box | None, size: tuple[float, float], value: float) -> dict[str, Any]:
-        return {**self.drawn(gold, box, size), "iou": value}
+        return {**self.pixel_boxes(gold, box, size), "iou": value}
 
 
 def centre(box: Sequence[float]) -> tuple[float, float]:
@@ -215,7 +215,7 @@ class PointInBox(_Located):
         else:
             point = self._point(first_point(response), size, record)
         hit = point is not None and gold[0] <= point[0] <= gold[2] and gold[1] <= point[1] <= gold[3]
-        details = {**self.drawn(gold, None, size), **({"point": [point[0] * size[0], point[1] * size[1]]} if point else {})}
+        details = {**self.pixel_boxes(gold, None, size), **({"point": [point[0] * size[0], point[1] * size[1]]} if point else {})}
         return ScoredResponse(float(hit), None if point is None else str(list(point)), "point", details)
 
     def _point(self, point: tuple[float, float] | None, size: tuple[float, float], record: Record) -> tuple[float, float] | None:
