@@ -1,6 +1,6 @@
-"""A stand-in for `vllm serve`: the same paths, token completions that are a function of the prompt, weights that are a version number.
+"""A fake `vllm serve`: the same paths, token completions that are a function of the prompt, weights that are a version number.
 
-Dies without a word when it is sent the request number in FAKE_DIE_AT (once: the file FAKE_DIED remembers).
+Exits at the request number FAKE_DIE_AT (once: the file FAKE_DIED records it).
 """
 
 import json
@@ -15,7 +15,7 @@ LOCK = threading.Lock()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers what engine `vllm_server` asks."""
+    """Answers the requests of engine `vllm_server`."""
 
     def log_message(self, *_):
         pass

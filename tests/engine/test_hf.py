@@ -7,7 +7,8 @@ import torch
 
 from vlrl.engine.hf.engine import HF
 from vlrl.registry import ConfigError
-from vlrl.trainer.batch import make_batch
+from vlrl.trainer.distributed import params_sharded
+from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
 
@@ -23,7 +24,7 @@ def mixed_prompts(tools):
 
 
 def by_generate(engine, request):
-    """What model.generate says, one prompt at a time."""
+    """The ids of model.generate, one prompt at a time."""
     lm, encoded = engine.lm, engine.lm.encode(request.prompt)
     tensors = {}
     for feature in encoded.features:
@@ -32,7 +33,7 @@ def by_generate(engine, request):
     out = lm.model.generate(
         input_ids=torch.tensor([encoded.ids]), attention_mask=torch.ones(1, len(encoded), dtype=torch.long),
         mm_token_type_ids=torch.tensor([encoded.types]), do_sample=False, max_new_tokens=request.sampling.max_tokens,
-        suppress_tokens=list(lm.forbidden), eos_token_id=[*lm.eos_ids, *request.sampling.stop_ids], pad_token_id=lm.pad_id,
+        suppress_tokens=list(lm.forbidden_ids), eos_token_id=[*lm.eos_ids, *request.sampling.stop_ids], pad_token_id=lm.pad_id,
         **{name: torch.cat(values) for name, values in tensors.items()},
     )  # fmt: skip
     return out[0, len(encoded) :].tolist()
@@ -68,7 +69,7 @@ def test_text_only_models(kind, tools):
         encoded = engine.lm.encode(completion.request.prompt)
         out = text_policy.model.generate(
             input_ids=torch.tensor([encoded.ids]), attention_mask=torch.ones(1, len(encoded), dtype=torch.long), do_sample=False,
-            max_new_tokens=8, suppress_tokens=list(engine.lm.forbidden) or None, eos_token_id=list(engine.lm.eos_ids),
+            max_new_tokens=8, suppress_tokens=list(engine.lm.forbidden_ids) or None, eos_token_id=list(engine.lm.eos_ids),
         )  # fmt: skip
         assert out[0, len(encoded) :].tolist() == completion.ids
 
@@ -94,7 +95,7 @@ def trainer_logp(policy, completion, temperature):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_behaviour_logp_is_the_trainers(engine, policy, tools, temperature):
+def test_sampled_logp_is_the_trainers(engine, policy, tools, temperature):
     prompt = tools.prompt("What is it?", tools.Noise(1), tools.Noise(2))
     for c in engine.generate([tools.request(prompt, n=3, max_tokens=10, temperature=temperature)]):
         ours, theirs = torch.tensor(c.logp), trainer_logp(policy, c, temperature)
@@ -119,7 +120,7 @@ def test_prefix_continues(engine, tools):
     assert (full.ids, full.finish) == (sampled.ids[:4], "length")
 
 
-def test_weights_may_change_in_the_middle(tools):
+def test_weights_may_change_during_a_call(tools):
     policy = tools.policy("qwen2_5_vl")
     engine = HF().attach(policy)
     prompt = tools.prompt("Long", tools.Noise(0))
@@ -137,7 +138,7 @@ def test_weights_may_change_in_the_middle(tools):
     assert engine.counters["interrupted"] == 1
 
 
-def test_sliding_windows_and_pictures_that_see_both_ways(tools):
+def test_sliding_windows_and_bidirectional_images(tools):
     policy = tools.policy("gemma3")  # windows of 8 tokens in every other layer
     engine = HF(token_budget=400).attach(policy)
     prompts = [tools.prompt("What is in it? " * (1 + i), *[tools.Noise(k) for k in range(i % 3)]) for i in range(5)]
@@ -152,7 +153,7 @@ def test_sliding_windows_and_pictures_that_see_both_ways(tools):
         assert again.ids == completion.ids, "a prefill and a decode see the same window"
 
 
-def test_strange_layers_are_refused(policy):
+def test_unsupported_layers_are_refused(policy):
     config = policy.model.config.get_text_config()
     before, config.layer_types = config.layer_types, ["linear_attention"] * 3
     try:
@@ -162,9 +163,13 @@ def test_strange_layers_are_refused(policy):
         config.layer_types = before
 
 
-def test_metrics_count_since_last_read(engine, tools):
+def test_metrics_count_the_last_step(engine, tools):
     list(engine.generate([tools.request(tools.prompt("a"), n=2, max_tokens=3, temperature=0.0)]))
-    first, second = engine.metrics(), engine.metrics()
+    engine.end_step(None)
+    first = engine.metrics()
+    assert engine.metrics() == first, "reading changes nothing"
+    engine.end_step(None)
+    second = engine.metrics()
     assert first["engine/completions"] == (2, 0) and first["engine/prompts_prefilled"] == (1, 0) and second["engine/completions"] == (0, 0)
     rows, decoded = first["engine/rows_per_step"]
     assert rows == 2 * decoded > 0
@@ -173,15 +178,13 @@ def test_metrics_count_since_last_read(engine, tools):
 @pytest.mark.parametrize(
     ("kind", "stage", "warned"), [("NO", 0, False), ("MULTI_GPU", 0, False), ("DEEPSPEED", 2, False), ("DEEPSPEED", 3, True), ("FSDP", 0, True)]
 )
-def test_gathering_spread_weights_is_announced_with_its_size(text_policy, kind, stage, warned):
+def test_gathering_sharded_weights_warns_with_its_size(text_policy, kind, stage, warned):
     state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage) if kind == "DEEPSPEED" else None)
-    accelerator = SimpleNamespace(state=state, distributed_type=SimpleNamespace(value=kind), num_processes=4, is_main_process=True)
+    accelerator = SimpleNamespace(state=state, distributed_type=SimpleNamespace(value=kind), num_processes=4)
     said = []
     weights = [torch.nn.Parameter(torch.empty(2**20, 192, device="meta"))]  # 0.75 GiB in float32
-    policy = SimpleNamespace(
-        model=SimpleNamespace(parameters=lambda: weights, config=text_policy.model.config), tokenizer=None, encode=None, family=None
-    )
+    policy = SimpleNamespace(model=SimpleNamespace(parameters=lambda: weights, config=text_policy.model.config), tokenizer=None, family=None)
     engine = HF()
     object.__setattr__(engine, "attach", lambda policy: engine)
-    engine.setup(SimpleNamespace(policy=policy, accelerator=accelerator, warn=said.append))
+    engine.setup(SimpleNamespace(policy=policy, params_sharded=params_sharded(accelerator), rank=0, ranks=4, warn=said.append))
     assert bool(said) == warned and all("4 processes" in line and "0.75 GiB" in line for line in said)

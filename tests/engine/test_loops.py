@@ -10,7 +10,7 @@ from vlrl.config import load
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Callback, Reward, Source
 from vlrl.trainer import pipeline as _pipeline
-from vlrl.trainer.overlap import overlap
+from vlrl.trainer.pipeline import overlap
 from vlrl.trainer.train import train
 from vlrl.types import Row
 
@@ -73,7 +73,7 @@ def test_staleness_is_what_the_loop_says(tmp_path, loop, options, ages):
     assert [step["staleness/max"] for step in steps] == ages and [step["step"] for step in steps] == list(range(1, 9))
     assert all(step["rollouts"] == 8 for step in steps)
     timings = [json.loads(line)["seconds"] for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
-    assert all({"collect", "waited", "learn", "sync"} <= set(seconds) for seconds in timings)
+    assert all({"collect", "idle", "learn", "sync"} <= set(seconds) for seconds in timings)
     done = json.loads((tmp_path / "summary.json").read_text())["overlap"]
     assert done["trainer_idle"] >= done["engine_busy"] > 0 and done["saved"] == 0, "in turn, nothing is hidden"
 
@@ -105,7 +105,7 @@ def test_a_thread_changes_nothing_in_lockstep(tmp_path, monkeypatch):
 
 def test_seconds_saved_are_what_was_collected_and_not_waited_for(tmp_path):
     assert overlap(tmp_path) == {}
-    steps = [{"step": 5.0, "collect": 4.0, "waited": 4.0}, {"step": 3.0, "collect": 4.0, "waited": 1.0}, {"step": 1.0}]
+    steps = [{"step": 5.0, "collect": 4.0, "idle": 4.0}, {"step": 3.0, "collect": 4.0, "idle": 1.0}, {"step": 1.0}]
     (tmp_path / "timings.jsonl").write_text("".join(json.dumps({"step": i, "seconds": s}) + "\n" for i, s in enumerate(steps)))
     assert overlap(tmp_path) == {"engine_busy": 8.0, "engine_idle": 0.0, "trainer_busy": 3.0, "trainer_idle": 5.0, "saved": 3.0}
 

@@ -9,7 +9,7 @@ from vlrl.methods.core.callback import EngineMismatch
 from vlrl.methods.core.token_weight import TIS, IcePop
 from vlrl.registry import ConfigError, build
 from vlrl.stages import TokenWeight
-from vlrl.trainer.batch import make_batch
+from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row
 
 LOG2 = math.log(2)

@@ -88,7 +88,7 @@ def test_long_replies_are_cut(text_policy, tools):
 
 
 def test_with_a_real_model_the_trainer_scores_what_was_sampled(policy, tools):
-    from vlrl.trainer.batch import make_batch
+    from vlrl.trainer.loss_inputs import make_batch
 
     run = make_run(policy, Echo("reply", "reply"), None, max_tokens=5)
     run.engine = HF().attach(policy)

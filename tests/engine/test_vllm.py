@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vlrl.engine.hf.engine import HF
-from vlrl.engine.vllm.versions import check_heads, check_installed, check_versions
+from vlrl.engine.vllm.common import check_heads, check_installed, check_versions
 from vlrl.registry import ConfigError
 
 needs_vllm = pytest.mark.vllm
@@ -64,7 +64,7 @@ def test_log_probs_are_of_the_distribution_sampled_from(both, tools):
     for settings in ({"temperature": 0.7}, {"temperature": ((0, 1.3), (3, 0.5))}, {"bad_ids": tuple(range(100))}):
         for c in engine.generate([tools.request(prompt, n=3, seed=5, max_tokens=6, **settings)]):
             sampling = c.request.sampling
-            banned = set(sampling.bad_ids) | set(hf.lm.forbidden)
+            banned = set(sampling.bad_ids) | set(hf.lm.forbidden_ids)
             assert not banned & set(c.ids)
             for position, logp in enumerate(c.logp):
                 (again,) = hf.generate([tools.request(prompt, max_tokens=position + 1, prefix_ids=c.ids[:position], top_logprobs=600, **settings)])
@@ -109,7 +109,10 @@ def test_seeds_decide_samples_and_early_exit_leaves_nothing_behind(both, tools):
     next(stream)
     stream.close()
     assert not engine.core.has_unfinished_requests()
-    assert engine.metrics()["engine/completions"][0] > 0 and engine.metrics()["engine/completions"] == (0, 0)
+    engine.end_step(None)
+    assert engine.metrics()["engine/completions"][0] > 0
+    engine.end_step(None)
+    assert engine.metrics()["engine/completions"] == (0, 0)
 
 
 @pytest.mark.parametrize(

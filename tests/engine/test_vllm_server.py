@@ -1,4 +1,4 @@
-"""The server engine: against a stand-in that dies in mid-run, and against the real vLLM (CPU build)."""
+"""The server engine: against a fake server that dies during a run, and against the real vLLM (CPU build)."""
 
 import subprocess
 import sys
@@ -18,8 +18,8 @@ from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.process import Server
 
 
-class Standing(VLLMServer):
-    """The engine, with the stand-in for a command."""
+class FakeServerEngine(VLLMServer):
+    """The engine, with the command of the fake server."""
 
     def command(self, port):
         return [sys.executable, str(Path(__file__).parent / "fake_vllm.py"), str(port)]
@@ -27,7 +27,7 @@ class Standing(VLLMServer):
 
 def make(policy, tmp_path, **more):
     env = more.pop("env", {})
-    return Standing(folder=str(tmp_path / "server"), env={"FAKE_DIED": str(tmp_path / "died"), **env}, **more).attach(policy)
+    return FakeServerEngine(folder=str(tmp_path / "server"), env={"FAKE_DIED": str(tmp_path / "died"), **env}, **more).attach(policy)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def servers():
         engine.close()
 
 
-def test_completions_come_back_as_they_were_sent(policy, tools, tmp_path, servers):
+def test_completions_match_their_requests(policy, tools, tmp_path, servers):
     servers.append(engine := make(policy, tmp_path, replicas=2))
     prompts = [tools.prompt(f"Question {i}", *[tools.Noise(i)] * (i % 2)) for i in range(10)]
     done = list(engine.generate([tools.request(p, n=3, max_tokens=9, tag=i) for i, p in enumerate(prompts)]))
@@ -51,7 +51,10 @@ def test_completions_come_back_as_they_were_sent(policy, tools, tmp_path, server
     (more,) = engine.generate([tools.request(prompts[0], max_tokens=4, prefix_ids=(5, 6))])
     assert (full.ids, full.finish) == ([5, 6], "length") and more.ids[:2] == [5, 6] and len(more.ids) == 4 and more.logp[:2] == [-2.0, -2.0]
     assert engine.score(prompts[0], [1, 2, 3]) == [-2.0] * 3
-    assert engine.metrics()["engine/completions"] == (31, 0) and engine.metrics()["engine/completions"] == (0, 0)
+    engine.end_step(None)
+    assert engine.metrics()["engine/completions"] == (31, 0)
+    engine.end_step(None)
+    assert engine.metrics()["engine/completions"] == (0, 0)
 
 
 def test_a_dead_replica_is_replaced_and_nothing_is_lost_or_counted_twice(policy, tools, tmp_path, servers):
@@ -68,7 +71,7 @@ def test_a_dead_replica_is_replaced_and_nothing_is_lost_or_counted_twice(policy,
     policy.version -= 1
 
 
-def test_a_server_that_keeps_dying_is_one_clear_error(policy, tools, tmp_path, servers):
+def test_a_server_that_keeps_dying_raises(policy, tools, tmp_path, servers):
     servers.append(engine := make(policy, tmp_path, restarts=0, env={"FAKE_DIE_AT": "1"}))
     with pytest.raises(ServiceError, match="died 1 times"):
         list(engine.generate([tools.request(tools.prompt("Q"))]))
@@ -76,24 +79,24 @@ def test_a_server_that_keeps_dying_is_one_clear_error(policy, tools, tmp_path, s
         Server(lambda port: [sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log").wait()
 
 
-def test_what_cannot_be_sent_is_refused(policy, tools, tmp_path, servers):
+def test_unsupported_requests_are_refused(policy, tools, tmp_path, servers):
     servers.append(engine := make(policy, tmp_path))
     with pytest.raises(ValueError, match="video"):
         list(engine.generate([tools.request(tools.prompt("Q", tools.Noise(0, frames=4)))]))
     with pytest.raises(ValueError, match="callables"):
         list(engine.generate([tools.request(tools.prompt("Q"), processors=(lambda ids, logits: logits,))]))
     with pytest.raises(ServiceError, match="401"):
-        JsonClient(engine.state["spots"][0][0].url, "wrong").post("/collective_rpc", {})
+        JsonClient(engine.state.servers[0][0].url, "wrong").post("/collective_rpc", {})
 
 
 def test_closing_ends_the_process(policy, tmp_path):
     engine = make(policy, tmp_path)
-    process = engine.state["spots"][0][0].process
+    process = engine.state.servers[0][0].process
     engine.close()
     assert process.poll() is not None and engine.close() is None
 
 
-def test_a_killed_owner_takes_the_server_and_its_workers_along(tmp_path):
+def test_killing_the_owner_ends_the_server_and_its_workers(tmp_path):
     worker = "import time; time.sleep(600)"
     server = f"import subprocess, sys; w = subprocess.Popen([sys.executable, '-c', {worker!r}]); print(w.pid, flush=True); w.wait()"
     owner = f"""
@@ -105,13 +108,13 @@ print(server.process.pid, flush=True)
 time.sleep(600)
 """
     process = subprocess.Popen([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
-    guard = int(process.stdout.readline())
+    watchdog = int(process.stdout.readline())
     end = time.monotonic() + 60
     while not (said := (tmp_path / "log").read_text().split()) and time.monotonic() < end:
         time.sleep(0.05)
     process.kill()
     process.communicate()
-    while alive := [pid for pid in (guard, int(said[0])) if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]:
+    while alive := [pid for pid in (watchdog, int(said[0])) if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]:
         assert time.monotonic() < end, alive
         time.sleep(0.05)
 
@@ -146,7 +149,7 @@ def test_the_real_server(tools, tmp_path):
                 assert c.logp == pytest.approx(expected[c.request.tag].logp, abs=1e-3)
 
         check_agreement()
-        server = engine.state["spots"][0][0]
+        server = engine.state.servers[0][0]
         assert httpx.post(f"{server.url}/collective_rpc", json={"method": "vlrl_load"}).status_code == 401
         with torch.no_grad():
             for parameter in policy.model.parameters():

@@ -81,7 +81,7 @@ class Killer(Callback):
     def kill(self, engine):
         import psutil
 
-        process = psutil.Process(engine.state["spots"][0][0].process.pid)
+        process = psutil.Process(engine.state.servers[0][0].process.pid)
         workers = [child for child in process.children(recursive=True) if "EngineCore" in " ".join(child.cmdline())]
         victims = [process] if self.whole else workers
         assert workers

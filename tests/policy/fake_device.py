@@ -1,6 +1,6 @@
-"""A device that is not there: its tensors are computed on the CPU, but refuse to meet tensors that live elsewhere, as those of a GPU do.
+"""A simulated device: its tensors are computed on the CPU, but operations that mix them with CPU tensors fail, as on a GPU.
 
-For a process of its own: the device is registered for good. Not covered: storage (no saving), kernels, memory, autocast.
+Needs a separate process, because the device stays registered. Not covered: storage (no saving), kernels, memory, autocast.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
-NAME = "elsewhere"
+NAME = "fake"
 aten = torch.ops.aten
-MOVES = {aten._to_copy.default, aten.copy_.default}  # what may cross
-INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}  # the index may lie on the host
+MOVES = {aten._to_copy.default, aten.copy_.default}  # operations that may cross devices
+INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}  # the index may be on the host
 
 
-class Away(Tensor):
-    """A tensor on the device; `inner` holds its values."""
+class DeviceTensor(Tensor):
+    """A tensor on the simulated device; `inner` holds its values."""
 
     inner: Tensor
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> Away:
+    def __new__(cls, inner: Tensor) -> DeviceTensor:
         return Tensor._make_wrapper_subclass(
             cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype, device=torch.device(NAME, 0)
         )
@@ -41,7 +41,7 @@ class Away(Tensor):
         raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
 
     def __repr__(self, **_: Any) -> str:
-        return f"Away({self.inner})"
+        return f"DeviceTensor({self.inner})"
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -49,17 +49,17 @@ class Away(Tensor):
 
 
 def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """One operation: on the values, after a look at where its tensors are."""
+    """Run one operation on the values, after checking the devices of its tensors."""
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-    away = any(isinstance(x, Away) for x in tensors)
-    if away and func not in MOVES:
+    on_device = any(isinstance(x, DeviceTensor) for x in tensors)
+    if on_device and func not in MOVES:
         bound = [args[0], *tree_leaves(args[2:])] if func in INDEXING else tensors
-        strangers = [tuple(x.shape) for x in bound if isinstance(x, Tensor) and x.dim() and not isinstance(x, Away)]
+        strangers = [tuple(x.shape) for x in bound if isinstance(x, Tensor) and x.dim() and not isinstance(x, DeviceTensor)]
         if strangers:
             raise RuntimeError(f"{func}: expected all tensors on {NAME}:0, found on cpu: shapes {strangers}")
     target = kwargs.get("device")
     if target is not None:
-        away, kwargs = torch.device(target).type == NAME, {**kwargs, "device": torch.device("cpu")}
+        on_device, kwargs = torch.device(target).type == NAME, {**kwargs, "device": torch.device("cpu")}
     if func is aten._fused_sdp_choice.default:
         return 0  # attention by plain products
     if "pin_memory" in kwargs:
@@ -67,19 +67,19 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     out = func(*tree_map(bare, args), **tree_map(bare, kwargs))
     if func._schema.name.endswith("_"):
         return args[0]
-    known = {id(x.inner): x for x in tensors if isinstance(x, Away)}
-    return tree_map(lambda x: known.get(id(x), Away(x)) if isinstance(x, Tensor) else x, out) if away else out
+    known = {id(x.inner): x for x in tensors if isinstance(x, DeviceTensor)}
+    return tree_map(lambda x: known.get(id(x), DeviceTensor(x)) if isinstance(x, Tensor) else x, out) if on_device else out
 
 
 def bare(value: Any) -> Any:
-    return value.inner if isinstance(value, Away) else value
+    return value.inner if isinstance(value, DeviceTensor) else value
 
 
-class Elsewhere(TorchDispatchMode):
-    """While this holds, `torch.device("elsewhere:0")` works."""
+class FakeDevice(TorchDispatchMode):
+    """Inside, `torch.device("fake:0")` works."""
 
     def __enter__(self) -> Any:
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) makes a host tensor and moves it, which is seen
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) makes a host tensor and moves it, which is dispatched
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
@@ -91,7 +91,7 @@ class Elsewhere(TorchDispatchMode):
 
 
 def register() -> None:
-    """Make the device known to torch."""
+    """Register the device with torch."""
     _setup_privateuseone_for_python_backend(NAME, _DummyBackendModule())
     torch.__future__.set_swap_module_params_on_conversion(True)  # so that weights become tensors of the device
 

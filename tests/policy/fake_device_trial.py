@@ -1,4 +1,4 @@
-"""What test_elsewhere.py runs in a process of its own: families and presets on a device that is not there. Prints one JSON object."""
+"""Run by test_fake_device.py in a separate process: families and presets on the simulated device. Prints one JSON object."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "methods")]
-os.environ["ACCELERATE_TORCH_DEVICE"] = "elsewhere:0"
+os.environ["ACCELERATE_TORCH_DEVICE"] = "fake:0"
 
 from accelerate.state import AcceleratorState  # noqa: E402
-from elsewhere_kit import NAME, Elsewhere, refuses, register  # noqa: E402
+from fake_device import NAME, FakeDevice, refuses, register  # noqa: E402
 from samples import PROMPTS, build  # noqa: E402
 from test_engine_families import VIDEO  # noqa: E402
 from tiny import steps, text_run, vision_run  # noqa: E402
@@ -23,7 +23,7 @@ from tiny import steps, text_run, vision_run  # noqa: E402
 from vlrl.engine.hf.engine import HF  # noqa: E402
 from vlrl.policy import Family, Policy  # noqa: E402
 from vlrl.registry import get, names  # noqa: E402
-from vlrl.trainer.batch import make_batch  # noqa: E402
+from vlrl.trainer.loss_inputs import make_batch  # noqa: E402
 from vlrl.types import Group, Request, Rollout, Sampling  # noqa: E402
 
 TEXT = [
@@ -54,7 +54,7 @@ def family(name: str, device: str) -> dict[str, Any]:
     """Sampled tokens, log-probs and the size of the gradient of a family's tiny model."""
     torch.manual_seed(0)
     policy = Policy(build(Family, {"name": name, "tiny": {}, "layout": "packed"}), device=device)
-    kinds = [kind for kind in PROMPTS if kind == "text" or (get(Family, name).sees and (kind != "video" or name in VIDEO))]
+    kinds = [kind for kind in PROMPTS if kind == "text" or (get(Family, name).is_multimodal and (kind != "video" or name in VIDEO))]
     engine = HF(prefill_tokens=64).attach(policy)
     completions = engine.generate([Request(PROMPTS[kind], Sampling(max_tokens=6), tag=(kind, i)) for kind in kinds for i in range(2)])
     groups = [Group(PROMPTS[kind], [Rollout(PROMPTS[kind], [5, 6, 7 + i], "", [0.0] * 3) for i in range(2)]) for kind in kinds]
@@ -76,12 +76,12 @@ def preset(method: str) -> float:
 def main() -> None:
     register()  # before the first backward, which counts the devices
     there = {name: family(name, "cpu") for name in names(Family)}
-    with Elsewhere():
-        away = torch.ones(3, device=NAME)
-        strict = [refuses(lambda: away + torch.ones(3)), refuses(lambda: torch.cat([away, torch.ones(3)])), refuses(away.numpy)]
+    with FakeDevice():
+        on_device = torch.ones(3, device=NAME)
+        strict = [refuses(lambda: on_device + torch.ones(3)), refuses(lambda: torch.cat([on_device, torch.ones(3)])), refuses(on_device.numpy)]
         found = {name: family(name, f"{NAME}:0") for name in names(Family)}
         tokens = {method: preset(method) for method in [*TEXT, *VISION]}
-    print("RESULT " + json.dumps({"strict": strict, "cpu": there, "elsewhere": found, "tokens": tokens}))
+    print("RESULT " + json.dumps({"strict": strict, "cpu": there, "fake_device": found, "tokens": tokens}))
 
 
 if __name__ == "__main__":

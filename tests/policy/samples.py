@@ -1,4 +1,4 @@
-"""Pictures, videos and groups for the policy tests, and the plain per-sample forward that everything is held against."""
+"""Images, videos and groups for the policy tests, and the plain per-sample forward that serves as reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vlrl.types import Clip, Group, Media, Prompt, Rollout, Row
 
 @dataclass(frozen=True)
 class Noise(Media):
-    """A picture of random pixels; `loads` counts how often it was decoded."""
+    """An image of random pixels."""
 
     seed: int
     size: tuple[int, int] = (90, 60)
@@ -84,22 +84,22 @@ def groups_of(prompts: list[Prompt], counts: tuple[int, ...] = (3, 1, 4, 2), lon
 
 
 def processed(policy: Policy, prompt: Prompt) -> dict[str, Any]:
-    """What the model's own processor makes of the whole prompt at once."""
+    """The model's own processor's output for the whole prompt at once."""
     media: dict[str, Any] = {}
     if prompt.images:
-        media["images"] = policy.family.batched([image.load().convert("RGB") for image in prompt.images])
+        media["images"] = policy.family.processor_batch([image.load().convert("RGB") for image in prompt.images])
     if prompt.videos:
         clips = [video.load() for video in prompt.videos]
-        media["videos"] = policy.family.batched([torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2) for clip in clips])
+        media["videos"] = policy.family.processor_batch([torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2) for clip in clips])
         media["video_metadata"] = [VideoMetadata(total_num_frames=len(c), fps=c.fps, frames_indices=list(range(len(c)))) for c in clips]
         media["do_sample_frames"] = False
     return dict(policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media))
 
 
 def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
-    """Log-probs of one rollout by the model's own forward: no packing, no caches, no mask of ours."""
+    """Log-probs of one rollout by the model's own forward: no packing, no caches, no custom mask."""
     inputs = processed(policy, rollout.prompt)
-    inputs.pop("token_type_ids", None) if not policy.family.sees else None
+    inputs.pop("token_type_ids", None) if not policy.family.is_multimodal else None
     completion = torch.tensor([rollout.ids])
     inputs["input_ids"] = torch.cat([inputs["input_ids"], completion], 1)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])

@@ -10,7 +10,7 @@ import torch
 
 from vlrl.methods.core.callback import EMA
 from vlrl.registry import ConfigError
-from vlrl.trainer.toolbox import Toolbox
+from vlrl.trainer.services import RunServices
 
 
 def run_of(model: torch.nn.Module, steps: int) -> SimpleNamespace:
@@ -46,7 +46,7 @@ def test_frozen_weights_are_left_out_and_state_survives() -> None:
     ("kind", "stage", "fine"), [("NO", 0, True), ("MULTI_GPU", 0, True), ("DEEPSPEED", 2, True), ("DEEPSPEED", 3, False), ("FSDP", 0, False)]
 )
 def test_weights_spread_over_ranks_are_refused(kind: str, stage: int, fine: bool) -> None:
-    run = Toolbox()
+    run = RunServices()
     state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage) if kind == "DEEPSPEED" else None)
     run.accelerator = SimpleNamespace(distributed_type=SimpleNamespace(value=kind), state=state)
     with nullcontext() if fine else pytest.raises(ConfigError, match="ZeRO-2"):

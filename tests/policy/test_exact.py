@@ -9,11 +9,11 @@ from samples import PROMPTS, groups_of, plain_logp, policy_of, processed
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.policy import Family
 from vlrl.registry import get, names
-from vlrl.trainer.batch import make_batch
+from vlrl.trainer.loss_inputs import make_batch
 
 VIDEO = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "llava_onevision"}
 CASES = [(name, modality) for name in names(Family) for modality in PROMPTS
-         if modality == "text" or (get(Family, name).sees and (modality != "video" or name in VIDEO))]  # fmt: skip
+         if modality == "text" or (get(Family, name).is_multimodal and (modality != "video" or name in VIDEO))]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +102,9 @@ def test_all_modalities_in_one_batch_and_any_chunk(policies, name: str) -> None:
     batch = make_batch(groups_of(usable), policy.pad_id)
     whole = policy.forward(batch, [Entropy()])
     parts = [policy.forward(make_batch([group], policy.pad_id), [Entropy()]) for group in batch.groups]
-    policy.net.family = dataclasses.replace(policy.family, chunk=3)
+    policy.params.net.family = dataclasses.replace(policy.family, chunk=3)
     chunked = policy.forward(batch, [Entropy()])
-    policy.net.family = policy.family
+    policy.params.net.family = policy.family
     for key in ("logp", "entropy"):
         torch.testing.assert_close(chunked[key], whole[key], atol=1e-5, rtol=0)
         row = 0

@@ -1,4 +1,4 @@
-"""Every family and many presets work on a device whose tensors do not mix with the CPU's: what a GPU asks of the code, without one."""
+"""Every family and many presets run on a simulated device whose tensors do not mix with CPU tensors, as a GPU requires."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from vlrl.registry import names
 @pytest.fixture(scope="module")
 def trial():
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "elsewhere_trial.py")], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(Path(__file__).parent / "fake_device_trial.py")], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.split("RESULT ")[-1])
@@ -22,10 +22,10 @@ def trial():
 
 @pytest.mark.parametrize("name", names(Family))
 def test_a_family_gives_the_cpu_s_numbers(trial, name):
-    cpu, away = trial["cpu"][name], trial["elsewhere"][name]
-    assert away["ids"] == cpu["ids"]
-    assert away["logp"] == pytest.approx(cpu["logp"], abs=1e-5)
-    assert away["gradient"] == pytest.approx(cpu["gradient"], rel=1e-4)
+    cpu, on_device = trial["cpu"][name], trial["fake_device"][name]
+    assert on_device["ids"] == cpu["ids"]
+    assert on_device["logp"] == pytest.approx(cpu["logp"], abs=1e-5)
+    assert on_device["gradient"] == pytest.approx(cpu["gradient"], rel=1e-4)
 
 
 def test_presets_take_steps(trial):

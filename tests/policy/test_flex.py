@@ -1,4 +1,4 @@
-"""Attention by block masks, forwards and without its compiler, which is all that a CPU can do: every family gives the numbers of `sdpa`."""
+"""FlexAttention block masks, forward only and uncompiled (the limit of a CPU): every family gives the numbers of `sdpa`."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from samples import PROMPTS, policy_of
 
 from vlrl.policy import Family
 from vlrl.registry import get, names
-from vlrl.trainer.batch import make_batch
+from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
 
@@ -17,7 +17,7 @@ def test_every_family(name, monkeypatch):
     flex = policy_of(name, attn="flex")
     monkeypatch.undo()
     plain = policy_of(name)
-    kinds = ["text", "image"] if get(Family, name).sees else ["text"]
+    kinds = ["text", "image"] if get(Family, name).is_multimodal else ["text"]
     lengths = (3, 5, 1)
     groups = [Group(PROMPTS[k], [Rollout(PROMPTS[k], list(range(5, 5 + n)), "", [0.0] * n) for n in lengths]) for k in kinds]
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):

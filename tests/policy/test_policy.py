@@ -10,10 +10,10 @@ from samples import PROMPTS, Noise, ask, groups_of, policy_of
 
 from vlrl.methods.core.aux_tensor import Entropy, RefLogp
 from vlrl.policy import Family, Policy
-from vlrl.policy.encoded import LRU
-from vlrl.policy.logprobs import score_tokens
+from vlrl.policy.encoder import LRUCache
+from vlrl.policy.forward import score_tokens
 from vlrl.registry import ConfigError, build
-from vlrl.trainer.batch import make_batch
+from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import CoordinateSpace, Group, Rollout
 
 
@@ -33,9 +33,9 @@ def policy() -> Policy:
     return policy_of("qwen2_5_vl")
 
 
-def test_lru_drops_the_oldest_by_weight() -> None:
+def test_lru_cache_drops_the_oldest_by_size() -> None:
     made: list[str] = []
-    cache: LRU[int] = LRU(10, weigh=lambda value: value)
+    cache: LRUCache[int] = LRUCache(10, size_of=lambda value: value)
     for key, weight in (("a", 4), ("b", 4), ("a", 4), ("c", 4), ("a", 4), ("b", 4)):
         cache.get(key, lambda k=key, w=weight: made.append(k) or w)
     assert made == ["a", "b", "c", "b"]
@@ -44,7 +44,7 @@ def test_lru_drops_the_oldest_by_weight() -> None:
     assert list(cache.items) == ["big"]
 
 
-def test_each_picture_is_decoded_processed_and_seen_once() -> None:
+def test_each_image_is_decoded_processed_and_encoded_once() -> None:
     policy = policy_of("qwen2_5_vl")
     one, two = Noise(1), Noise(2, (112, 112))
     groups = groups_of([ask("a", (one, two)), ask("b", (one,)), ask("c", (two, one))])
@@ -63,11 +63,11 @@ def test_text_rows_run_no_vision_code(policy: Policy, monkeypatch: pytest.Monkey
         policy.forward(make_batch(groups_of([PROMPTS["image"]]), policy.pad_id))
 
 
-def test_spare_vision_gives_the_tower_a_zero_gradient(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dummy_image_gives_the_vision_tower_a_zero_gradient(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
     alone = policy.forward(batch)["logp"]
     monkeypatch.setattr("vlrl.policy.policy.world_size", lambda: 2)
-    monkeypatch.setattr(policy, "wrapped", DistributedStandIn(policy.net))
+    monkeypatch.setattr(policy.params, "wrapped", DistributedStandIn(policy.params.net))
     together = policy.forward(batch)["logp"]
     torch.testing.assert_close(together, alone, atol=0, rtol=0)
     policy.model.zero_grad()
@@ -81,13 +81,13 @@ def test_spaces_units_and_prefix(policy: Policy) -> None:
     encoded = policy.encode(PROMPTS["text"])
     assert policy.tokenizer.decode(encoded.ids).endswith("<|im_start|>assistant\n<think>")
     assert encoded.next_position == len(encoded)
-    picture = policy.encode(PROMPTS["image"])
-    assert picture.types.count(1) == 6  # 3 x 2 merged patches
-    assert picture.next_position == len(picture) - 6 + 3  # a picture takes as many positions as its longer side
+    image = policy.encode(PROMPTS["image"])
+    assert image.types.count(1) == 6  # 3 x 2 merged patches
+    assert image.next_position == len(image) - 6 + 3  # an image takes as many positions as its longer side
 
 
-def test_markers_that_do_not_fit_are_refused(policy: Policy) -> None:
-    with pytest.raises(ValueError, match=r"'<\|image_pad\|> here'.* 0 images, but 1 places"):
+def test_placeholders_without_media_are_refused(policy: Policy) -> None:
+    with pytest.raises(ValueError, match=r"'<\|image_pad\|> here'.* 0 images, but 1 placeholders"):
         policy.encode(ask("<|image_pad|> here"))
     with pytest.raises(ValueError, match="reads no images"):
         policy_of("text").encode(PROMPTS["image"])
@@ -108,7 +108,7 @@ def test_tags_are_single_tokens_and_stay_in_the_text(policy: Policy, tag: str) -
 
 
 @pytest.mark.parametrize("text", ["naïve 漢字 🙂", "x\n\n  y\t", "1234567890"])
-def test_every_text_survives_the_tokenizer(policy: Policy, text: str) -> None:
+def test_tokenizer_round_trip(policy: Policy, text: str) -> None:
     assert policy.decode(policy.tokenizer(text, add_special_tokens=False).input_ids) == text
 
 
@@ -119,20 +119,20 @@ def test_a_saved_folder_gives_the_same_model(policy: Policy, tmp_path) -> None:
     torch.testing.assert_close(loaded.forward(batch)["logp"], policy.forward(batch)["logp"], atol=0, rtol=0)
 
 
-def test_pixel_bounds_reach_the_processor() -> None:
+def test_pixel_limits_are_set_in_the_processor() -> None:
     policy = policy_of("qwen2_5_vl", max_pixels=4 * 28 * 28, min_pixels=4 * 28 * 28)
     prompt = ask("big", (Noise(1, (400, 400)), Noise(2, (20, 20))))
     assert [space.seen for space in policy.spaces(prompt)] == [(56, 56), (56, 56)]
 
 
-def test_the_reference_stays_while_the_policy_moves() -> None:
+def test_the_reference_keeps_its_weights_while_the_policy_is_updated() -> None:
     policy = policy_of("text")
     batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
     before = policy.forward(batch)["logp"].detach()
     policy.keep_reference()
     with torch.no_grad():
         policy.model.lm_head.weight.mul_(1.5)
-    policy.keep_reference()  # already kept: nothing changes
+    policy.keep_reference()  # already kept: no effect
     reference = RefLogp()(policy, batch)
     torch.testing.assert_close(reference, before, atol=0, rtol=0)
     assert not reference.requires_grad
@@ -151,6 +151,6 @@ def test_scores_by_hand(chunk: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"name": "text"}, {"name": "text", "tiny": {"kind": "gpt9"}}, {"name": "text", "tiny": {"hiden": 3}}])
-def test_config_mistakes_are_named(bad: dict) -> None:
+def test_config_errors_name_the_field(bad: dict) -> None:
     with pytest.raises(ConfigError, match=r"policy|family"):
         Policy(build(Family, bad))

@@ -1,4 +1,4 @@
-"""bfloat16 products over float32 weights: small updates are kept, whatever is frozen, saved or sampled with."""
+"""bfloat16 matrix products over float32 master weights: small updates are kept; freezing, saving and sampling do not change results."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import torch
 from samples import PROMPTS, groups_of, policy_of
 from transformers import AutoModelForCausalLM
 
-from vlrl.engine.named_weights import named_weights
+from vlrl.engine.vllm.weights import named_weights
 from vlrl.methods.core.aux_tensor import Entropy, RefLogp
 from vlrl.methods.core.trainable import Full, LoRA, Parts
 from vlrl.policy import Family, Policy
-from vlrl.policy.logprobs import score_tokens
+from vlrl.policy.forward import score_tokens
 from vlrl.registry import build
 from vlrl.stages import Engine
-from vlrl.trainer.batch import make_batch
+from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import Request, Sampling
 
 
 def half(name: str = "qwen2_5_vl", tune=None, **fields) -> tuple[Policy, list[dict]]:
     policy = policy_of(name, dtype="bfloat16", **fields)
     groups = (tune or Full())(policy)
-    policy.settle()
+    policy.params.upcast_trainable()
     return policy, groups
 
 
@@ -29,11 +29,11 @@ def batch_of(policy: Policy, *modalities: str):
     return make_batch(groups_of([PROMPTS[m] for m in modalities or ("text",)]), policy.pad_id)
 
 
-@pytest.mark.parametrize(("masters", "least", "most"), [(True, 0.99, 1.0), (False, 0.0, 0.5)])
-def test_an_update_at_1e_6_is_not_lost(masters: bool, least: float, most: float) -> None:
-    policy, groups = half("text", masters=masters)
+@pytest.mark.parametrize(("fp32_master_weights", "lowest", "highest"), [(True, 0.99, 1.0), (False, 0.0, 0.5)])
+def test_an_update_at_1e_6_is_not_lost(fp32_master_weights: bool, lowest: float, highest: float) -> None:
+    policy, groups = half("text", fp32_master_weights=fp32_master_weights)
     drawn = torch.Generator().manual_seed(0)
-    with torch.no_grad():  # the size that trained weights have
+    with torch.no_grad():  # the scale of trained weights
         for parameter in policy.model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=drawn) * 0.05)
     before = [p.detach().clone() for p in policy.model.parameters()]
@@ -43,10 +43,10 @@ def test_an_update_at_1e_6_is_not_lost(masters: bool, least: float, most: float)
     steep = [(a, b, b.grad.abs() > 1e-6) for a, b in zip(before, policy.model.parameters())]  # where Adam's step is its learning rate
     assert sum(int(where.sum()) for *_, where in steep) > 10_000
     moved = torch.cat([(a != b)[where] for a, b, where in steep]).float().mean()
-    assert least <= moved <= most
+    assert lowest <= moved <= highest
 
 
-def test_products_are_in_bfloat16_and_frequencies_are_not() -> None:
+def test_matmuls_are_in_bfloat16_and_rotary_frequencies_are_not() -> None:
     policy, _ = half()
     seen = []
     policy.model.lm_head.register_forward_hook(lambda module, inputs, out: seen.append(out.dtype))
@@ -62,17 +62,17 @@ def test_log_softmax_is_float32_over_bfloat16_logits() -> None:
     ids = torch.arange(5)
     wanted = logits.double().log_softmax(-1)[ids, ids]
     torch.testing.assert_close(score_tokens(lambda h: h, logits, ids, torch.ones(5))["logp"].double(), wanted, atol=1e-5, rtol=0)
-    assert (logits.log_softmax(-1)[ids, ids].double() - wanted).abs().max() > 1e-3  # as it would be in their own type
+    assert (logits.log_softmax(-1)[ids, ids].double() - wanted).abs().max() > 1e-3  # the error of a bfloat16 log-softmax
 
 
-def test_what_is_frozen_is_narrow_and_changes_no_result() -> None:
+def test_frozen_weights_are_bfloat16_and_change_no_result() -> None:
     full, _ = half()
     parts, _ = half(tune=Parts(freeze=("vision", "language")))
     batch = batch_of(full, "image", "text")
     logp = full.forward(batch)["logp"].detach()
     torch.testing.assert_close(parts.forward(batch)["logp"], logp, atol=0, rtol=0)
     full.keep_reference()
-    torch.testing.assert_close(RefLogp()(full, batch), logp, atol=0, rtol=0)  # narrow too
+    torch.testing.assert_close(RefLogp()(full, batch), logp, atol=0, rtol=0)  # in bfloat16 too
     with full.reference() as reference:
         assert torch.bfloat16 in {p.dtype for p in reference.model.parameters()}
     kinds = {name: p.dtype for name, p in parts.model.named_parameters()}
@@ -80,7 +80,7 @@ def test_what_is_frozen_is_narrow_and_changes_no_result() -> None:
     assert kinds["model.visual.merger.mlp.0.weight"] == kinds["model.language_model.embed_tokens.weight"] == torch.float32
 
 
-def test_a_checkpoint_keeps_the_masters(tmp_path) -> None:
+def test_a_checkpoint_keeps_the_master_weights(tmp_path) -> None:
     policy, groups = half("text")
     optimizer = torch.optim.AdamW(groups, lr=1e-6)
     (-policy.forward(batch_of(policy))["logp"].sum()).backward()
@@ -112,7 +112,7 @@ def test_an_adapter_over_bfloat16_merges_without_loss(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["text", "qwen2_5_vl", "gemma3"])
-def test_the_engine_samples_with_the_same_products(name: str) -> None:
+def test_the_engine_samples_with_the_same_precision(name: str) -> None:
     policy, _ = half(name)
     engine = build(Engine, "hf").attach(policy)
     prompt = PROMPTS["text" if name == "text" else "image"]
@@ -122,6 +122,6 @@ def test_the_engine_samples_with_the_same_products(name: str) -> None:
     for rollout, completion in zip(groups[0].rollouts, drawn):
         rollout.ids, rollout.loss_mask, rollout.temperature = list(completion.ids), None, 1.0
     logp = policy.forward(make_batch(groups, policy.pad_id))["logp"]
-    offset = len(policy.forbidden_ids) / policy.tokenizer.vocab_size  # placeholders are never sampled: about their share of the mass
+    offset = len(policy.forbidden_ids) / policy.tokenizer.vocab_size  # placeholders are never sampled: about their share of the probability
     for row, completion in zip(logp, drawn):
         torch.testing.assert_close(row[: len(completion.ids)], torch.tensor(completion.logp), atol=1e-2 + 2 * offset, rtol=0)

@@ -1,4 +1,4 @@
-"""What is trained, at which pace, and that it can be saved, merged and gone on with."""
+"""Trainable parts, their learning rates, and saving, merging and resuming adapters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from vlrl.methods.core.trainable import Full, LoRA, Parts
 from vlrl.policy import Family, Policy
 from vlrl.registry import ConfigError, build, get, names
 from vlrl.settings import settings_of
-from vlrl.trainer.batch import make_batch
+from vlrl.trainer.loss_inputs import make_batch
 from vlrl.trainer.optim import make_accelerator
 
-SEEING = [name for name in names(Family) if get(Family, name).sees]
+MULTIMODAL = [name for name in names(Family) if get(Family, name).is_multimodal]
 
 
 def step(policy: Policy, groups: list[dict], batch, times: int = 2) -> None:
@@ -37,7 +37,7 @@ def changed(before: dict, after: dict) -> set[str]:
     return {name for name in before if not torch.equal(before[name], after[name])}
 
 
-@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.parametrize("name", MULTIMODAL)
 @pytest.mark.parametrize("frozen", ["vision", "projector", "language"])
 def test_frozen_parts_stay(name: str, frozen: str) -> None:
     policy = policy_of(name)
@@ -62,7 +62,7 @@ def test_learning_rates_by_part_and_name() -> None:
     assert id(policy.model.model.language_model.norm.weight) in rate  # the run's own rate
 
 
-def test_full_spares_vectors_from_decay() -> None:
+def test_full_applies_no_decay_to_vectors() -> None:
     policy = policy_of("text")
     matrices, vectors = Full()(policy)
     assert all(p.dim() > 1 for p in matrices["params"])
@@ -89,7 +89,7 @@ def test_adapter_trains_merges_and_resumes(options: dict, tmp_path) -> None:
     policy.save(tmp_path)
     plain = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)
     merged = policy_of("qwen2_5_vl")
-    merged.model = plain.eval()
+    merged.params.model = plain.eval()
     torch.testing.assert_close(merged.forward(batch)["logp"], after, atol=1e-5, rtol=0)
 
     again = Policy(build(Family, {"name": "qwen2_5_vl", "model": str(tmp_path)}))
@@ -108,7 +108,7 @@ def test_an_adapter_on_trained_weights_keeps_its_base(tmp_path) -> None:
     torch.testing.assert_close(again.forward(batch)["logp"], policy.forward(batch)["logp"], atol=0, rtol=0)
 
 
-def test_mistakes_are_named() -> None:
+def test_config_errors_name_the_field() -> None:
     with pytest.raises(ConfigError, match="no linear layer of language matches targets='nothing'"):
         LoRA(targets="nothing")(policy_of("text"))
     with pytest.raises(ConfigError, match="is not a regular expression"):

@@ -1,13 +1,13 @@
-"""Rotary positions around a video: text goes on after the highest position, be it of time or of space."""
+"""Rotary positions around a video: the text after it begins one after the highest position, of time or of space."""
 
 import pytest
 import torch
 from samples import Flicker, Noise, ask, policy_of, processed
 
-from vlrl.policy.families.qwen2_5_vl import after_time
+from vlrl.policy.families.qwen2_5_vl import sequential_positions
 
 
-def theirs(policy, prompt):
+def transformers_positions(policy, prompt):
     inputs = {
         k: v for k, v in processed(policy, prompt).items() if k.endswith("grid_thw") or k in ("input_ids", "mm_token_type_ids", "second_per_grid_ts")
     }
@@ -15,7 +15,7 @@ def theirs(policy, prompt):
 
 
 @pytest.mark.parametrize(("frames", "time"), [(4, [0, 2]), (12, [0, 2, 4, 6, 8, 10])])
-def test_text_goes_on_after_a_video_in_time_and_space(frames, time):
+def test_text_begins_after_the_highest_position_of_a_video(frames, time):
     policy = policy_of("qwen2_5_vl")
     prompt = ask("Which way?", (Noise(1),), (Flicker(3, frames),))
     encoded = policy.encode(prompt)
@@ -30,12 +30,12 @@ def test_text_goes_on_after_a_video_in_time_and_space(frames, time):
     after = start + max(time[-1], 2) + 1
     rest = list(range(after, after + len(encoded) - last))
     assert encoded.positions[:, last:].tolist() == [rest] * 3 and encoded.next_position == rest[-1] + 1
-    torch.testing.assert_close(encoded.positions[:, :last], theirs(policy, prompt)[:, :last], atol=0, rtol=0)
+    torch.testing.assert_close(encoded.positions[:, :last], transformers_positions(policy, prompt)[:, :last], atol=0, rtol=0)
     if frames == 4:
-        torch.testing.assert_close(encoded.positions, theirs(policy, prompt), atol=0, rtol=0)
+        torch.testing.assert_close(encoded.positions, transformers_positions(policy, prompt), atol=0, rtol=0)
 
 
 def test_a_second_run_of_media_follows_a_shifted_one():
     before_AL = torch.tensor([[0, 1, 6, 2, 3, 3, 5], [0, 1, 1, 2, 3, 3, 5], [0, 1, 1, 2, 3, 4, 5]])
-    moved_AL, following = after_time(before_AL, [0, 2, 2, 0, 1, 1, 0])
+    moved_AL, following = sequential_positions(before_AL, [0, 2, 2, 0, 1, 1, 0])
     assert moved_AL.tolist() == [[0, 1, 6, 7, 8, 8, 10], [0, 1, 1, 7, 8, 8, 10], [0, 1, 1, 7, 8, 9, 10]] and following == 11

@@ -1,1 +1,1 @@
-"""Rollout engines: `hf` (in process, shared prefill), `vllm`, `vllm_server`, `fake` (no model)."""
+"""Rollout engines: `hf` (in process, shared prefill), `vllm`, `vllm_server`, `openai` (evaluation only), `fake` (no model)."""

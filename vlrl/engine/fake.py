@@ -1,79 +1,83 @@
-"""An engine without a model: completions come from a table, from the row, or from a function. For tests of everything around it."""
+"""An engine without a model, for tests: completions come from a table, from the row, or from a function."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vlrl.engine.hf.rng import uniforms
+from vlrl.engine.hf.sampler import uniforms
 from vlrl.registry import register
-from vlrl.stages import Engine
-from vlrl.types import Completion, Request
+from vlrl.stages import Engine, State, transient
+from vlrl.types import Completion, Prompt, Request
 
-Speak = Callable[[Request, int], str]
+if TYPE_CHECKING:
+    from vlrl.context import PolicyModel
+
+Respond = Callable[[Request, int], str]
+
+
+@dataclass
+class FakeState(State):
+    """`version` counts syncs, `calls` requests."""
+
+    version: int = 0
+    calls: int = transient(0)
 
 
 @register("fake")
 @dataclass(frozen=True)
 class Fake(Engine):
-    """Completion i of a request is one of its options, each with probability 1 / len(options), drawn from stream (seed, i).
+    """Completion i of a request is one of its options, each with probability 1 / len(options), drawn from random stream (seed, i).
 
-    vlrl original. Options: `table[row.id]`, else `table[row.question]`, else `options`; "{target}" and "{answer}" in an option stand for the row's
-    own. `function(request, index) -> text` (from Python only) replaces all of that. Log-probs (nats): the choice, log(1 / len(options)), is
-    booked on the first token, the rest is certain (0); of alternatives only the drawn one is told. Tokens are the policy tokenizer's plus its
-    EOS, or UTF-8 bytes where there is no policy. `calls` counts requests, `version` syncs. Edge: a completion longer than `sampling.max_tokens` is
-    cut, `finish` "length".
+    vlrl original. Options: `table[row.id]`, else `table[row.question]`, else `options`; "{target}" and "{answer}" in an option are replaced by the
+    row's. `function(request, index) -> text` (from Python only) replaces all of that. Log-probs (nats): the first token has that of the choice,
+    log(1 / len(options)), the others 0; top log-probs list the drawn token alone. Tokens are the policy tokenizer's plus its EOS, or UTF-8 bytes
+    without a policy. Edge: a completion longer than `sampling.max_tokens` is cut, `finish` "length".
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
     options: tuple[str, ...] = ("<answer>{answer}</answer>", "<answer>0</answer>")
     table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    function: Speak | None = None
-    state: dict[str, Any] = field(init=False, default_factory=lambda: {"calls": 0, "version": 0, "policy": None}, repr=False, compare=False)
+    function: Respond | None = None
 
     def __post_init__(self) -> None:
         if not self.options or not all(self.table.values()):
-            raise ValueError("options: at least one completion is needed, for every key of `table` too")
+            raise ValueError("options: at least one completion is needed, also for every key of `table`")
+
+    def init_state(self) -> FakeState:
+        return FakeState()
 
     @property
     def version(self) -> int:
-        return self.state["version"]
+        return self.state.version
 
-    def setup(self, run: Any) -> None:
-        self.state["policy"] = getattr(run, "policy", None)
-
-    def sync(self, policy: Any) -> None:
-        self.state["version"] += 1
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"version": self.state["version"]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.state.update(state)
+    def sync(self, policy: PolicyModel) -> None:
+        self.state.version += 1
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         for request in requests:
-            self.state["calls"] += 1
+            self.state.calls += 1
             for index in range(request.n):
                 yield self._completion(request, index)
 
-    def score(self, prompt: Any, ids: Sequence[int]) -> list[float]:
-        """Log-probs of a fixed model that finds every token as likely as a byte: log(1 / 256)."""
+    def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
+        """Log-probs (nats) of a uniform distribution over 256 tokens."""
         return [-math.log(256)] * len(ids)
 
     def _completion(self, request: Request, index: int) -> Completion:
-        text, logp = self._speak(request, index)
+        text, logp = self._respond(request, index)
         ids = [*request.prefix_ids, *self._encode(text)]
         limit = request.sampling.max_tokens
-        finish = "length" if len(ids) > limit else "stop"
+        finish: Literal["stop", "length"] = "length" if len(ids) > limit else "stop"
         ids = ids[:limit]
         values = ([logp] + [0.0] * len(ids))[: len(ids)]
         top = [{token: value} for token, value in zip(ids, values)] if request.sampling.top_logprobs else None
         return Completion(request=request, index=index, ids=ids, logp=values, text=text, finish=finish, version=self.version, top_logprobs=top)
 
-    def _speak(self, request: Request, index: int) -> tuple[str, float]:
+    def _respond(self, request: Request, index: int) -> tuple[str, float]:
+        """(text, log-prob of the choice)."""
         row = request.prompt.row
         if self.function is not None:
             return self.function(request, index), 0.0
@@ -82,7 +86,7 @@ class Fake(Engine):
         return choice.replace("{target}", row.target).replace("{answer}", str(row.answer)), -math.log(len(options))
 
     def _encode(self, text: str) -> list[int]:
-        policy = self.state["policy"]
+        policy: Any = getattr(self.run, "policy", None) if self.is_set_up else None
         if policy is None:
             return list(text.encode())
         return [*policy.tokenizer.encode(text, add_special_tokens=False), policy.tokenizer.eos_token_id]

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible endpoint, for evaluation: text comes back, no tokens and no log-probs, so that nothing can be trained on it."""
+"""Any OpenAI-compatible endpoint, for evaluation only: it returns text without token ids and log-probs, so it cannot be used for training."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Engine
 from vlrl.types import Clip, Completion, Prompt, Request
 
+if TYPE_CHECKING:
+    from vlrl.context import PolicyModel
+
 
 def data_uri(image: Any) -> str:
-    """A PIL picture as a PNG data URI."""
+    """A PIL image as a PNG data URI."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def api_messages(prompt: Prompt) -> list[dict[str, Any]]:
-    """The prompt's messages with its pictures as data URIs; a video becomes its frames."""
+    """The prompt's messages with its images as data URIs; a video becomes its frames."""
     from PIL import Image
 
     images, videos = iter(prompt.images), iter(prompt.videos)
@@ -55,11 +58,11 @@ def api_messages(prompt: Prompt) -> list[dict[str, Any]]:
 @register("openai")
 @dataclass(frozen=True)
 class OpenAI(Engine):
-    """POST {url}/chat/completions for each request, `parallel` at a time, with `retries` waits that double after 429, 5xx and broken connections.
+    """POST {url}/chat/completions for each sample, `parallel` at a time; `retries` with doubling waits after 429, 5xx and broken connections.
 
-    vlrl original. `url` ends before /chat/completions; `model` is the endpoint's name for it; the key is read from the environment variable
-    `key_env` (none: no key is sent). Edge: after the last retry the request fails with a RuntimeError that names status and place.
-    Completions carry text and the endpoint's token count, and no ids: use a sampling engine to train.
+    vlrl original. `url` ends before /chat/completions; `model` is the endpoint's name of the model; the key is read from the environment variable
+    `key_env` (no key is sent if it is unset). Edge: after the last retry the request fails with a RuntimeError that names status and URL.
+    Completions have text, and no ids: use another engine to train.
     """
 
     needs_policy: ClassVar[bool] = False
@@ -73,28 +76,32 @@ class OpenAI(Engine):
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise ConfigError("engine.model: the endpoint's name of the model is needed, for instance -E model=my-model")
+            raise ConfigError("engine.model: not set; give the endpoint's name of the model, for instance -E model=my-model")
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"engine.url: {self.url!r} must begin with http:// or https://")
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         with ThreadPoolExecutor(self.parallel) as pool:
-            waiting = [pool.submit(self._one, request, index) for request in requests for index in range(request.n)]
-            for future in as_completed(waiting):
+            futures = [pool.submit(self._one, request, index) for request in requests for index in range(request.n)]
+            for future in as_completed(futures):
                 yield future.result()
 
     def _one(self, request: Request, index: int) -> Completion:
         sampling = request.sampling
         body: dict[str, Any] = {
-            "model": self.model, "messages": api_messages(request.prompt), "temperature": sampling.temperature_at(0), "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens, "seed": (request.seed + index) % 2**31,
-        }  # fmt: skip
+            "model": self.model,
+            "messages": api_messages(request.prompt),
+            "temperature": sampling.temperature_at(0),
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": (request.seed + index) % 2**31,
+        }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
         started = time.monotonic()
         reply = self._post(body)
         choice = reply["choices"][0]
-        finish = "length" if choice.get("finish_reason") == "length" else "stop"
+        finish: Literal["stop", "length"] = "length" if choice.get("finish_reason") == "length" else "stop"
         text = choice["message"].get("content") or ""
         return Completion(request, index, [], [], text, finish, seconds=time.monotonic() - started)
 
@@ -117,5 +124,5 @@ class OpenAI(Engine):
                 problem = f"{type(error).__name__}: {error}"
         raise RuntimeError(f"engine openai: {self.url} did not answer ({problem})")
 
-    def sync(self, policy: Any) -> None:
-        raise ConfigError("engine 'openai' cannot take over weights; it is for evaluation. Train with hf, vllm or vllm_server")
+    def sync(self, policy: PolicyModel) -> None:
+        raise ConfigError("engine 'openai' cannot load weights; it is for evaluation. Train with hf, vllm or vllm_server")

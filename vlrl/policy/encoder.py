@@ -1,4 +1,4 @@
-"""Prompts to tokens, media and positions; ids to text: everything that the processor does.
+"""Prompts to token ids, media and rotary positions, media to vision embeddings, token ids to text; with the caches for both.
 
 Shape legend: L prompt tokens.
 """
@@ -6,28 +6,74 @@ Shape legend: L prompt tokens.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
-from vlrl.policy.encoded import LRU, Encoded, Features
+from torch import nn
+
+from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.family import Family, base
-from vlrl.types import CoordinateSpace, Media, Prompt
+from vlrl.types import Media, Prompt
 
-KINDS = {"image": 1, "video": 2}
+V = TypeVar("V")
+MEDIA_TYPES = {"image": 1, "video": 2}
+CACHED_PROMPTS = 4096
 
 
-class Encoder:
+@dataclass
+class LRUCache(Generic[V]):
+    """Least-recently-used cache of total `size`, each value counted by `size_of`. The newest value always stays."""
+
+    size: int
+    size_of: Callable[[V], int] = lambda value: 1
+    used: int = field(default=0, init=False)
+    items: OrderedDict[str, V] = field(default_factory=OrderedDict, init=False)
+
+    def get(self, key: str, make: Callable[[], V]) -> V:
+        """The value under `key`; `make()` computes it if it is missing."""
+        if key in self.items:
+            self.items.move_to_end(key)
+            return self.items[key]
+        value = self.items[key] = make()
+        self.used += self.size_of(value)
+        while self.used > self.size and len(self.items) > 1:
+            _, old = self.items.popitem(last=False)
+            self.used -= self.size_of(old)
+        return value
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self.items.clear()
+        self.used = 0
+
+
+@dataclass(frozen=True)
+class DummyImage(Media):
+    """A small grey image that a rank without media sends through the vision tower, because the tower's collectives need all ranks."""
+
+    side: int = 56
+    kind = "image"
+
+    @property
+    def key(self) -> str:
+        return f"blank-{self.side}"
+
+    def load(self) -> Any:
+        from PIL import Image
+
+        return Image.new("RGB", (self.side, self.side), (128, 128, 128))
+
+
+class PromptEncoder:
     """A processor under a family's rules, with its caches.
 
-    `counters` says what was done so far: decoded, processed (media), patches (rows through the vision tower), head_rows (logit rows), tokens.
+    `counters` counts the work done so far: decoded and processed (media), patches (rows through the vision tower), head_rows (logit rows), tokens.
     """
 
-    model: Any
-
     def __init__(self, family: Family, processor: Any) -> None:
-        family.bound(processor)
+        family.apply_pixel_limits(processor)
         if family.chat_template:
             processor.chat_template = family.chat_template
         self.family = family
@@ -35,9 +81,9 @@ class Encoder:
         self.counters: Counter[str] = Counter()
         self.tokenizer: Any = getattr(processor, "tokenizer", processor)
         self.placeholders = family.placeholders(processor)
-        self.forbidden_ids: tuple[int, ...] = tuple(sorted(family.forbidden(processor)))
-        self._texts: LRU[tuple] = LRU(4096)
-        self._features: LRU[Features] = LRU(family.cache_mb << 20, lambda f: f.nbytes)
+        self.forbidden_ids: tuple[int, ...] = tuple(sorted(family.forbidden_ids(processor)))
+        self._prompts: LRUCache[tuple] = LRUCache(CACHED_PROMPTS)
+        self._features: LRUCache[Features] = LRUCache(family.cache_mb << 20, lambda f: f.nbytes)
 
     @property
     def pad_id(self) -> int:
@@ -47,49 +93,63 @@ class Encoder:
     def eos_id(self) -> int:
         return self.tokenizer.eos_token_id
 
-    def encode(self, prompt: Prompt) -> Encoded:
-        """Tokens, processed media and rotary positions of a prompt; each distinct medium is decoded and processed once while the cache holds it.
+    def encode(self, prompt: Prompt, model: nn.Module) -> EncodedPrompt:
+        """Token ids, processed media and rotary positions of a prompt. Each distinct medium is decoded and processed once while the cache holds it.
 
-        Raises ValueError (with the row's id) if the media do not fit the markers in the text.
+        Args: `model` computes the rotary positions (from its config alone, not from its weights).
+        Raises: ValueError (with the row's id) if the media do not match the placeholders in the text.
         """
-        alone = len(prompt.images) == 1 or not self.family.minds_company
-        features = {media.key: self._look_up(media, alone) for media in (*prompt.images, *prompt.videos)}
+        single_image = len(prompt.images) == 1 or not self.family.multi_image_sensitive
+        features = {media.key: self.features_of(media, single_image) for media in (*prompt.images, *prompt.videos)}
 
         def make() -> tuple:
-            ids, types, order = self._tokens(prompt, features)
-            positions, next_position = self.family.positions(base(self.model), ids, types, [features[m.key] for m in order])
+            ids, types, order = self._tokenize(prompt, features)
+            positions, next_position = self.family.positions(base(model), ids, types, [features[m.key] for m in order])
             return ids, types, order, positions, next_position
 
-        ids, types, order, positions, next_position = self._texts.get(prompt.key, make)
+        ids, types, order, positions, next_position = self._prompts.get(prompt.key, make)
         spaces = tuple(features[m.key].space for m in (*prompt.images, *prompt.videos))
-        return Encoded(ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order)
+        return EncodedPrompt(ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order)
 
-    def forget(self) -> None:
-        """Empty the caches."""
-        self._texts.clear()
-        self._features.clear()
+    def encode_media(self, features: Sequence[Features], model: nn.Module) -> list[MediaEmbeds]:
+        """The vision tower's output for each of `features`; each distinct medium goes through the tower once."""
+        unique = {f.key: f for f in features}
+        self.count_patches(unique.values())
+        embeds = dict(zip(unique, self.family.encode_media(model, list(unique.values())))) if unique else {}
+        return [embeds[f.key] for f in features]
 
-    def spaces(self, prompt: Prompt) -> tuple[CoordinateSpace, ...]:
-        """What coordinates mean, one per picture, then one per video."""
-        return self.encode(prompt).spaces
-
-    def render(self, prompt: Prompt) -> str:
-        """The prompt as text: chat template, media as placeholders, prefix."""
-        messages = [{**m, "content": m["content"] if self.family.sees else flat(m["content"], prompt)} for m in prompt.messages]
-        text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **prompt.options)
-        return text + prompt.prefix
-
-    def _look_up(self, media: Media, alone: bool = True) -> Features:
-        key = media.key if alone else f"{media.key}/company"
+    def features_of(self, media: Media, single_image: bool = True) -> Features:
+        """The processor's output for one medium, from the cache if it is there. `single_image`: the prompt shows no other image."""
+        key = media.key if single_image else f"{media.key}/company"
 
         def make() -> Features:
             self.counters["decoded"] += 1
             self.counters["processed"] += 1
-            return replace(self.family.process(self.processor, media, alone), key=key)
+            return replace(self.family.process(self.processor, media, single_image), key=key)
 
         return self._features.get(key, make)
 
-    def _tokens(self, prompt: Prompt, features: dict[str, Features]) -> tuple[list[int], list[int], tuple[Media, ...]]:
+    def count_patches(self, features: Iterable[Features]) -> None:
+        """Add to `counters` the rows that these media send through the vision tower."""
+        self.counters["patches"] += sum(len(next(iter(f.tensors.values()))) for f in features)
+
+    def clear_caches(self) -> None:
+        """Empty the caches of prompts and media."""
+        self._prompts.clear()
+        self._features.clear()
+
+    def render(self, prompt: Prompt) -> str:
+        """The prompt as text: chat template, media as placeholders, prefix."""
+        messages = [{**m, "content": m["content"] if self.family.is_multimodal else text_of(m["content"], prompt)} for m in prompt.messages]
+        text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **prompt.options)
+        return text + prompt.prefix
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of completion ids, without special tokens."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def _tokenize(self, prompt: Prompt, features: dict[str, Features]) -> tuple[list[int], list[int], tuple[Media, ...]]:
+        """(ids, types, media in the order of their placeholders) of a prompt, every placeholder expanded."""
         text = self.render(prompt)
         queues = {"image": list(prompt.images), "video": list(prompt.videos)}
         kind_of = {token: kind for kind, token in self.placeholders.items()}
@@ -97,32 +157,29 @@ class Encoder:
         for kind, token in self.placeholders.items():
             if pieces.count(token) != len(queues[kind]):
                 raise ValueError(
-                    f"row {prompt.row.id!r}: {len(queues[kind])} {kind}s, but {pieces.count(token)} places for them ({token}) in the prompt"
+                    f"row {prompt.row.id!r}: {len(queues[kind])} {kind}s, but {pieces.count(token)} placeholders for them ({token}) in the prompt; "
+                    "their numbers must be equal"
                 )
         order = [queues[kind_of[piece]].pop(0) for piece in pieces if piece in kind_of]
-        waiting = iter(order)
-        text = "".join(features[next(waiting).key].text if piece in kind_of else piece for piece in pieces)
-        lead = self.tokenizer("").input_ids
-        lead = lead if lead and not text.startswith(self.tokenizer.decode(lead)) else []
-        ids = [*lead, *self.tokenizer(text, add_special_tokens=False).input_ids]
+        remaining = iter(order)
+        text = "".join(features[next(remaining).key].text if piece in kind_of else piece for piece in pieces)
+        bos = self.tokenizer("").input_ids
+        bos = bos if bos and not text.startswith(self.tokenizer.decode(bos)) else []
+        ids = [*bos, *self.tokenizer(text, add_special_tokens=False).input_ids]
         return ids, self._types(prompt, ids, [features[m.key] for m in order]), tuple(order)
 
     def _types(self, prompt: Prompt, ids: Sequence[int], shown: Sequence[Features]) -> list[int]:
-        """Per token 0 (text), 1 (a slot of a picture) or 2 (of a video)."""
-        slots = {self.tokenizer.convert_tokens_to_ids(self.family.slot(f.kind)) for f in shown}
-        kinds = [KINDS[f.kind] for f in shown for _ in range(f.slots)]
-        if sum(i in slots for i in ids) != len(kinds):
-            raise ValueError(f"row {prompt.row.id!r}: the prompt's text holds tokens that stand for media")
-        waiting = iter(kinds)
-        return [next(waiting) if i in slots else 0 for i in ids]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of completion ids, special tokens left out."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        """Per token 0 (text), 1 (an image's embedding goes there) or 2 (a video's)."""
+        embed_ids = {self.tokenizer.convert_tokens_to_ids(self.family.embed_token_of(f.kind)) for f in shown}
+        types = [MEDIA_TYPES[f.kind] for f in shown for _ in range(f.num_embeds)]
+        if sum(i in embed_ids for i in ids) != len(types):
+            raise ValueError(f"row {prompt.row.id!r}: the prompt's text holds tokens that stand for media; remove them from the text")
+        remaining = iter(types)
+        return [next(remaining) if i in embed_ids else 0 for i in ids]
 
 
-def flat(content: Any, prompt: Prompt) -> str:
-    """A message's content as one string; raises ValueError where it holds media."""
+def text_of(content: Any, prompt: Prompt) -> str:
+    """A message's content as one string. Raises ValueError if it holds media."""
     if isinstance(content, str):
         return content
     if any(part["type"] != "text" for part in content):

@@ -1,4 +1,4 @@
-"""A model family: how to load or build it, encode its prompts, place its tokens, and run it. One small file per family in `families/`.
+"""A model family: how to load or build a model, process its media, compute its positions and run it. One small file per family in `families/`.
 
 Shape legend: B rows, L tokens of a row, A rotary axes, H hidden size, V vocabulary, N completion tokens.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlrl.policy.encoded import Features, Seen
-from vlrl.policy.packing import Layout, block_mask, may_attend
+from vlrl.policy.encoded import Features, MediaEmbeds
+from vlrl.policy.packing import Layout, block_mask, dense_mask
 from vlrl.policy.tiny import Tiny
 from vlrl.registry import ConfigError
 from vlrl.stages import Stage
@@ -30,26 +31,26 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, kw_only=True)
 class Family(Stage):
-    """What is common to all families.
+    """The config of a policy's model, and the interface of all model families.
 
-    `model` is a hub id or a folder; without it `tiny` says how small a random model to build. `min_pixels` / `max_pixels` bound a picture, and
+    `model` is a hub id or a folder; without it, `tiny` gives the sizes of a random model to build. `min_pixels` / `max_pixels` bound an image, and
     `video_max_pixels` a video frame, after the processor's resize. `layout` "packed" runs a group as one sequence (the prompt once),
-    "padded" every rollout with a prompt of its own. `checkpointing` recomputes activations in the backward pass. `cache_mb` is what processed
-    media may take. `dtype` is what matrix products are taken in; `masters` keeps the weights that are trained in float32 all the same (without,
-    updates below half a unit in the last place are lost: nearly all of a bfloat16's at a learning rate of 1e-6). `attn` is the attention kernel:
-    "sdpa", "flex" (block masks, CUDA), "eager", "flash_attention_2".
+    "padded" every rollout with a prompt of its own. `checkpointing` recomputes activations in the backward pass. `cache_mb` bounds the cache of
+    processed media. `dtype` is the type of matrix products. `fp32_master_weights` keeps trained weights in float32 in addition (without it,
+    updates below half a unit in the last place are lost: nearly all of a bfloat16's at a learning rate of 1e-6). `attn` is the attention
+    implementation: "sdpa", "flex" (block masks, CUDA), "eager", "flash_attention_2".
     """
 
     kind: ClassVar[str] = "family"
     home: ClassVar[str] = "vlrl.policy.families"
-    packs: ClassVar[bool] = True  # False: packing cannot hold for this family, the padded layout is used, with a warning
-    sees: ClassVar[bool] = True  # has a vision tower
-    minds_company: ClassVar[bool] = False  # True: a picture is processed differently where its prompt shows several
+    supports_packing: ClassVar[bool] = True  # False: the padded layout is used, with a warning
+    is_multimodal: ClassVar[bool] = True  # has a vision tower
+    multi_image_sensitive: ClassVar[bool] = False  # True: an image is processed differently if its prompt shows several
     model: str = ""
     revision: str = "main"
     tiny: Tiny | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    masters: bool = True
+    fp32_master_weights: bool = True
     layout: Literal["packed", "padded"] = "packed"
     attn: Literal["sdpa", "flex", "eager", "flash_attention_2"] = "sdpa"
     min_pixels: int | None = None
@@ -57,7 +58,7 @@ class Family(Stage):
     video_max_pixels: int | None = None
     checkpointing: bool = False
     cache_mb: int = 1024
-    chunk: int = 1024  # completion tokens whose logits are alive at a time
+    chunk: int = 1024  # completion tokens whose logits are in memory at a time
     chat_template: str = ""  # a Jinja template that replaces the model's own
     quantize: Literal["", "nf4", "int8"] = ""  # frozen weights in 4 or 8 bits, for adapters (needs bitsandbytes and a GPU)
 
@@ -71,26 +72,36 @@ class Family(Stage):
         if not self.model and self.tiny is None:
             raise ConfigError(f"policy: {self.name!r} needs `model` (a hub id or a folder) or `tiny` (sizes of a random model)")
 
-    # --- making it ------------------------------------------------------------------------------------------------------------------
+    # --- loading --------------------------------------------------------------------------------------------------------------------
 
     @property
-    def stored(self) -> torch.dtype:
-        """What `model` is loaded in: a run's own checkpoint as it was trained, others in `dtype`."""
-        return torch.float32 if self.masters and self.model and (Path(self.model) / "trainer").is_dir() else DTYPES[self.dtype]
+    def compute_dtype(self) -> torch.dtype:
+        """The type of matrix products."""
+        return DTYPES[self.dtype]
 
     @property
-    def kernel(self) -> str:
-        """What a model is made with: `attn`, where block masks are for language models alone (`adopt`)."""
+    def load_dtype(self) -> torch.dtype:
+        """The type that `model` is loaded in: float32 for a run's own checkpoint (its master weights), `dtype` for others."""
+        own_checkpoint = bool(self.model) and (Path(self.model) / "trainer").is_dir()
+        return torch.float32 if self.fp32_master_weights and own_checkpoint else self.compute_dtype
+
+    @property
+    def attn_implementation(self) -> str:
+        """The transformers attention implementation that the model is created with; "flex" is set later, on the language model alone."""
         return "sdpa" if self.attn == "flex" else self.attn
 
-    def adopt(self, model: PreTrainedModel) -> None:
-        """Let the language model attend by block masks, where `attn` says so. Transformers refuses that for whole models of the Qwen-VL
-        families, whose vision towers cannot; their language models can."""
+    def configure_attention(self, model: PreTrainedModel) -> None:
+        """Set FlexAttention on the language model if `attn` asks for it. Transformers refuses it for whole Qwen-VL models, because their vision
+        towers do not support it."""
         if self.attn == "flex":
             model.config.get_text_config()._attn_implementation = "flex_attention"
 
-    def bound(self, processor: Any) -> None:
-        """Put pixel bounds into a processor."""
+    def autocast(self, device: torch.device) -> AbstractContextManager:
+        """Matrix products in `dtype`, sums and norms in float32, whatever type the weights are stored in."""
+        return nullcontext() if self.compute_dtype == torch.float32 else torch.autocast(device.type, self.compute_dtype)
+
+    def apply_pixel_limits(self, processor: Any) -> None:
+        """Set `min_pixels` and `max_pixels` in a processor."""
 
     @abstractmethod
     def load(self) -> tuple[PreTrainedModel, Any]:
@@ -103,69 +114,77 @@ class Family(Stage):
     # --- prompts --------------------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def process(self, processor: Any, medium: Media, alone: bool = True) -> Features:
-        """Decode and process one picture or video; `alone` says that its prompt shows no other picture."""
+    def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
+        """Decode and process one image or video. `single_image`: its prompt shows no other image."""
 
     def placeholders(self, processor: Any) -> dict[str, str]:
-        """The text that the chat template writes for a medium, by kind; `process` says which ids it becomes."""
+        """The text that the chat template writes for a medium, by kind; `process` expands it."""
         return {}
 
-    def batched(self, images: list[Any]) -> list[Any]:
-        """The pictures (or videos) of one prompt as the processor takes them."""
-        return images
+    def processor_batch(self, media: list[Any]) -> list[Any]:
+        """The images (or videos) of one prompt in the nesting that the processor expects."""
+        return media
 
-    def forbidden(self, processor: Any) -> set[int]:
-        """Ids that may never be sampled: they stand for media."""
+    def forbidden_ids(self, processor: Any) -> set[int]:
+        """Token ids that stand for media and may never be sampled."""
         return set()
 
-    def slot(self, kind: str) -> str:
-        """The token that one vision embedding of a medium that the model takes for `kind` replaces."""
+    def embed_token_of(self, kind: str) -> str:
+        """The token that stands for one vision embedding of a medium of `kind`."""
         return ""
 
     def positions(self, model: nn.Module, ids: list[int], types: list[int], features: Sequence[Features]) -> tuple[Tensor, int]:
         """Rotary positions of a prompt, (L,) or (A, L), and the position of the first completion token (then + 1 per token)."""
         return torch.arange(len(ids)), len(ids)
 
-    # --- running it -----------------------------------------------------------------------------------------------------------------
+    # --- forward --------------------------------------------------------------------------------------------------------------------
 
-    def look(self, model: nn.Module, features: Sequence[Features]) -> list[Seen]:
-        """Run the vision tower once over these media (of any kinds)."""
-        raise ConfigError(f"policy: {self.name!r} reads no pictures; use a vision family, or rows without media")
+    def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
+        """The vision tower's output for these media (of any kinds), each computed once."""
+        raise ConfigError(f"policy: {self.name!r} reads no images; use a vision family, or rows without media")
 
     def masks(self, model: nn.Module, layout: Layout) -> Any:
-        """What `hidden` takes as `mask` for these rows."""
+        """The attention masks of these rows: the `mask` argument of `hidden`."""
         text = base(model).config.get_text_config()
         kinds = getattr(text, "layer_types", None)
-        see = block_mask if self.attn == "flex" else may_attend
-        full = see(layout.order_RL, layout.segment_RL) if layout.branches else None
+        make_mask = block_mask if self.attn == "flex" else dense_mask
+        full = make_mask(layout.order_RL, layout.segment_RL) if layout.has_branches else None
         if kinds is None:  # such models take a single mask
             return full
-        windowed = {"sliding_attention": see(layout.order_RL, layout.segment_RL, text.sliding_window)} if "sliding_attention" in kinds else {}
+        windowed = {"sliding_attention": make_mask(layout.order_RL, layout.segment_RL, text.sliding_window)} if "sliding_attention" in kinds else {}
         return {"full_attention": full, **windowed}
 
-    def hidden(self, model: nn.Module, ids_BL: Tensor, positions: Tensor, mask: Any = None, seen: Sequence[Seen] = (), kinds: Sequence[str] = (),
-               **kwargs: Any) -> tuple[Tensor, Any]:  # fmt: skip
+    def hidden(
+        self,
+        model: nn.Module,
+        ids_BL: Tensor,
+        positions: Tensor,
+        mask: Any = None,
+        embeds: Sequence[MediaEmbeds] = (),
+        kinds: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> tuple[Tensor, Any]:
         """Last hidden states (B, L, H), and the KV cache (None unless `use_cache=True` or `past_key_values` is given).
 
-        `positions` is (B, L) or (A, B, L). `mask` is None (causal), (B, past + L) ones and zeros, or what `masks` returns. `seen` are the media of
-        the rows, row by row in order, `kinds` their kinds: one entry for each time a picture stands in `ids_BL`.
+        Args: `positions` is (B, L) or (A, B, L). `mask` is None (causal), (B, past + L) ones and zeros, or the result of `masks`. `embeds` are the
+        media of the rows, row by row in order, `kinds` their kinds: one entry for each time a medium stands in `ids_BL`.
         """
-        if seen:
+        if embeds:
             kwargs["mm_encoder_outputs"] = {
-                kind: self.outputs(model, kind, [s for s, k in zip(seen, kinds) if k == kind]) for kind in sorted(set(kinds))
+                kind: self.encoder_outputs(model, kind, [e for e, k in zip(embeds, kinds) if k == kind]) for kind in sorted(set(kinds))
             }
         kwargs.setdefault("use_cache", kwargs.get("past_key_values") is not None)
         out = base(model).model(input_ids=ids_BL, position_ids=positions, attention_mask=mask, **kwargs)
         return out.last_hidden_state, out.past_key_values
 
-    def outputs(self, model: nn.Module, kind: str, seen: Sequence[Seen]) -> Any:
-        """Media as the model's own forward takes them when they are computed already."""
+    def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
+        """Precomputed media embeddings in the form that the model's forward takes as `mm_encoder_outputs`."""
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-        return BaseModelOutputWithPooling(pooler_output=tuple(s.embeds_NH for s in seen))
+        return BaseModelOutputWithPooling(pooler_output=tuple(e.embeds_NH for e in embeds))
 
     def logits(self, model: nn.Module, hidden: Tensor) -> Tensor:
-        """(..., H) -> (..., V), scaled and capped where the architecture says so (Granite, Cohere, Gemma 2)."""
+        """(..., H) -> (..., V), scaled and soft-capped if the architecture does so (Granite, Cohere, Gemma 2)."""
         logits, text = base(model).get_output_embeddings()(hidden), base(model).config.get_text_config()
         scale = (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
         logits = logits if scale == 1 else logits * scale
@@ -174,7 +193,7 @@ class Family(Stage):
 
 
 def linear_cost(text: Any) -> float:
-    """What a token costs in a layer's products, counted in pairs of tokens that meet in its attention (a layer's weights / 2 H of its heads)."""
+    """Cost of a token in a layer's matrix products, in units of one attention pair: the layer's weights / (2 heads * head size)."""
     heads = text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // heads
     keys = getattr(text, "num_key_value_heads", None) or heads
@@ -184,17 +203,18 @@ def linear_cost(text: Any) -> float:
 
 def base(model: nn.Module) -> Any:
     """The plain transformers model inside DDP, DeepSpeed, FSDP or PEFT wrappers."""
+    inner: Any = model
     while True:
-        if hasattr(model, "get_base_model"):
-            model = model.get_base_model()  # type: ignore[operator]
-        elif hasattr(model, "module") and isinstance(model.module, nn.Module) and not hasattr(model, "get_output_embeddings"):
-            model = model.module
+        if hasattr(inner, "get_base_model"):
+            inner = inner.get_base_model()
+        elif hasattr(inner, "module") and isinstance(inner.module, nn.Module) and not hasattr(inner, "get_output_embeddings"):
+            inner = inner.module
         else:
-            return model
+            return inner
 
 
 def quantization(family: Family) -> dict[str, Any]:
-    """The loader's options for a family's quantised weights. Raises ConfigError without bitsandbytes."""
+    """`from_pretrained` options for a family's quantised weights. Raises ConfigError without bitsandbytes."""
     if not family.quantize:
         return {}
     from importlib.util import find_spec

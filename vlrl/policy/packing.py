@@ -17,25 +17,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlrl.policy.encoded import Encoded
+from vlrl.policy.encoded import EncodedPrompt
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows of tokens, and where the scored completion tokens are in them."""
+    """Rows of tokens, and the places of the scored completion tokens in them."""
 
     ids_RL: Tensor
     positions: Tensor  # (R, L) or (A, R, L)
-    order_RL: Tensor  # place in its own sequence: a completion's tokens go on counting where the prompt ends
+    order_RL: Tensor  # index in the token's own sequence: a completion's first token has index len(prompt)
     segment_RL: Tensor  # 0 prompt, k >= 1 the row's k-th completion, -1 padding
-    types_RL: Tensor  # 0 text, 1 picture, 2 video
+    types_RL: Tensor  # 0 text, 1 image, 2 video
     source_N: Tensor  # index into the R * L hidden states: the one that predicts the token
     target_N: Tensor  # index into the B * T completion tokens
-    rows: tuple[int, ...]  # the prompt of each row
+    prompt_of_row: tuple[int, ...]
 
     @property
-    def branches(self) -> bool:
-        """Whether some row holds several completions, so that plain causal attention is not enough."""
+    def has_branches(self) -> bool:
+        """Whether a row holds several completions, so that it needs more than a causal attention mask."""
         return bool((self.segment_RL > 1).any())
 
     def to(self, device: torch.device | str) -> Layout:
@@ -43,9 +43,20 @@ class Layout:
         return Layout(**moved)
 
 
-def lay_out(prompts: Sequence[Encoded], prompt_B: Sequence[int], ids: Sequence[Sequence[int]], scored: Sequence[Sequence[int]], width: int,
-            pad_id: int, packed: bool) -> Layout:  # fmt: skip
-    """Rows for completions `ids[b]` of prompts `prompt_B[b]`. `scored[b]` are the places of the tokens whose log-prob is wanted; `width` is T."""
+def build_layout(
+    prompts: Sequence[EncodedPrompt],
+    prompt_B: Sequence[int],
+    ids: Sequence[Sequence[int]],
+    scored: Sequence[Sequence[int]],
+    width: int,
+    pad_id: int,
+    packed: bool,
+) -> Layout:
+    """Rows for completions `ids[b]` of prompts `prompt_B[b]`.
+
+    Args: `scored[b]` are the positions of the completion tokens whose log-probs are wanted; `width` is T; `packed` puts all completions of a
+    prompt into one row, otherwise each completion has a row of its own.
+    """
     members: list[list[int]] = [[] for _ in prompts]
     for b, p in enumerate(prompt_B):
         members[p].append(b)
@@ -71,61 +82,60 @@ def lay_out(prompts: Sequence[Encoded], prompt_B: Sequence[int], ids: Sequence[S
                 source.append(r * length + (at + t - 1 if t else len(prompt) - 1))
                 target.append(b * width + t)
             at += n
-    long = torch.long
-    return Layout(ids_RL, positions, order_RL, segment_RL, types_RL, torch.tensor(source, dtype=long), torch.tensor(target, dtype=long),
-                  tuple(p for p, _ in rows))  # fmt: skip
+    source_N, target_N = (torch.tensor(places, dtype=torch.long) for places in (source, target))
+    return Layout(ids_RL, positions, order_RL, segment_RL, types_RL, source_N, target_N, tuple(p for p, _ in rows))
 
 
-def packing_pays(prompts: Sequence[int], prompt_B: Sequence[int], lengths_B: Sequence[int], linear: float) -> bool:
-    """Whether packed rows cost less than padded ones, where attention is dense: a packed row's mask makes every token meet every other.
+def packing_is_cheaper(prompts: Sequence[int], prompt_B: Sequence[int], lengths_B: Sequence[int], linear: float) -> bool:
+    """Whether packed rows cost less than padded ones under dense attention, where the mask of a packed row computes all pairs of its tokens.
 
-    `prompts` are lengths; `linear` is what a token costs in the layers' products, counted in pairs of tokens that meet in attention.
+    Args: `prompts` are lengths in tokens; `linear` is the cost of a token in the layers' matrix products, in units of one attention pair.
     """
     rows = [n + sum(length - 1 for p, length in zip(prompt_B, lengths_B) if p == i) for i, n in enumerate(prompts) if i in set(prompt_B)]
     packed, padded = max(rows), max(prompts[p] + length - 1 for p, length in zip(prompt_B, lengths_B))
     tokens_packed, tokens_padded = len(rows) * packed, len(prompt_B) * padded
-    if tokens_padded > 2 * tokens_packed:  # a micro-batch is measured in packed tokens
+    if tokens_padded > 2 * tokens_packed:  # micro-batch sizes are measured in packed tokens
         return True
-    return tokens_packed * (linear + packed) <= tokens_padded * (linear + padded / 2)  # plain causal attention leaves half of the pairs out
+    return tokens_packed * (linear + packed) <= tokens_padded * (linear + padded / 2)  # causal attention computes half of the pairs
 
 
-def pictures(types_RL: Tensor) -> Tensor:
-    """(R, L): 1, 2, ... for the tokens of the first, second, ... run of picture tokens of a row; 0 for text."""
+def image_runs(types_RL: Tensor) -> Tensor:
+    """(R, L): 1, 2, ... for the tokens of the first, second, ... run of media tokens in a row; 0 for text."""
     inside = types_RL > 0
     before = torch.nn.functional.pad(inside, (1, 0))[:, :-1]
     return (inside & ~before).long().cumsum(-1) * inside
 
 
-def rule(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, picture_RL: Tensor | None = None) -> Callable[..., Tensor]:
-    """(row, head, query, key) -> may the query see the key? A token sees the prompt and its own completion, up to itself.
+def mask_mod(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None) -> Callable[..., Tensor]:
+    """FlexAttention's `mask_mod`, (row, head, query, key) -> bool: a token attends to the prompt and to its own completion, up to itself.
 
-    `window` limits how far back (in its own sequence); `picture_RL` lets the tokens of one picture see each other in both directions.
-    Padding sees the prompt, so that no softmax is empty. The form is FlexAttention's `mask_mod`; indices may be tensors that broadcast.
+    Args: `window` limits the distance (in the token's own sequence); `image_RL` (see `image_runs`) lets the tokens of one image attend to each
+    other in both directions. Padding attends to the prompt, so that no softmax is empty. Indices may be tensors that broadcast.
     """
 
-    def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        asking, asked = segment_RL[row, query], segment_RL[row, key]
-        see = (key <= query) & ((asked == 0) | (asked == asking))
+    def attends(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        query_segment, key_segment = segment_RL[row, query], segment_RL[row, key]
+        allowed = (key <= query) & ((key_segment == 0) | (key_segment == query_segment))
         if window is not None:
-            see = see & ((order_RL[row, query] - order_RL[row, key] < window) | (asking < 0))
-        if picture_RL is not None:
-            see = see | ((picture_RL[row, query] == picture_RL[row, key]) & (picture_RL[row, query] > 0))
-        return see
+            allowed = allowed & ((order_RL[row, query] - order_RL[row, key] < window) | (query_segment < 0))
+        if image_RL is not None:
+            allowed = allowed | ((image_RL[row, query] == image_RL[row, key]) & (image_RL[row, query] > 0))
+        return allowed
 
-    return sees
+    return attends
 
 
-def may_attend(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, picture_RL: Tensor | None = None) -> Tensor:
-    """`rule` as a dense (R, 1, L, L) bool mask."""
+def dense_mask(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None) -> Tensor:
+    """`mask_mod` as a dense (R, 1, L, L) bool mask."""
     rows, length = order_RL.shape
     row, place = torch.arange(rows, device=order_RL.device), torch.arange(length, device=order_RL.device)
-    sees = rule(order_RL, segment_RL, window, picture_RL)
-    return sees(row[:, None, None], place[:1], place[None, :, None], place[None, None, :])[:, None]
+    attends = mask_mod(order_RL, segment_RL, window, image_RL)
+    return attends(row[:, None, None], place[:1], place[None, :, None], place[None, None, :])[:, None]
 
 
-def block_mask(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, picture_RL: Tensor | None = None) -> Any:
-    """`rule` as FlexAttention's block mask: blocks that no query may see cost nothing."""
+def block_mask(order_RL: Tensor, segment_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None) -> Any:
+    """`mask_mod` as FlexAttention's block mask: blocks that are masked out entirely are not computed."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     rows, length = order_RL.shape
-    return create_block_mask(rule(order_RL, segment_RL, window, picture_RL), rows, None, length, length, device=order_RL.device)
+    return create_block_mask(mask_mod(order_RL, segment_RL, window, image_RL), rows, None, length, length, device=order_RL.device)

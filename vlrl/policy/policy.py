@@ -1,41 +1,169 @@
-"""The policy: a model and its processor. Scores completions.
+"""The policy: an encoder (processor), weights, and a forward pass that scores completions.
 
 Shape legend: B completions, T longest completion, N scored completion tokens, K numbers per token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vlrl.policy.encoded import Features, Seen
-from vlrl.policy.family import base, linear_cost
-from vlrl.policy.packing import lay_out, packing_pays
-from vlrl.policy.sharding import is_sharded, world_size
-from vlrl.policy.spare import BLANKS
-from vlrl.policy.weights import Weights
-from vlrl.types import TokenBatch
+from vlrl.policy import adapters
+from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
+from vlrl.policy.encoder import DummyImage, PromptEncoder
+from vlrl.policy.family import Family, base, linear_cost
+from vlrl.policy.forward import scatter_to_BT
+from vlrl.policy.packing import build_layout, packing_is_cheaper
+from vlrl.policy.params import Params
+from vlrl.policy.sharding import world_size
+from vlrl.types import CoordinateSpace, Prompt, TokenBatch
 
 if TYPE_CHECKING:
     from vlrl.stages import AuxTensor
 
 
-class Policy(Weights):
-    """A model of a `Family` that encodes prompts, scores completions and keeps its weights."""
+class Policy:
+    """A model of a `Family` that encodes prompts and scores completions.
 
-    def look(self, features: Sequence[Features]) -> list[Seen]:
-        """The vision tower's output for each of `features`; each distinct picture goes through it once."""
-        unique = {f.key: f for f in features}
-        self._count_patches(unique.values())
-        with self.computing():
-            seen = dict(zip(unique, self.family.look(self.model, list(unique.values())))) if unique else {}
-        return [seen[f.key] for f in features]
+    `encoder` is the processor with its caches, `params` the weights. `version` counts the updates so far. `packed`: a group is run as one
+    sequence. Trainers use `params` directly (wrapping, precision); the methods here are what everyone else needs.
+    """
 
-    def forward(self, batch: TokenBatch, fields: Sequence[AuxTensor] = ()) -> dict[str, Tensor]:
-        """{"logp": (B, T), field: (B, T) or (B, T, K)}, temperature-scaled float32, zero where `loss_mask_BT` is False.
+    def __init__(self, family: Family, device: torch.device | str = "cpu", seed: int = 0) -> None:
+        self.family = family
+        self.device = torch.device(device)
+        self.params, processor = Params.load(family, self.device, seed)
+        self.encoder = PromptEncoder(family, processor)
+        self.version = 0
+        self.packed = family.layout == "packed" and family.supports_packing
+        if family.layout == "packed" and not family.supports_packing:
+            warnings.warn(f"policy: {family.name!r} cannot pack completions; the padded layout is used", stacklevel=2)
+
+    # --- the encoder ----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def processor(self) -> Any:
+        return self.encoder.processor
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.encoder.tokenizer
+
+    @property
+    def pad_id(self) -> int:
+        return self.encoder.pad_id
+
+    @property
+    def eos_id(self) -> int:
+        return self.encoder.eos_id
+
+    @property
+    def forbidden_ids(self) -> tuple[int, ...]:
+        """Ids that stand for media: they may not be sampled."""
+        return self.encoder.forbidden_ids
+
+    @property
+    def counters(self) -> Counter[str]:
+        """The work done so far: see `PromptEncoder`."""
+        return self.encoder.counters
+
+    def encode(self, prompt: Prompt) -> EncodedPrompt:
+        """Token ids, processed media and rotary positions of a prompt. Raises ValueError if its media do not match the placeholders in its text."""
+        return self.encoder.encode(prompt, self.model)
+
+    def spaces(self, prompt: Prompt) -> tuple[CoordinateSpace, ...]:
+        """The coordinate space of each image, then of each video."""
+        return self.encode(prompt).spaces
+
+    def render(self, prompt: Prompt) -> str:
+        """The prompt as text: chat template, media as placeholders, prefix."""
+        return self.encoder.render(prompt)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of completion ids, without special tokens."""
+        return self.encoder.decode(ids)
+
+    def encode_media(self, features: Sequence[Features]) -> list[MediaEmbeds]:
+        """The vision tower's output for each of `features`; each distinct medium goes through the tower once."""
+        with self.autocast():
+            return self.encoder.encode_media(features, self.model)
+
+    def clear_caches(self) -> None:
+        """Empty the caches of prompts and media."""
+        self.encoder.clear_caches()
+
+    # --- the weights ----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Any:
+        """The transformers model, inside its PEFT wrapper if it has an adapter."""
+        return self.params.model
+
+    def autocast(self) -> AbstractContextManager:
+        """Around forwards: matrix products in `family.dtype`, whatever type the weights are stored in."""
+        return self.params.autocast()
+
+    def gather_params(self) -> AbstractContextManager[None]:
+        """Inside, all weights are on every rank (see `Params.gather_params`). A collective if weights are sharded."""
+        return self.params.gather_params()
+
+    def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> None:
+        """Put a LoRA adapter on the linear layers of `parts` whose names match `targets`, and freeze everything else."""
+        self.params.add_adapter(options, parts, targets, base_is_trained=self.version > 0)
+
+    @staticmethod
+    def part_of(name: str) -> str:
+        """The part of the model that a parameter belongs to: "vision", "projector" or "language"."""
+        return adapters.part_of(name)
+
+    def keep_reference(self, renew: bool = False) -> None:
+        """Copy the weights as they are now as the KL reference, unless there is one already (or `renew`)."""
+        self.params.keep_reference(renew)
+
+    def reference_state(self) -> dict[str, Any]:
+        """The reference's weights, for a restart; empty if there is no separate copy."""
+        return {} if self.params.reference is None else {"weights": self.params.reference.state_dict()}
+
+    def load_reference(self, state: Mapping[str, Any]) -> None:
+        """Undo `reference_state`."""
+        if state:
+            assert self.params.reference is not None, "keep_reference() comes first"
+            self.params.reference.load_state_dict(state["weights"])
+
+    @contextmanager
+    def reference(self) -> Iterator[Policy]:
+        """This policy with the reference's weights, for forward passes without gradient."""
+        if self.params.reference is not None:
+            yield self.with_model(self.params.reference)
+            return
+        with self.params.disable_adapter():
+            yield self
+
+    def with_model(self, model: nn.Module) -> Policy:
+        """A view that runs another model of the same architecture; encoder, caches and counters are shared."""
+        other = copy.copy(self)
+        other.params = self.params.with_model(model)
+        return other
+
+    def save(self, folder: str | Path) -> None:
+        """Write a transformers folder: model (an adapter merged, and also saved separately) and processor.
+
+        A collective if weights are sharded (the main process writes).
+        """
+        self.params.save(folder, self.processor)
+
+    # --- the forward pass -----------------------------------------------------------------------------------------------------------
+
+    def forward(self, batch: TokenBatch, aux_tensors: Sequence[AuxTensor] = ()) -> dict[str, Tensor]:
+        """{"logp": (B, T), aux tensor name: (B, T) or (B, T, K)}, temperature-scaled, float32, zero where `loss_mask_BT` is False.
 
         Honours the autograd mode. Raises ValueError for a completion that holds a media placeholder.
         """
@@ -45,34 +173,29 @@ class Policy(Weights):
         lengths = batch.mask_BT.sum(-1).tolist()
         ids = [row[:n] for row, n in zip(batch.ids_BT.tolist(), lengths)]
         scored = [row.nonzero()[:, 0].tolist() for row in scored_BT]
-        places = batch.prompt_B.tolist()
-        packed = self.packed and (self.family.attn == "flex" or self._packing_pays([len(p) for p in prompts], places, lengths))
-        layout = lay_out(prompts, places, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed).to(self.device)
-        shown = [f for p in layout.rows for f in prompts[p].features]
+        prompt_B = batch.prompt_B.tolist()
+        packed = self.packed and (self.family.attn == "flex" or self._packing_is_cheaper([len(p) for p in prompts], prompt_B, lengths))
+        layout = build_layout(prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed).to(self.device)
+        shown = [f for p in layout.prompt_of_row for f in prompts[p].features]
         unique = list({f.key: f for f in shown}.values())
         index = {f.key: i for i, f in enumerate(unique)}
-        together = self._crosses_ranks()
-        spare = [self._look_up(blank) for blank in BLANKS] if self.family.sees and together and world_size() > 1 else []
+        collective = self.params.forward_is_collective
+        dummies = [self.encoder.features_of(DummyImage())] if self.family.is_multimodal and collective and world_size() > 1 else []
         ids_N = batch.ids_BT.to(self.device).flatten()[layout.target_N]
         temperature_N = batch.temperature_BT.to(self.device).flatten()[layout.target_N].float()
-        self._count_patches(unique)
+        self.encoder.count_patches(unique)
         self.counters["head_rows"] += len(ids_N)
         self.counters["tokens"] += layout.ids_RL.numel()
-        self._mode(torch.is_grad_enabled())
-        net = self.wrapped if together else self.net
+        self._set_training_mode(torch.is_grad_enabled())
+        net = self.params.wrapped if collective else self.params.net
         assert net is not None
-        out = net(layout, ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(fields), spare)
-        return {name: self._spread(value, layout.target_N, batch.ids_BT.shape) for name, value in out.items()}
+        out = net(layout, ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(aux_tensors), dummies)
+        return {name: scatter_to_BT(value, layout.target_N, batch.ids_BT.shape) for name, value in out.items()}
 
-    def _packing_pays(self, prompts: list[int], prompt_B: list[int], lengths_B: list[int]) -> bool:
-        return packing_pays(prompts, prompt_B, lengths_B, linear_cost(base(self.model).config.get_text_config()))
+    def _packing_is_cheaper(self, prompts: list[int], prompt_B: list[int], lengths_B: list[int]) -> bool:
+        return packing_is_cheaper(prompts, prompt_B, lengths_B, linear_cost(base(self.model).config.get_text_config()))
 
-    def _spread(self, value: Tensor, target_N: Tensor, shape: torch.Size) -> Tensor:
-        """(N, ...) to (B, T, ...), zero where nothing was scored."""
-        flat_BT = value.new_zeros(shape.numel(), *value.shape[1:])
-        return flat_BT.index_copy(0, target_N, value).view(*shape, *value.shape[1:])
-
-    def _mode(self, training: bool) -> None:
+    def _set_training_mode(self, training: bool) -> None:
         if self.model.training != training:
             self.model.train(training)
 
@@ -81,11 +204,6 @@ class Policy(Weights):
         if bad.any():
             b, t = bad.nonzero()[0].tolist()
             token = self.tokenizer.convert_ids_to_tokens(int(batch.ids_BT[b, t]))
-            raise ValueError(f"row {batch.rollouts[b].row.id!r}: completion token {t} is {token!r}, which stands for media and may not be written")
-
-    def _count_patches(self, features: Any) -> None:
-        self.counters["patches"] += sum(len(next(iter(f.tensors.values()))) for f in features)
-
-    def _crosses_ranks(self) -> bool:
-        """Whether gradients or weights cross ranks in the next forward: then it goes through the wrapped module."""
-        return self.wrapped is not None and not self.held_whole and (torch.is_grad_enabled() or is_sharded(self.wrapped))
+            raise ValueError(
+                f"row {batch.rollouts[b].row.id!r}: completion token {t} is {token!r}, a placeholder for media, which completions may not hold"
+            )

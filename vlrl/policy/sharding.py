@@ -1,4 +1,4 @@
-"""Weights that are spread over ranks (DeepSpeed ZeRO-3, FSDP2): having them whole for a while, and reading them out whole.
+"""Weights sharded over ranks (DeepSpeed ZeRO-3, FSDP2): gathering them temporarily, and reading them out in full.
 
 Every function here is a collective: all ranks call it, or none does.
 """
@@ -16,22 +16,22 @@ from torch import Tensor, nn
 
 
 def world_size() -> int:
-    """Processes that train together."""
+    """Number of training processes."""
     return torch.distributed.get_world_size() if torch.distributed.is_available() and torch.distributed.is_initialized() else 1
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes."""
+    """Whether this is the main process, which writes files."""
     return world_size() == 1 or torch.distributed.get_rank() == 0
 
 
-def is_zero3(module: nn.Module | None) -> bool:
-    """A DeepSpeed engine whose weights are spread."""
-    return module is not None and hasattr(module, "zero_optimization_partition_weights") and module.zero_optimization_partition_weights()  # type: ignore[operator]
+def is_zero3(module: Any) -> bool:
+    """Whether `module` is a DeepSpeed engine whose weights are sharded."""
+    return module is not None and hasattr(module, "zero_optimization_partition_weights") and module.zero_optimization_partition_weights()
 
 
 def is_fsdp(module: nn.Module | None) -> bool:
-    """A module that FSDP2 has spread."""
+    """Whether FSDP2 has sharded `module`."""
     return module is not None and any(type(m).__name__.startswith("FSDP") for m in module.modules())
 
 
@@ -41,22 +41,22 @@ def is_sharded(module: nn.Module | None) -> bool:
 
 
 @contextmanager
-def whole(module: nn.Module) -> Iterator[None]:
-    """Inside, every rank holds all weights and forwards (without gradient) are its own affair; weights must not be changed. Not for FSDP."""
+def gather_params(module: nn.Module) -> Iterator[None]:
+    """Inside, every rank holds all weights, so that forwards (without gradient) are not collectives. Weights must not be changed. Not for FSDP."""
     if is_zero3(module):
-        with _zero3_whole(module):
+        with _gather_zero3(module):
             yield
     else:
         yield
 
 
 @contextmanager
-def _zero3_whole(engine: Any) -> Iterator[None]:
+def _gather_zero3(engine: Any) -> Iterator[None]:
     import deepspeed
 
     offload = getattr(engine.optimizer, "parameter_offload", engine.optimizer)
     with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
-        # the hooks would gather and free module by module: a collective in every forward
+        # the hooks would gather and free the weights of each submodule: a collective in every forward
         for parameter in engine.module.parameters():
             parameter.ds_active_sub_modules.clear()
         for hook in (*offload.forward_hooks, *offload.backward_hooks):
@@ -68,19 +68,19 @@ def _zero3_whole(engine: Any) -> Iterator[None]:
             offload._register_deepspeed_module(offload.module)
 
 
-def plain_copy(module: nn.Module, model: Any, kernel: str) -> Any:
-    """The transformers model inside a module that FSDP2 has spread, as a plain one with all weights, on every rank."""
+def unsharded_copy(module: nn.Module, model: Any, attn_implementation: str) -> Any:
+    """An unsharded copy, on every rank, of the transformers model inside a module that FSDP2 has sharded."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
     state = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True))
-    return filled(model, {name.removeprefix("model."): value for name, value in state.items()}, kernel)
+    return model_from_state({name.removeprefix("model."): value for name, value in state.items()}, model, attn_implementation)
 
 
-def filled(model: Any, state: Mapping[str, Tensor], kernel: str) -> Any:
-    """A plain model built like `model` (adapter and all, which may be spread) that holds these very tensors."""
+def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementation: str) -> Any:
+    """An unsharded model with the architecture (and adapter) of `model`, which may be sharded, that holds the tensors of `state` themselves."""
     inner = model.get_base_model() if hasattr(model, "peft_config") else model
-    with plain_construction():
-        fresh = type(inner)._from_config(inner.config, attn_implementation=kernel)
+    with without_zero3_init():
+        fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)
     fresh.config.get_text_config()._attn_implementation = inner.config.get_text_config()._attn_implementation
     if hasattr(model, "peft_config"):
         from peft import get_peft_model
@@ -92,24 +92,24 @@ def filled(model: Any, state: Mapping[str, Tensor], kernel: str) -> Any:
 
 
 @contextmanager
-def plain_construction() -> Iterator[None]:
-    """Inside, transformers builds models whole even where ZeRO-3 is on."""
-    with redirect_stdout(sys.stderr):  # where DeepSpeed's log then goes for good: stdout may be JSON
+def without_zero3_init() -> Iterator[None]:
+    """Inside, transformers builds models with all weights on this rank, also when ZeRO-3 is on."""
+    with redirect_stdout(sys.stderr):  # DeepSpeed's logger keeps this stream for good, and standard output may be JSON
         from transformers.integrations import deepspeed
 
-    kept = deepspeed._hf_deepspeed_config_weak_ref
+    saved = deepspeed._hf_deepspeed_config_weak_ref
     deepspeed.unset_hf_deepspeed_config()
     try:
         yield
     finally:
-        deepspeed._hf_deepspeed_config_weak_ref = kept
+        deepspeed._hf_deepspeed_config_weak_ref = saved
 
 
-def release(accelerator: Any, module: nn.Module) -> None:
-    """Undo what a distributed engine did to the module that it wraps, so that it can be wrapped anew (another phase, other frozen parts)."""
+def unwrap(accelerator: Any, module: Any) -> None:
+    """Undo the changes that a distributed engine made to the module it wraps, so that the module can be wrapped again (next phase)."""
     if is_zero3(module):
-        inner: nn.Module = module.module  # type: ignore[assignment]
-        with whole(module):
+        inner: nn.Module = module.module
+        with gather_params(module):
             plain = {id(p): nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad) for p in inner.parameters()}
         accelerator.free_memory()
         for part in inner.modules():  # weights that two modules share stay shared
@@ -118,12 +118,12 @@ def release(accelerator: Any, module: nn.Module) -> None:
         accelerator.free_memory()
 
 
-def full_state(module: nn.Module) -> dict[str, Tensor]:
-    """All weights on the CPU of the main process (elsewhere possibly nothing), under the names they have in `module`."""
+def full_state_dict(module: Any) -> dict[str, Tensor]:
+    """All weights on the CPU of the main process (other ranks may get an empty dict), under their names in `module`."""
     if is_fsdp(module):
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
         return get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
-    inner = module.module if is_zero3(module) else module
-    with whole(module):
-        return {name: value.detach().cpu().clone() for name, value in inner.state_dict().items()} if is_main() else {}  # type: ignore[union-attr]
+    inner: nn.Module = module.module if is_zero3(module) else module
+    with gather_params(module):
+        return {name: value.detach().cpu().clone() for name, value in inner.state_dict().items()} if is_main() else {}

@@ -1,4 +1,4 @@
-"""Tiny random models need a tokenizer and a chat template of their own: byte-level BPE over a few everyday words, nothing downloaded."""
+"""Sizes, tokenizer and chat template of tiny random models: byte-level BPE trained on a few words, without any download."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ from functools import lru_cache
 from typing import Any
 
 SPECIAL = (
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>",
-    "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
-)  # fmt: skip
-TAGS = ("<think>", "</think>", "<answer>", "</answer>")  # single tokens, kept when special ones are left out
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|object_ref_start|>",
+    "<|object_ref_end|>",
+    "<|box_start|>",
+    "<|box_end|>",
+    "<|quad_start|>",
+    "<|quad_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")  # single tokens that decoding keeps, unlike special tokens
 
-# What the merges are learned from: prompts stay short, and every other text still has its bytes.
-WORDS = """
+# The text that the merges are learned from: prompts of the lab tasks stay short, other text falls back to bytes.
+TRAINING_TEXT = """
 system user assistant You are a helpful assistant. Answer the question. Give the final answer in the tags as a number, letter or box.
 How many digits are there in the picture? Which digit is in this image? Find the digit and give its box in pixels. Where is it?
 The picture was cut into pieces and shuffled. Say which piece is shown at each place, row by row, from the top left to the bottom right.
@@ -22,7 +34,7 @@ What is the sum of these numbers? Compute plus minus times. Think step by step, 
 Each person is a knight or a knave. A knight always tells the truth and a knave always lies. says that we both is not Who is what? yes no
 """
 
-# Roles between <|im_start|> and <|im_end|>; media as pads between vision marks, as in the Qwen-VL models.
+# Messages between <|im_start|> and <|im_end|>; media as pads between vision marks, as in the Qwen-VL models.
 TEMPLATE = (
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' + message.role + '\n' -}}"
@@ -52,24 +64,32 @@ class Tiny:
     vision_heads: int = 4
     patch: int = 14
     vocabulary: int = 512
-    rows: int = 0  # of the embedding table, where it is to be larger than the vocabulary
+    rows: int = 0  # of the embedding table, if it is to be larger than the vocabulary
     tie: bool = True
     std: float = 0.02
-    mrope_theta: float = 10000.0  # small pictures have few positions: a small base tells them apart
-    kind: str = ""  # which architecture, for families that cover several ("qwen2", "qwen3")
+    mrope_theta: float = 10000.0  # small images have few positions: a small base separates them
+    kind: str = ""  # the architecture, for families that cover several ("qwen2", "qwen3")
     seed: int = 0
 
     def text(self, tokenizer: Any) -> dict[str, Any]:
         """The language model's part of a transformers config."""
         return {
-            "vocab_size": max(self.rows, len(tokenizer)), "hidden_size": self.hidden, "intermediate_size": self.intermediate,
-            "num_hidden_layers": self.layers, "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
-            "max_position_embeddings": 32768, "initializer_range": self.std, "tie_word_embeddings": self.tie,
-            "pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None,
-        }  # fmt: skip
+            "vocab_size": max(self.rows, len(tokenizer)),
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "max_position_embeddings": 32768,
+            "initializer_range": self.std,
+            "tie_word_embeddings": self.tie,
+            "pad_token_id": tokenizer.pad_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "bos_token_id": None,
+        }
 
     def mrope(self) -> dict[str, Any]:
-        """Rotary parameters with the axes (time, height, width) sharing the frequencies in the proportion 2 : 3 : 3."""
+        """M-RoPE parameters: the axes (time, height, width) share the frequencies in the proportion 2 : 3 : 3."""
         half = self.hidden // self.heads // 2
         side = half * 3 // 8
         return {"rope_type": "default", "rope_theta": self.mrope_theta, "mrope_section": [half - 2 * side, side, side]}
@@ -77,7 +97,7 @@ class Tiny:
 
 @lru_cache(maxsize=4)
 def merges_of(vocabulary: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """(vocab, merges) of a byte-level BPE with `vocabulary` ids, special tokens not among them."""
+    """(vocab, merges) of a byte-level BPE with `vocabulary` ids, not counting special tokens."""
     import json
 
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -86,13 +106,13 @@ def merges_of(vocabulary: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
     trainer = trainers.BpeTrainer(vocab_size=vocabulary, min_frequency=1, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
-    tokenizer.train_from_iterator([WORDS], trainer)
+    tokenizer.train_from_iterator([TRAINING_TEXT], trainer)
     state = json.loads(tokenizer.to_str())["model"]
     return state["vocab"], [tuple(pair) for pair in state["merges"]]
 
 
 def qwen_tokenizer(vocabulary: int, special: tuple[str, ...] = SPECIAL, template: str = TEMPLATE, **kwargs: Any) -> Any:
-    """A Qwen2 tokenizer with about `vocabulary` ids in all, `TAGS` among them, each a single token."""
+    """A Qwen2 tokenizer with about `vocabulary` ids in total; each of `TAGS` is a single token."""
     from tokenizers import AddedToken
     from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 

@@ -1,1 +1,1 @@
-"""Clients and launchers of what runs beside the trainer."""
+"""Processes beside the trainer: launching and watching a server, and the HTTP client that talks to it."""

@@ -1,4 +1,4 @@
-"""JSON over HTTP with retries: what is worth repeating is repeated, with growing pauses, the rest is an error at once."""
+"""JSON over HTTP: transient failures are retried with growing pauses, other failures raise at once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import httpx
 
 
 class ServiceError(RuntimeError):
-    """A service that refused a request, or that could not be reached in all attempts."""
+    """A service refused a request, or could not be reached in all attempts."""
 
 
 @dataclass
 class JsonClient:
-    """Talks to one base URL. `token` is sent as a bearer token; `attempts` bounds the tries of a request, `pause` (seconds) doubles between them.
+    """A client of one base URL. `token` is sent as a bearer token; a request is tried `attempts` times, with a `pause` (seconds) that doubles.
 
-    Connection errors, timeouts, 429 and 5xx are tried again; `before_retry` is called each time (to replace a dead server, and say where it is now).
+    Connection errors, timeouts, 429 and 5xx are retried. `before_retry` is called before each retry; it may replace a dead server and return its
+    new URL.
     """
 
     url: str
@@ -38,7 +39,7 @@ class JsonClient:
         return self._ask("POST", path, body)
 
     def get(self, path: str) -> Any:
-        """As `post`, for what is only read."""
+        """The JSON of a GET request. Raises ServiceError."""
         return self._ask("GET", path, None)
 
     def _ask(self, method: str, path: str, body: Any) -> Any:
@@ -62,12 +63,12 @@ class JsonClient:
         raise ServiceError(f"{self.url}{path} failed {self.attempts} times; the last time: {problem}")
 
     def status(self, path: str = "/health") -> int:
-        """The status that the service answers with now; 0 if it does not answer."""
+        """The HTTP status of one request without retries; 0 if there is no answer."""
         try:
             return self.client.get(self.url + path, timeout=5.0).status_code
         except httpx.TransportError:
             return 0
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         self.client.close()

@@ -1,4 +1,4 @@
-"""A server process of ours: started on a free loopback port with a token of its own, watched, replaced when it dies, ended with us."""
+"""A server process: started on a free loopback port with a random token, watched, replaced when it dies, ended with this process."""
 
 from __future__ import annotations
 
@@ -17,25 +17,33 @@ from pathlib import Path
 
 from vlrl.services.http import JsonClient, ServiceError
 
-GUARD = Path(__file__).with_name("_guard.py")
-TOKEN = "VLLM_API_KEY"  # vLLM reads it; it is never on a command line
+WATCHDOG = Path(__file__).with_name("watchdog.py")
+TOKEN_VARIABLE = "VLLM_API_KEY"  # read by vLLM; the token is never on a command line
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on just now."""
+    """A port that is free at the moment."""
     with socket.socket() as s:
         s.bind((host, 0))
         return s.getsockname()[1]
 
 
 class Server:
-    """`command(port)` is the command line. `ready` is when /health answers. A dead server is started again, at most `restarts` times.
+    """A process that runs `command(port)`. It is ready when /health answers; a dead one is started again, at most `restarts` times.
 
-    `after_start(server)` runs after every start but the first (to bring a replacement up to date).
+    `after_start(server)` runs after every start but the first (to load the present weights into a replacement).
     """
 
-    def __init__(self, command: Callable[[int], Sequence[str]], log: Path, host: str = "127.0.0.1", env: dict[str, str] | None = None,
-                 restarts: int = 3, start_timeout: float = 600.0, after_start: Callable[[Server], None] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        log: Path,
+        host: str = "127.0.0.1",
+        env: dict[str, str] | None = None,
+        restarts: int = 3,
+        start_timeout: float = 600.0,
+        after_start: Callable[[Server], None] | None = None,
+    ) -> None:
         self.command, self.log, self.host = command, log, host
         self.env, self.restarts, self.start_timeout, self.after_start = env or {}, restarts, start_timeout, after_start
         self.token = secrets.token_urlsafe(24)
@@ -48,31 +56,34 @@ class Server:
 
     def start(self) -> None:
         """Launch the process without waiting for it."""
-        self._end_group(signal.SIGKILL)  # a dead server's workers would go on holding its memory
+        self._end_group(signal.SIGKILL)  # the workers of a dead server would keep its memory
         port = free_port(self.host)
         self.url = f"http://{self.host}:{port}"
         self.starts += 1
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-S", str(GUARD), *self.command(port)], stdin=subprocess.PIPE,
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **self.env, TOKEN: self.token},
-            )  # fmt: skip
+                [sys.executable, "-S", str(WATCHDOG), *self.command(port)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **self.env, TOKEN_VARIABLE: self.token},
+            )
 
-    def _end_group(self, how: int) -> None:
+    def _end_group(self, signal_number: int) -> None:
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, how)  # its session is its own, so its group has its number, also after its death
+                os.killpg(self.process.pid, signal_number)  # it leads its own session, so its group keeps its number after its death
 
     def wait(self) -> Server:
-        """Until it is ready. Raises ServiceError with the end of its log if it dies or takes too long."""
+        """Wait until it is ready. Raises ServiceError with the end of its log if it dies or takes too long."""
         assert self.process is not None
         client = JsonClient(self.url, self.token)
         end = time.monotonic() + self.start_timeout
         while client.status() != 200:
             if self.process.poll() is not None or time.monotonic() > end:
-                state = (
-                    f"ended with code {self.process.poll()}" if self.process.poll() is not None else f"was not ready after {self.start_timeout:.0f} s"
-                )
+                code = self.process.poll()
+                state = f"ended with code {code}" if code is not None else f"was not ready after {self.start_timeout:.0f} s"
                 tail = self.log.read_bytes()[-1500:].decode(errors="replace")
                 raise ServiceError(f"the server {state}; its log ({self.log}) ends with:\n{tail}")
             time.sleep(0.2)
@@ -80,9 +91,9 @@ class Server:
         return self
 
     def ensure(self) -> str:
-        """The URL of a living server: a dead one is replaced first. Raises ServiceError when it has died too often."""
+        """The URL of a running server; a dead one is replaced first. Raises ServiceError when it has died more than `restarts` times."""
         with self.lock:
-            if self._lost():
+            if self._is_dead():
                 if self.starts > self.restarts:
                     raise ServiceError(f"the server died {self.starts} times (engine.restarts is {self.restarts}); see {self.log}")
                 self.start()
@@ -91,8 +102,11 @@ class Server:
                     self.after_start(self)
             return self.url
 
-    def _lost(self) -> bool:
-        """Whether the process has ended, or answers that its engine has: a server outlives its killed worker by seconds. Silence may be work."""
+    def _is_dead(self) -> bool:
+        """Whether the process has ended, or answers 503 because its engine has: a server outlives its killed worker by seconds.
+
+        No answer is no sign of death: the server may be busy.
+        """
         assert self.process is not None
         if self.process.poll() is not None:
             return True
@@ -103,14 +117,14 @@ class Server:
             client.close()
 
     def close(self) -> None:
-        """End the process and all that it started."""
+        """End the process and all its child processes."""
         process, self.process = self.process, None
         if process is None:
             return
-        for how, patience in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 15.0)):
+        for signal_number, grace in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 15.0)):
             try:
-                os.killpg(process.pid, how)
-                process.wait(patience)
+                os.killpg(process.pid, signal_number)
+                process.wait(grace)
             except ProcessLookupError:
                 break
             except subprocess.TimeoutExpired:

@@ -1,9 +1,10 @@
-"""The key-value store of the in-process engine: prompts are kept once, completions one row each, and attention reads both where they lie.
+"""The key-value cache of the in-process engine: one copy per prompt, one row per running sequence; attention reads both in place.
 
-A decode step's query attends to its prompt's keys (shared by all completions of the prompt: read once for all of them) and to its own
-row's. Nothing is copied per completion, and a finished row's place is taken by the last one.
+A decode step's query attends to its prompt's keys (shared by all completions of the prompt, read once for all of them) and to its own
+sequence's. Nothing is copied per completion; the last row takes the place of a finished one.
 
-Shape legend: N layers, P prompts, R rows, J key-value heads, Q query heads per key-value head, L prompt tokens, C completion capacity, D head size.
+Shape legend: N layers, P prompts, R running sequences, J key-value heads, H query heads, Q query heads per key-value head, L prompt tokens,
+C completion capacity, D head size, X queries of a prompt (completions x Q), K keys (L + C), V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,76 +17,77 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-NAME = "vlrl_shared"
+ATTENTION_NAME = "vlrl_shared"
 
 
 @dataclass(eq=False)
 class PrefixEntry:
-    """A prefilled prompt in a store. It is kept while it has rows, or `pending` completions that have not begun."""
+    """A prefilled prompt in a cache. It is kept while it has running sequences, or `pending` completions that have not begun."""
 
-    number: int
+    index: int
     logits_V: Tensor
     pending: int = 0
 
 
 class KVCache:
-    """Implements what transformers asks of a cache (`update`, `get_seq_length`), for one new token per row."""
+    """A transformers cache (`update`, `get_seq_length`) for one new token per running sequence."""
 
     def __init__(self) -> None:
         self.prompt_kv_NPJLD: tuple[Tensor, Tensor] | None = None
-        self.row_kv_NRJCD: tuple[Tensor, Tensor] | None = None
-        self.slots: list[PrefixEntry] = []
+        self.own_kv_NRJCD: tuple[Tensor, Tensor] | None = None
+        self.entries: list[PrefixEntry] = []
         self.length_P: list[int] = []
-        self.prompt_R: list[int] = []  # the prompt of each row
-        self.length_R: list[int] = []  # completion tokens of each row whose keys are stored
-        self._plan: dict[str, Any] = {}
+        self.prompt_R: list[int] = []  # the prompt of each sequence
+        self.length_R: list[int] = []  # completion tokens of each sequence whose keys are stored
+        self._plan: dict[str, Any] = {}  # the layout of the present decode step
 
     def __len__(self) -> int:
         return len(self.prompt_R)
 
-    # --- composition ----------------------------------------------------------------------------------------------------------------
+    # --- prompts and sequences ------------------------------------------------------------------------------------------------------
 
     def add_prompts(self, keys: Sequence[Tensor], values: Sequence[Tensor], lengths: Sequence[int], logits_PV: Tensor) -> list[PrefixEntry]:
-        """Take over a prefill: per layer (P, J, L, D), right-padded, and the logits of each prompt's last token."""
-        new = tuple(torch.stack(list(layers)) for layers in (keys, values))
-        if self.prompt_kv_NPJLD is None:
+        """Store a prefill: per layer (P, J, L, D), right-padded, and the logits of each prompt's last token."""
+        new = torch.stack(list(keys)), torch.stack(list(values))
+        held = self.prompt_kv_NPJLD
+        if held is None:
             self.prompt_kv_NPJLD = new
         else:
-            width = max(new[0].shape[3], self.prompt_kv_NPJLD[0].shape[3])
-            self.prompt_kv_NPJLD = tuple(torch.cat([_widen(a, width), _widen(b, width)], dim=1) for a, b in zip(self.prompt_kv_NPJLD, new))  # type: ignore[assignment]
-        slots = [PrefixEntry(len(self.slots) + i, logits_V) for i, logits_V in enumerate(logits_PV)]
-        self.slots += slots
+            width = max(new[0].shape[3], held[0].shape[3])
+            self.prompt_kv_NPJLD = _joined(held[0], new[0], width), _joined(held[1], new[1], width)
+        entries = [PrefixEntry(len(self.entries) + i, logits_V) for i, logits_V in enumerate(logits_PV)]
+        self.entries += entries
         self.length_P += lengths
         self._plan = {}
-        return slots
+        return entries
 
-    def add_rows(self, slots: Sequence[PrefixEntry], capacity: int) -> None:
-        """New, empty rows, behind those that are there, with room for at least `capacity` tokens (more is made when it is needed)."""
-        prompts = [slot.number for slot in slots]
+    def add_sequences(self, entries: Sequence[PrefixEntry], capacity: int) -> None:
+        """Append empty sequences of these prompts. `capacity` tokens are expected; the tensors grow when they need more."""
+        prompts = [entry.index for entry in entries]
         assert self.prompt_kv_NPJLD is not None
         total = len(self.prompt_R) + len(prompts)
-        held = self.row_kv_NRJCD
+        held = self.own_kv_NRJCD
         n, _, j, _, d = self.prompt_kv_NPJLD[0].shape
         rows, width = (held[0].shape[1], held[0].shape[3]) if held else (0, 0)
         if total > rows or capacity > width:
             width = max(width, min(capacity, 64))
-            grown = tuple(x.new_zeros(n, max(total, rows), j, width, d) for x in self.prompt_kv_NPJLD)
+            grown = [x.new_zeros(n, max(total, rows), j, width, d) for x in self.prompt_kv_NPJLD]
             for new, old in zip(grown, held or ()):
                 new[:, : old.shape[1], :, : old.shape[3]] = old
-            self.row_kv_NRJCD = grown  # type: ignore[assignment]
+            self.own_kv_NRJCD = grown[0], grown[1]
         self.prompt_R += prompts
         self.length_R += [0] * len(prompts)
         self._plan = {}
 
-    def drop(self, finished: Sequence[int]) -> list[int]:
-        """Remove rows: the last ones move into their places. Returns the new order as old row numbers."""
-        gone, total = set(finished), len(self)
-        keep = total - len(gone)
+    def remove(self, finished: Sequence[int]) -> list[int]:
+        """Remove sequences: the last ones move into their places. Returns the old index of each remaining sequence."""
+        removed, total = set(finished), len(self)
+        keep = total - len(removed)
         order = list(range(total))
-        movers = [r for r in range(keep, total) if r not in gone]
-        holes = sorted(r for r in gone if r < keep)
-        if movers and self.row_kv_NRJCD is not None:
-            for kv in self.row_kv_NRJCD:
+        movers = [r for r in range(keep, total) if r not in removed]
+        holes = sorted(r for r in removed if r < keep)
+        if movers and self.own_kv_NRJCD is not None:
+            for kv in self.own_kv_NRJCD:
                 kv[:, holes] = kv[:, movers]
         for hole, mover in zip(holes, movers):
             order[hole] = mover
@@ -93,77 +95,80 @@ class KVCache:
         self.prompt_R = [self.prompt_R[r] for r in order]
         self.length_R = [self.length_R[r] for r in order]
         self._plan = {}
-        needed = set(self.prompt_R) | {slot.number for slot in self.slots if slot.pending}
-        if len(needed) <= len(self.slots) // 2:
+        needed = set(self.prompt_R) | {entry.index for entry in self.entries if entry.pending}
+        if len(needed) <= len(self.entries) // 2:
             self._keep_prompts(sorted(needed))
         return order
 
     def _keep_prompts(self, kept: list[int]) -> None:
         assert self.prompt_kv_NPJLD is not None
-        number = {p: i for i, p in enumerate(kept)}
-        self.slots = [self.slots[p] for p in kept]
-        for i, slot in enumerate(self.slots):
-            slot.number = i
+        new_index = {p: i for i, p in enumerate(kept)}
+        self.entries = [self.entries[p] for p in kept]
+        for i, entry in enumerate(self.entries):
+            entry.index = i
         self.length_P = [self.length_P[p] for p in kept]
         width = max(self.length_P, default=0)
         index = torch.tensor(kept, dtype=torch.long, device=self.prompt_kv_NPJLD[0].device)
-        kv = tuple(x[:, :, :, :width].index_select(1, index) for x in self.prompt_kv_NPJLD)
-        self.prompt_kv_NPJLD = kv if kept else None  # type: ignore[assignment]
-        self.prompt_R = [number[p] for p in self.prompt_R]
+        keys, values = (x[:, :, :, :width].index_select(1, index) for x in self.prompt_kv_NPJLD)
+        self.prompt_kv_NPJLD = (keys, values) if kept else None
+        self.prompt_R = [new_index[p] for p in self.prompt_R]
 
-    # --- one step -------------------------------------------------------------------------------------------------------------------
+    # --- decode step ----------------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Make room for one token per row and lay out this step."""
-        assert self.prompt_kv_NPJLD is not None and self.row_kv_NRJCD is not None
+    def begin_step(self) -> None:
+        """Make room for one token per sequence and plan the step."""
+        assert self.prompt_kv_NPJLD is not None and self.own_kv_NRJCD is not None
         device = self.prompt_kv_NPJLD[0].device
-        width = self.row_kv_NRJCD[0].shape[3]
+        width = self.own_kv_NRJCD[0].shape[3]
         longest = max(self.length_R) + 1
         if longest > width:
-            self.row_kv_NRJCD = tuple(_widen(x, max(longest, 2 * width)) for x in self.row_kv_NRJCD)  # type: ignore[assignment]
+            keys, values = (_widened(x, max(longest, 2 * width)) for x in self.own_kv_NRJCD)
+            self.own_kv_NRJCD = keys, values
         if not self._plan:
-            self._plan = _lay_out(self.prompt_R, self.length_P, device)
+            self._plan = _plan_step(self.prompt_R, self.length_P, device)
         length_R = torch.tensor(self.length_R, device=device)
         own_RC = torch.arange(longest, device=device) > length_R[:, None]
         self._plan.update(longest=longest, length_R=length_R, masks={}, own_R11C=own_RC[:, None, None] if min(self.length_R) + 1 < longest else None)
         self.length_R = [n + 1 for n in self.length_R]
 
     def update(self, key_RJ1D: Tensor, value_RJ1D: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Store one token per row and return the rows' keys and values, (R, J, longest, D)."""
-        assert self.row_kv_NRJCD is not None
+        """Store one token per sequence and return the sequences' keys and values, (R, J, longest, D)."""
+        assert self.own_kv_NRJCD is not None
         plan, rows = self._plan, key_RJ1D.shape[0]
         out = []
-        for kv, new in zip(self.row_kv_NRJCD, (key_RJ1D, value_RJ1D)):
+        for kv, new in zip(self.own_kv_NRJCD, (key_RJ1D, value_RJ1D)):
             layer = kv[layer_idx]
-            layer[plan["arange_R"], :, plan["length_R"]] = new[:, :, 0].to(layer.dtype)  # under autocast a prefill's keys are wider than a step's
+            layer[plan["arange_R"], :, plan["length_R"]] = new[:, :, 0].to(
+                layer.dtype
+            )  # under autocast a prefill's keys have a wider type than a step's
             out.append(layer[:rows, :, : plan["longest"]])
         return out[0], out[1]
 
     def attend(self, query_RH1D: Tensor, key_RJCD: Tensor, value_RJCD: Tensor, layer: int, scaling: float, window: int | None = None) -> Tensor:
-        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, 1, H, D); with a `window` only its last keys, the row's own among them."""
+        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, 1, H, D); with a `window` over the last `window` keys only."""
         assert self.prompt_kv_NPJLD is not None
         plan = self._plan
         rows, heads, _, d = query_RH1D.shape
         prompts, j = len(self.length_P), key_RJCD.shape[1]
-        q, most, width, slot_R = heads // j, plan["most"], plan["width"], plan["slot_R"]
+        q, most, width, place_R = heads // j, plan["most"], plan["width"], plan["place_R"]
         keys_PJLD, values_PJLD = (x[layer, :, :, :width] for x in self.prompt_kv_NPJLD)
         query_RJQD = (query_RH1D * scaling).view(rows, j, q, d)
-        shared_PJXL = _to_prompts(query_RJQD, slot_R, prompts, most) @ keys_PJLD.transpose(-1, -2)
+        shared_PJXL = _to_prompts(query_RJQD, place_R, prompts, most) @ keys_PJLD.transpose(-1, -2)
         if plan["pad_P11L"] is not None:
             shared_PJXL = shared_PJXL.masked_fill_(plan["pad_P11L"], float("-inf"))
         own_RJQC = query_RJQD @ key_RJCD.transpose(-1, -2)
         if plan["own_R11C"] is not None:
             own_RJQC = own_RJQC.masked_fill_(plan["own_R11C"], float("-inf"))
-        scores = torch.cat([_to_rows(shared_PJXL, slot_R, most, q), own_RJQC], dim=-1)
+        scores = torch.cat([_to_rows(shared_PJXL, place_R, most, q), own_RJQC], dim=-1)
         if window is not None:
             scores = scores.masked_fill_(self._outside(window), float("-inf"))
         weights = scores.softmax(-1, dtype=torch.float32).to(query_RH1D.dtype)
-        shared_PJXD = _to_prompts(weights[..., :width], slot_R, prompts, most) @ values_PJLD
-        out_RJQD = _to_rows(shared_PJXD, slot_R, most, q) + weights[..., width:] @ value_RJCD
+        shared_PJXD = _to_prompts(weights[..., :width], place_R, prompts, most) @ values_PJLD
+        out_RJQD = _to_rows(shared_PJXD, place_R, most, q) + weights[..., width:] @ value_RJCD
         return out_RJQD.reshape(rows, 1, heads, d)
 
     def _outside(self, window: int) -> Tensor:
-        """(R, 1, 1, L + C): keys too far back for a sliding window. The same in all layers of a step."""
+        """(R, 1, 1, K): the keys outside a sliding window; equal in all layers of a step."""
         plan, device = self._plan, self._plan["length_R"].device
         if window not in plan["masks"]:
             begin_R1 = torch.tensor([[self.length_P[p]] for p in self.prompt_R], device=device)
@@ -173,67 +178,72 @@ class KVCache:
         return plan["masks"][window]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Keys that the longest row can see."""
+        """Keys that the longest sequence attends to."""
         return max(self.length_P[p] + n for p, n in zip(self.prompt_R, self.length_R)) if self.prompt_R else 0
 
 
-def _lay_out(prompt_R: Sequence[int], length_P: Sequence[int], device: torch.device) -> dict[str, Any]:
-    """Rows by prompt: row r is query `slot_R[r]` of a (P x most completions of a prompt) table; `slot_R` is None if that is the identity."""
+def _plan_step(prompt_R: Sequence[int], length_P: Sequence[int], device: torch.device) -> dict[str, Any]:
+    """Sequences by prompt: sequence r is query `place_R[r]` of a (P x most completions of a prompt) table; None if that is the identity."""
     counts = [0] * len(length_P)
-    place = []
+    nth = []
     for p in prompt_R:
-        place.append(counts[p])
+        nth.append(counts[p])
         counts[p] += 1
     most = max(counts)
-    slots = [p * most + g for p, g in zip(prompt_R, place)]
-    exact = slots == list(range(len(counts) * most))
+    places = [p * most + g for p, g in zip(prompt_R, nth)]
+    identity = places == list(range(len(counts) * most))
     width = max(length_P)
     pad_PL = torch.arange(width, device=device) >= torch.tensor(length_P, device=device)[:, None]
     return {
-        "slot_R": None if exact else torch.tensor(slots, device=device),
+        "place_R": None if identity else torch.tensor(places, device=device),
         "most": most,
         "pad_P11L": pad_PL[:, None, None] if min(length_P) < width else None,
         "width": width,
-        "arange_R": torch.arange(len(slots), device=device),
+        "arange_R": torch.arange(len(places), device=device),
     }
 
 
-def _widen(x: Tensor, width: int) -> Tensor:
-    """Zeros behind dimension 3."""
+def _joined(a: Tensor, b: Tensor, width: int) -> Tensor:
+    """Prompts of both tensors, (N, P, J, width, D)."""
+    return torch.cat([_widened(a, width), _widened(b, width)], dim=1)
+
+
+def _widened(x: Tensor, width: int) -> Tensor:
+    """Zero-padded to `width` in dimension 3."""
     return x if x.shape[3] >= width else nn.functional.pad(x, (0, 0, 0, width - x.shape[3]))
 
 
-def _to_prompts(x_RJQY: Tensor, slot_R: Tensor | None, prompts: int, most: int) -> Tensor:
-    """(R, J, Q, Y) -> (P, J, most * Q, Y), zeros where a prompt has fewer rows."""
+def _to_prompts(x_RJQY: Tensor, place_R: Tensor | None, prompts: int, most: int) -> Tensor:
+    """(R, J, Q, Y) -> (P, J, most * Q, Y), zeros where a prompt has fewer sequences."""
     _, j, q, y = x_RJQY.shape
-    if slot_R is not None:
-        x_RJQY = x_RJQY.new_zeros(prompts * most, j, q, y).index_copy_(0, slot_R, x_RJQY)
+    if place_R is not None:
+        x_RJQY = x_RJQY.new_zeros(prompts * most, j, q, y).index_copy_(0, place_R, x_RJQY)
     return x_RJQY.view(prompts, most, j, q, y).transpose(1, 2).reshape(prompts, j, most * q, y)
 
 
-def _to_rows(x_PJXY: Tensor, slot_R: Tensor | None, most: int, q: int) -> Tensor:
-    """The way back: (P, J, most * Q, Y) -> (R, J, Q, Y)."""
+def _to_rows(x_PJXY: Tensor, place_R: Tensor | None, most: int, q: int) -> Tensor:
+    """Inverse of `_to_prompts`: (P, J, most * Q, Y) -> (R, J, Q, Y)."""
     prompts, j, _, y = x_PJXY.shape
     x = x_PJXY.view(prompts, j, most, q, y).transpose(1, 2).reshape(prompts * most, j, q, y)
-    return x if slot_R is None else x.index_select(0, slot_R)
+    return x if place_R is None else x.index_select(0, place_R)
 
 
 def _attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, store: KVCache, **more: Any
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, kv_cache: KVCache, **more: Any
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls by name."""
-    return store.attend(query, key, value, module.layer_idx, scaling, more.get("sliding_window")), None  # type: ignore[arg-type]
+    return kv_cache.attend(query, key, value, module.layer_idx, scaling, more.get("sliding_window")), None
 
 
 @contextmanager
 def shared_attention(text_config: Any) -> Iterator[None]:
-    """Let the language model whose config this is attend through a `Store` (given to its forward as `store=`)."""
+    """Inside, the language model with this config attends through the `KVCache` that its forward gets as `kv_cache`."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, _attention)
-    before = text_config._attn_implementation_internal
-    text_config._attn_implementation_internal = NAME
+    AttentionInterface.register(ATTENTION_NAME, _attention)
+    previous = text_config._attn_implementation_internal
+    text_config._attn_implementation_internal = ATTENTION_NAME
     try:
         yield
     finally:
-        text_config._attn_implementation_internal = before
+        text_config._attn_implementation_internal = previous

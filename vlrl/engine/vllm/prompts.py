@@ -1,26 +1,26 @@
-"""Requests in vLLM's terms: prompts with one placeholder per medium, sampling parameters, and the way back to completions."""
+"""Requests in vLLM's format: prompts with one placeholder per medium, sampling parameters; and the fields of completions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from vlrl.types import Completion, Prompt, Request
 
-KEY = "vlrl"  # in SamplingParams.extra_args: what our logits processors read
-FORBIDDEN = "vlrl_forbidden"  # in the engine's additional_config
+KEY = "vlrl"  # the entry of SamplingParams.extra_args that our logits processors read
+FORBIDDEN = "vlrl_forbidden"  # the entry of the engine's additional_config
 
 
 def prompt_ids(policy: Any, prompt: Prompt) -> list[int]:
-    """The prompt's ids with a single placeholder for each medium: vLLM writes them out itself."""
+    """The prompt's ids with a single placeholder for each medium: vLLM expands them itself."""
     text = policy.render(prompt)
-    lead = policy.tokenizer("").input_ids
-    lead = lead if lead and not text.startswith(policy.tokenizer.decode(lead)) else []
-    return [*lead, *policy.tokenizer(text, add_special_tokens=False).input_ids]
+    bos = policy.tokenizer("").input_ids
+    bos = bos if bos and not text.startswith(policy.tokenizer.decode(bos)) else []
+    return [*bos, *policy.tokenizer(text, add_special_tokens=False).input_ids]
 
 
 def vllm_prompt(policy: Any, prompt: Prompt, ids: Sequence[int] = ()) -> dict[str, Any]:
-    """What `LLMEngine.add_request` takes. Media are named by their keys, so that vLLM processes each once."""
+    """The prompt argument of `LLMEngine.add_request`. Media are identified by their keys, so that vLLM processes each once."""
     out: dict[str, Any] = {"prompt_token_ids": [*prompt_ids(policy, prompt), *ids]}
     if prompt.images or prompt.videos:
         media: dict[str, list] = {}
@@ -50,7 +50,7 @@ def _video(medium: Any) -> Any:
 
 
 def extra_args(request: Request, in_process: bool = True) -> dict[str, Any] | None:
-    """What only our own logits processors can do. Raises ValueError for callables that would have to leave the process."""
+    """The settings for our own logits processors. Raises ValueError for callables if the engine is not in this process."""
     sampling = request.sampling
     extra: dict[str, Any] = {}
     if sampling.bad_ids:
@@ -66,8 +66,8 @@ def extra_args(request: Request, in_process: bool = True) -> dict[str, Any] | No
     return {KEY: {**extra, "prefix": list(request.prefix_ids)}}
 
 
-def common_parameters(request: Request, eos_ids: Sequence[int], in_process: bool = True) -> dict[str, Any]:
-    """Sampling parameters that vLLM's Python and HTTP interfaces name alike."""
+def common_parameters(request: Request, eos_ids: Sequence[int]) -> dict[str, Any]:
+    """Sampling parameters with the same names in vLLM's Python and HTTP interfaces."""
     s = request.sampling
     scheduled = not isinstance(s.temperature, (int, float))
     prefix = len(request.prefix_ids)
@@ -84,12 +84,12 @@ def common_parameters(request: Request, eos_ids: Sequence[int], in_process: bool
         "stop_token_ids": sorted({*eos_ids, *s.stop_ids}),
         "include_stop_str_in_output": True,
         "skip_special_tokens": False,
-        "detokenize": bool(s.stop),  # token by token it costs more than decoding the whole completion once, as the engines do
+        "detokenize": bool(s.stop),  # detokenizing token by token costs more than decoding the whole completion once, as the engines do
     }
 
 
 def finished_prefix(request: Request, version: int, text: str) -> list[Completion]:
-    """Completions of a request whose prefix fills `max_tokens` already."""
+    """The completions of a request whose prefix already fills `max_tokens`."""
     ids = list(request.prefix_ids)
     return [
         Completion(request=request, index=i, ids=list(ids), logp=[0.0] * len(ids), text=text, finish="length", version=version)
@@ -98,10 +98,15 @@ def finished_prefix(request: Request, version: int, text: str) -> list[Completio
 
 
 def versions_of(spans: Any, prefix: int, length: int, present: int) -> int | list[int]:
-    """The policy version of a completion, or one per token where weights changed under way. `spans` are vLLM's, over the tokens after the prefix."""
-    read = [span if isinstance(span, Mapping) else vars(span) for span in spans or ()]
+    """The policy version of a completion, or one per token if the weights changed meanwhile. `spans` are vLLM's, over the tokens after the prefix."""
     versions = [present] * length
-    for span in read:
+    for span in [span if isinstance(span, Mapping) else vars(span) for span in spans or ()]:
         for t in range(prefix + span["start"], min(prefix + span["end"], length)):
             versions[t] = int(span["version"])
     return versions if len(set(versions)) > 1 else (versions or [present])[0]
+
+
+def finish_reason(reason: str | None) -> Literal["stop", "length", "abort"]:
+    """vLLM's finish reason as that of a completion."""
+    known: dict[str | None, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
+    return known.get(reason, "abort")

@@ -1,44 +1,80 @@
-"""vLLM as one or more servers beside the trainer: requests over HTTP, weights through a versioned folder."""
+"""Engine `vllm_server`: vLLM servers beside the trainer. Requests go over HTTP, weights through a folder per version or by NCCL."""
 
 from __future__ import annotations
 
 import base64
+import hmac
 import io
 import itertools
+import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from vlrl.engine.vllm.fleet import Fleet
-from vlrl.engine.vllm.prompts import common_parameters, extra_args, finished_prefix, prompt_ids, versions_of
-from vlrl.engine.vllm.versions import check_installed
+from vlrl.engine.base import PolicyLM
+from vlrl.engine.vllm.common import VLLMEngine, VLLMState, as_flags, check_heads
+from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, prompt_ids, versions_of
+from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.registry import ConfigError, register
-from vlrl.services.http import JsonClient
-from vlrl.services.process import Server
-from vlrl.stages import Engine
-from vlrl.types import Completion, Prompt, Request
+from vlrl.services.http import JsonClient, ServiceError
+from vlrl.services.process import TOKEN_VARIABLE, Server, free_port
+from vlrl.stages import transient
+from vlrl.types import Completion, Media, Prompt, Request
 
-Spot = tuple[Server, JsonClient]
+if TYPE_CHECKING:
+    from vlrl.context import RunContext
+
+CACHED_IMAGES = 256
+
+
+@dataclass
+class ServerState(VLLMState):
+    """`root` holds one folder per version; `weights` is the newest (folder, version), `base` the folder that new processes start from.
+
+    `servers` are the replicas with their clients, `pool` the threads that wait for answers, `images` the encoded images by key.
+    """
+
+    root: Path | None = transient()
+    base: Path | None = transient()
+    weights: tuple[Path, int] | None = transient()
+    servers: list[tuple[Server, JsonClient]] = transient(factory=list)
+    pool: ThreadPoolExecutor | None = transient()
+    nccl: NCCLTransfer | None = transient()
+    images: dict[str, str] = transient(factory=dict)
 
 
 @register("vllm_server")
 @dataclass(frozen=True)
-class VLLMServer(Fleet, Engine):
+class VLLMServer(VLLMEngine):
     """Samples with `replicas` vLLM servers that this process launches, watches and ends.
 
-    Kwon et al. 2023, arXiv:2309.06180. Tokens go in and out by id (vLLM's token endpoint), pictures as PNG. `parallel` requests are in flight
-    per replica. Weights are saved to a folder per version and loaded in place by every replica. Each server listens on `host` (loopback unless
-    told otherwise) behind a random token that guards every path. A replica that dies is replaced (at most `restarts` times each), brought to the
-    present weights, and asked again: a completion is delivered once. `transfer: nccl` broadcasts the weights to servers on GPUs of their own (a
-    server that dies then ends the run); `devices` are their CUDA_VISIBLE_DEVICES, one entry per replica. `arguments` go to `vllm serve` as they
-    are (data parallel, Ray ...). Edge: videos and callables as logits processors cannot be sent: ValueError. Log-probs and seeds are as in engine
-    'vllm'.
+    Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint), images PNG. `parallel` requests are in
+    flight per replica. Weights are saved to a folder per version, and every replica loads them in place. Each server listens on `host` (loopback
+    by default) and requires a random token on every path. A replica that dies is replaced (at most `restarts` times each), gets the present
+    weights, and its requests are sent again: a completion is delivered once. `transfer: nccl` broadcasts the weights to servers on GPUs of their
+    own (a server that dies then ends the run); `devices` are their CUDA_VISIBLE_DEVICES, one entry per replica. `arguments` are further flags of
+    `vllm serve` (data parallel, Ray ...), `env` further environment variables. Edge: videos and callables as logits processors cannot be sent:
+    ValueError. Log-probs and seeds are as in engine 'vllm'.
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
+    replicas: int = 1
+    parallel: int = 64
+    host: str = "127.0.0.1"
+    restarts: int = 3
+    start_timeout: float = 600.0
+    folder: str = ""
+    arguments: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    transfer: str = "folder"
+    devices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("replicas", "parallel"):
@@ -49,98 +85,235 @@ class VLLMServer(Fleet, Engine):
         if self.devices and len(self.devices) != self.replicas:
             raise ValueError(f"devices has {len(self.devices)} entries for {self.replicas} replicas; give each its own, for instance [1, 2]")
 
-    def check(self, run: Any) -> None:
-        check_installed()
+    def init_state(self) -> ServerState:
+        return ServerState()
+
+    # --- start and end --------------------------------------------------------------------------------------------------------------
+
+    def check(self, run: RunContext) -> None:
+        super().check(run)
         if self.transfer == "nccl" and not torch.cuda.is_available():
             raise ConfigError("engine.transfer: nccl needs CUDA devices, one for the trainer and others for the servers; use folder")
 
-    def setup(self, run: Any) -> None:
-        if run.accelerator is not None and run.accelerator.num_processes > 1:
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        if run.ranks > 1:
             raise ConfigError(
                 "engine 'vllm_server' serves one training process; use engine 'hf' or 'vllm' with several, or one process with FSDP off"
             )
         self.attach(run.policy)
 
+    def attach(self, policy: Any) -> VLLMServer:
+        """Save the policy, launch the replicas with it and wait until all are ready."""
+        state = self.state
+        root = Path(self.folder or tempfile.mkdtemp(prefix="vlrl-server-"))
+        root.mkdir(parents=True, exist_ok=True)
+        state.policy, state.lm, state.root, state.version, state.images = policy, PolicyLM(policy), root, policy.version, {}
+        state.base = self._save(policy)
+        servers = [
+            Server(
+                self.command,
+                root / f"server-{i}.log",
+                self.host,
+                restarts=self.restarts,
+                start_timeout=self.start_timeout,
+                env=self._environment(i),
+                after_start=self._bring_up_to_date,
+            )
+            for i in range(self.replicas)
+        ]
+        state.servers = [(server.wait(), JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers]
+        for _, client in state.servers:
+            client.post("/update_weight_version", {"new_version": str(state.version)})
+        state.pool = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
+        if self.transfer == "nccl":
+            state.nccl = self._open_nccl(policy)
+        return self
+
+    def command(self, port: int) -> list[str]:
+        """The command line of a replica that starts from the first weights."""
+        policy = self.state.policy
+        check_heads(self.lm.text_config, torch.cuda.is_available())
+        own: dict[str, Any] = {
+            "host": self.host,
+            "port": port,
+            "served_model_name": "policy",
+            "middleware": "vlrl.engine.vllm.server.TokenGuard",
+            "disable_uvicorn_access_log": True,
+            "enable_scale_out": True,
+            **({"weight_transfer_config": {"backend": "nccl"}} if self.transfer == "nccl" else {}),
+        }
+        flags = as_flags({**self.common_arguments(policy), **own})
+        module = "vllm.entrypoints.openai.api_server"  # the module behind `vllm serve`; the CPU build's own command does not find its metadata
+        return [sys.executable, "-m", module, "--model", str(self.state.base), *flags, *self.arguments]
+
+    def _environment(self, replica: int) -> dict[str, str]:
+        own = {"VLLM_SERVER_DEV_MODE": "1", **self.environment_variables}
+        devices = {"CUDA_VISIBLE_DEVICES": self.devices[replica]} if self.devices else {}
+        return {**own, "VLLM_DO_NOT_TRACK": "1", **devices, **self.env}
+
+    def close(self) -> None:
+        state = self.state
+        for server, client in state.servers:
+            server.close()
+            client.close()
+        state.servers = []
+        if state.pool is not None:
+            state.pool.shutdown(cancel_futures=True)
+            state.pool = None
+        if state.root is not None and not self.folder:
+            shutil.rmtree(state.root, ignore_errors=True)
+            state.root = None
+
+    # --- weights --------------------------------------------------------------------------------------------------------------------
+
+    def sync(self, policy: Any) -> None:
+        """Broadcast the weights; or save a new version, let every replica load it in place, and delete the old one."""
+        state = self.state
+        if state.nccl is not None:
+            state.nccl.send(policy.version)
+            state.version = policy.version
+        else:
+            old, _ = state.weights
+            new = self._save(policy)
+            state.version = policy.version
+            for server, client in state.servers:
+                self._load(server.url, client)
+            if old not in (state.base, new):
+                shutil.rmtree(old)
+        self.counters["syncs"] += 1
+
+    def _save(self, policy: Any) -> Path:
+        """Write the present weights. Returns their folder."""
+        folder: Path = self.state.root / f"version-{policy.version}"
+        policy.save(folder)
+        self.state.weights = (folder, policy.version)
+        return folder
+
+    def _load(self, url: str, client: JsonClient) -> None:
+        """Let a replica load the newest weights in place."""
+        client.url = url
+        folder, version = self.state.weights  # read together: another thread may be saving the next version
+        # no step may come between load and resets: it would look for image embeddings that the load has dropped
+        client.post("/pause?mode=keep")
+        client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": {"folder": str(folder)}})
+        client.post("/reset_prefix_cache?reset_running_requests=true")
+        client.post("/reset_mm_cache")
+        client.post("/reset_encoder_cache")
+        client.post("/update_weight_version", {"new_version": str(version)})
+        client.post("/resume")
+
+    def _bring_up_to_date(self, server: Server) -> None:
+        """Give the present weights to a process that started from the first ones. Raises ServiceError if only the trainer has them."""
+        if self.transfer == "nccl":
+            raise ServiceError(f"a server died ({server.log}), and with it the NCCL group: continue with --resume, or use engine.transfer=folder")
+        self._load(server.url, JsonClient(server.url, server.token))
+
+    def _open_nccl(self, policy: Any) -> NCCLTransfer:
+        clients = [JsonClient(server.url, server.token, attempts=1) for server, _ in self.state.servers]
+        workers = [client.get("/get_world_size")["world_size"] for client in clients]
+        return NCCLTransfer(policy, ReplicaClients(clients, workers), self.host, free_port(self.host))
+
     # --- sampling -------------------------------------------------------------------------------------------------------------------
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
-        turns = itertools.cycle(self.state["spots"])
-        version = self.version
+        state, version = self.state, self.version
+        clients = itertools.cycle(client for _, client in state.servers)
         futures: dict[Future, Request] = {}
         try:
             for request in requests:
                 self.counters["requests"] += 1
                 if len(request.prefix_ids) >= request.sampling.max_tokens:
-                    yield from finished_prefix(request, version, self.state["lm"].decode(request.prefix_ids))
+                    yield from finished_prefix(request, version, self.lm.decode(request.prefix_ids))
                     continue
-                futures[self.state["pool"].submit(self._ask, next(turns)[1], self._body(request))] = request
+                futures[state.pool.submit(self._ask, next(clients), self._body(request))] = request
             for future in as_completed(list(futures)):
                 yield from self._completions(futures.pop(future), future.result(), version)
         finally:
             for future in futures:
                 future.cancel()
-            self.counters["retries"] = sum(client.retries for _, client in self.state["spots"])
-            self.counters["replaced"] = sum(server.starts - 1 for server, _ in self.state["spots"])
+            self.counters["retries"] = sum(client.retries for _, client in state.servers)
+            self.counters["replaced"] = sum(server.starts - 1 for server, _ in state.servers)
 
     def _ask(self, client: JsonClient, body: dict[str, Any]) -> dict[str, Any]:
         return client.post("/inference/v1/generate", body)
 
     def _body(self, request: Request) -> dict[str, Any]:
+        """The HTTP body of a request."""
         sampling, prompt = request.sampling, request.prompt
         if prompt.videos:
-            raise ValueError(f"row {prompt.row.id!r} shows a video: engine 'vllm_server' sends pictures only; use engine 'vllm' or 'hf'")
-        parameters = common_parameters(request, self.state["lm"].eos_ids) | {
+            raise ValueError(f"row {prompt.row.id!r} shows a video: engine 'vllm_server' sends images only; use engine 'vllm' or 'hf'")
+        parameters = common_parameters(request, self.lm.eos_ids) | {
             "logprobs": sampling.top_logprobs,
             "prompt_logprobs": 0 if request.prefix_ids else None,
             "extra_args": extra_args(request, in_process=False),
             "structured_outputs": dict(sampling.guided) if sampling.guided else None,
         }
-        return self._wire(prompt, request.prefix_ids, parameters)
+        return self._body_of(prompt, request.prefix_ids, parameters)
 
-    def _wire(self, prompt: Prompt, ids: Sequence[int], parameters: dict[str, Any]) -> dict[str, Any]:
-        parts = [{"type": "image_url", "url": self._picture(medium), "uuid": medium.key} for medium in prompt.images]
-        body = {"model": "policy", "token_ids": [*prompt_ids(self.state["policy"], prompt), *ids]}
-        return {**body, "sampling_params": {k: v for k, v in parameters.items() if v is not None}, **({"content_parts": parts} if parts else {})}
+    def _body_of(self, prompt: Prompt, ids: Sequence[int], parameters: dict[str, Any]) -> dict[str, Any]:
+        images = [{"type": "image_url", "url": self._image_url(medium), "uuid": medium.key} for medium in prompt.images]
+        body = {"model": "policy", "token_ids": [*prompt_ids(self.state.policy, prompt), *ids]}
+        return {**body, "sampling_params": {k: v for k, v in parameters.items() if v is not None}, **({"content_parts": images} if images else {})}
 
-    def _picture(self, medium: Any) -> str:
-        """A PNG data URL; the pixels arrive as they are."""
-        known = self.state["pictures"]
+    def _image_url(self, medium: Media) -> str:
+        """A PNG data URL, which keeps the pixels exact."""
+        known: dict[str, str] = self.state.images
         if medium.key not in known:
-            if len(known) > 256:
+            if len(known) > CACHED_IMAGES:
                 known.clear()
             buffer = io.BytesIO()
-            medium.load().convert("RGB").save(buffer, "PNG", compress_level=1)
+            image: Any = medium.load()
+            image.convert("RGB").save(buffer, "PNG", compress_level=1)
             known[medium.key] = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
         return known[medium.key]
 
     def _completions(self, request: Request, answer: Mapping[str, Any], version: int) -> Iterator[Completion]:
         prefix = list(request.prefix_ids)
-        before = wire_prompt_logp(answer, prefix)
+        prefix_logp = prompt_logp(answer, prefix)
         wanted = request.sampling.top_logprobs
         for choice in answer["choices"]:
             entries = choice["logprobs"]["content"]
             ids = [*prefix, *choice["token_ids"]]
             top = [{e["token_id"]: e["logprob"] for e in entry["top_logprobs"][:wanted] if e["logprob"] > -9000} for entry in entries]
-            finish = choice["finish_reason"] if choice["finish_reason"] in ("stop", "length") else "abort"
             self.counters.update(completions=1, tokens=len(choice["token_ids"]))
             yield Completion(
                 request=request,
                 index=choice["index"],
                 ids=ids,
-                logp=[*before, *(entry["logprob"] for entry in entries)],
-                text=self.state["lm"].decode(ids),
-                finish=finish,
-                version=versions_of(choice.get("weight_versions"), len(prefix), len(ids), version),  # type: ignore[arg-type]
+                logp=[*prefix_logp, *(entry["logprob"] for entry in entries)],
+                text=self.lm.decode(ids),
+                finish=finish_reason(choice["finish_reason"]),
+                version=versions_of(choice.get("weight_versions"), len(prefix), len(ids), version),
                 top_logprobs=[{}] * len(prefix) + top if wanted else None,
             )
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
-        body = self._wire(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})
-        return wire_prompt_logp(self._ask(self.state["spots"][0][1], body), list(ids))
+        _, client = self.state.servers[0]
+        return prompt_logp(self._ask(client, self._body_of(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})), list(ids))
 
 
-def wire_prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:
+def prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:
     """Log-probs (nats, temperature 1) of the last `ids` of a prompt."""
     if not ids:
         return []
     return [float(table[str(token)]["logprob"]) for table, token in zip(answer["prompt_logprobs"][-len(ids) :], ids)]
+
+
+class TokenGuard:
+    """ASGI middleware of `vllm serve`: requires the bearer token (VLLM_API_KEY) on every path but /health.
+
+    vLLM's own check leaves its control endpoints open.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.expected = f"Bearer {os.environ[TOKEN_VARIABLE]}".encode()
+
+    async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
+        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        if scope["type"] != "http" or scope["path"] == "/health" or hmac.compare_digest(given, self.expected):
+            await self.app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": b'{"error": "unauthorized"}'})

@@ -1,1 +1,1 @@
-"""One file per model family."""
+"""The model families, one file each: how a kind of model is loaded or built, how its media are processed and placed."""

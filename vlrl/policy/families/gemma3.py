@@ -1,6 +1,6 @@
-"""Gemma 3: SigLIP pictures of a fixed number of tokens that see each other in both directions; five sliding-window layers to each full one.
+"""Gemma 3: images of a fixed number of SigLIP tokens with bidirectional attention; five sliding-window layers per full-attention layer.
 
-Source: Gemma 3 technical report, arXiv:2503.19786, sec. 2 (local : global layers 5 : 1; 256 soft tokens per picture).
+Source: Gemma 3 technical report, arXiv:2503.19786, sec. 2 (local : global layers 5 : 1; 256 soft tokens per image).
 """
 
 from __future__ import annotations
@@ -12,62 +12,68 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vlrl.policy.encoded import Seen
-from vlrl.policy.families._vision import VisionFamily
+from vlrl.policy.encoded import MediaEmbeds
+from vlrl.policy.families.vision import VisionFamily
 from vlrl.policy.family import base
-from vlrl.policy.packing import Layout, block_mask, may_attend, pictures
+from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.registry import register
 
-NAMES = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
-MARKS = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>")
+SPECIAL_TOKENS = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>")
 
 
 @register("gemma3")
 @dataclass(frozen=True, kw_only=True)
 class Gemma3(VisionFamily):
-    """Gemma 3 (4B, 12B, 27B). The model has no coordinate convention of its own: thousandths are assumed. No video."""
+    """Gemma 3 (4B, 12B, 27B). The model defines no coordinate convention: thousandths are assumed. No video."""
 
-    units: ClassVar[str] = "per_mille"
+    units = "per_mille"
     image_token: ClassVar[str] = "<start_of_image>"
-    slot_token: ClassVar[str] = "<image_soft_token>"
-    special: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
+    embed_token: ClassVar[str] = "<image_soft_token>"
+    prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3ImageProcessor, Gemma3Processor
 
-        tokenizer = qwen_tokenizer(tiny.vocabulary, template=MARKS, extra_special_tokens=NAMES)
+        tokenizer = qwen_tokenizer(tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS)
         side = 4 * tiny.patch
         image = Gemma3ImageProcessor(size={"height": side, "width": side})
-        processor = Gemma3Processor(image, tokenizer, chat_template=MARKS, image_seq_length=4)
+        processor = Gemma3Processor(image, tokenizer, chat_template=CHAT_TEMPLATE, image_seq_length=4)
         vision = {
-            "hidden_size": tiny.vision_hidden, "num_hidden_layers": tiny.vision_layers, "num_attention_heads": tiny.vision_heads,
-            "intermediate_size": 2 * tiny.vision_hidden, "image_size": side, "patch_size": tiny.patch,
-        }  # fmt: skip
+            "hidden_size": tiny.vision_hidden,
+            "num_hidden_layers": tiny.vision_layers,
+            "num_attention_heads": tiny.vision_heads,
+            "intermediate_size": 2 * tiny.vision_hidden,
+            "image_size": side,
+            "patch_size": tiny.patch,
+        }
         text = tiny.text(tokenizer) | {
-            "head_dim": tiny.hidden // tiny.heads, "query_pre_attn_scalar": tiny.hidden // tiny.heads, "sliding_window": 8,
+            "head_dim": tiny.hidden // tiny.heads,
+            "query_pre_attn_scalar": tiny.hidden // tiny.heads,
+            "sliding_window": 8,
             "layer_types": ["full_attention" if i % 2 else "sliding_attention" for i in range(tiny.layers)],
-        }  # fmt: skip
-        ids = {f"{short}_token_index": tokenizer.convert_tokens_to_ids(NAMES[f"{short}_token"]) for short in ("boi", "eoi", "image")}
+        }
+        ids = {f"{short}_token_index": tokenizer.convert_tokens_to_ids(SPECIAL_TOKENS[f"{short}_token"]) for short in ("boi", "eoi", "image")}
         config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, tie_word_embeddings=tiny.tie, **ids)
-        model = self.make(Gemma3ForConditionalGeneration, config)
-        model.model.multi_modal_projector.mm_input_projection_weight.data.normal_(0, tiny.std)  # made as zeros: pictures would not count
+        model = self.random_model(Gemma3ForConditionalGeneration, config)
+        model.model.multi_modal_projector.mm_input_projection_weight.data.normal_(0, tiny.std)  # zeros by default, which would remove all images
         return model, processor
 
-    def batched(self, images: list[Any]) -> list[Any]:
-        return [images]
+    def processor_batch(self, media: list[Any]) -> list[Any]:
+        return [media]
 
-    def seen_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
+    def resized_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
         return tensors["pixel_values"].shape[-1], tensors["pixel_values"].shape[-2]
 
     def masks(self, model: nn.Module, layout: Layout) -> Any:
         window = base(model).config.get_text_config().sliding_window
-        picture_RL = pictures(layout.types_RL)
-        see = block_mask if self.attn == "flex" else may_attend
-        full = see(layout.order_RL, layout.segment_RL, None, picture_RL)
-        return {"full_attention": full, "sliding_attention": see(layout.order_RL, layout.segment_RL, window, picture_RL)}
+        image_RL = image_runs(layout.types_RL)
+        make_mask = block_mask if self.attn == "flex" else dense_mask
+        full = make_mask(layout.order_RL, layout.segment_RL, None, image_RL)
+        return {"full_attention": full, "sliding_attention": make_mask(layout.order_RL, layout.segment_RL, window, image_RL)}
 
-    def outputs(self, model: nn.Module, kind: str, seen: Sequence[Seen]) -> Any:
+    def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-        return BaseModelOutputWithPooling(pooler_output=torch.cat([s.embeds_NH for s in seen]))
+        return BaseModelOutputWithPooling(pooler_output=torch.cat([e.embeds_NH for e in embeds]))

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: M-RoPE over (time, height, width), window attention in the vision tower, boxes in pixels after the resize.
+"""Qwen2.5-VL: M-RoPE over (time, height, width), window attention in the vision tower, boxes in pixels of the resized image.
 
 Source: Qwen2.5-VL technical report, arXiv:2502.13923 (absolute coordinates, sec. 2.1; absolute time, sec. 2.1.2).
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import Features
-from vlrl.policy.families._vision import VisionFamily
+from vlrl.policy.families.vision import VisionFamily
 from vlrl.policy.family import base
 from vlrl.policy.tiny import SPECIAL, Tiny, qwen_tokenizer
 from vlrl.registry import register
@@ -21,18 +21,19 @@ from vlrl.registry import register
 
 @dataclass(frozen=True, kw_only=True)
 class QwenVL(VisionFamily):
-    """What the Qwen-VL generations share: their tokens, grids and rotary positions."""
+    """The base of all Qwen-VL generations: tokens, grids and rotary positions."""
 
-    units: ClassVar[str] = "seen"
+    units = "seen"
     image_token: ClassVar[str] = "<|image_pad|>"
     video_token: ClassVar[str] = "<|video_pad|>"
-    special: ClassVar[tuple[str, ...]] = SPECIAL[9:]
-    inputs: ClassVar[dict[str, tuple[str, ...]]] = {
-        "image": ("pixel_values", "image_grid_thw"), "video": ("pixel_values_videos", "video_grid_thw"),
-    }  # fmt: skip
-    place_inputs: ClassVar[tuple[str, ...]] = ("second_per_grid_ts",)
+    prompt_only_tokens: ClassVar[tuple[str, ...]] = SPECIAL[9:]
+    tower_inputs: ClassVar[dict[str, tuple[str, ...]]] = {
+        "image": ("pixel_values", "image_grid_thw"),
+        "video": ("pixel_values_videos", "video_grid_thw"),
+    }
+    position_inputs: ClassVar[tuple[str, ...]] = ("second_per_grid_ts",)
 
-    def seen_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
+    def resized_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
         _, height, width = tensors[f"{kind}_grid_thw"][0].tolist()
         patch = processor.image_processor.patch_size
         return width * patch, height * patch
@@ -47,7 +48,7 @@ class QwenVL(VisionFamily):
             **{f"{kind}_grid_thw": torch.cat(grid) for kind, grid in grids.items() if grid},
             **extra,
         )
-        return after_time(positions[:, 0], types)
+        return sequential_positions(positions[:, 0], types)
 
     def tiny_processor(self, tiny: Tiny, processor_class: type, image_class: type, video_class: type, merge: int = 2) -> Any:
         tokenizer = qwen_tokenizer(tiny.vocabulary)
@@ -63,11 +64,11 @@ class QwenVL(VisionFamily):
         return {name: tokenizer.convert_tokens_to_ids(token) for name, token in names.items()}
 
 
-def after_time(positions_AL: Tensor, types: Sequence[int]) -> tuple[Tensor, int]:
-    """Every run of text or media begins one after the highest position before it; also where the completion begins.
+def sequential_positions(positions_AL: Tensor, types: Sequence[int]) -> tuple[Tensor, int]:
+    """(positions in which every run of text or media begins one after the highest position before it, the completion's first position).
 
-    Qwen2-VL, sec. 2.1; vLLM does the same. transformers 5.19 goes on after the height and width of a video, which its time may exceed: the text
-    that follows would overlap the video's last frames.
+    Source: Qwen2-VL, sec. 2.1; vLLM does the same. transformers 5.19 continues after a video's height and width, which its time may exceed:
+    the text that follows would overlap the video's last frames.
     """
     cuts = [0, *(i for i in range(1, len(types)) if types[i] != types[i - 1]), len(types)]
     out_AL, following = positions_AL.clone(), 0
@@ -81,7 +82,7 @@ def after_time(positions_AL: Tensor, types: Sequence[int]) -> tuple[Tensor, int]
 @register("qwen2_5_vl")
 @dataclass(frozen=True, kw_only=True)
 class Qwen25VL(QwenVL):
-    """Qwen2.5-VL (3B, 7B, 32B, 72B and fine-tunes of them). Coordinates are pixels of the resized picture."""
+    """Qwen2.5-VL (3B, 7B, 32B, 72B and fine-tunes of them). Coordinates are pixels of the resized image."""
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from transformers import (
@@ -94,10 +95,17 @@ class Qwen25VL(QwenVL):
 
         processor = self.tiny_processor(tiny, Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor)
         vision = {
-            "depth": tiny.vision_layers, "hidden_size": tiny.vision_hidden, "intermediate_size": 2 * tiny.vision_hidden,
-            "num_heads": tiny.vision_heads, "patch_size": tiny.patch, "out_hidden_size": tiny.hidden,
-            "window_size": 8 * tiny.patch, "tokens_per_second": 2, "fullatt_block_indexes": [tiny.vision_layers - 1], "initializer_range": tiny.std,
-        }  # fmt: skip
+            "depth": tiny.vision_layers,
+            "hidden_size": tiny.vision_hidden,
+            "intermediate_size": 2 * tiny.vision_hidden,
+            "num_heads": tiny.vision_heads,
+            "patch_size": tiny.patch,
+            "out_hidden_size": tiny.hidden,
+            "window_size": 8 * tiny.patch,
+            "tokens_per_second": 2,
+            "fullatt_block_indexes": [tiny.vision_layers - 1],
+            "initializer_range": tiny.std,
+        }
         text = tiny.text(processor.tokenizer) | {"rope_parameters": tiny.mrope()}
         config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tiny.tie, **self.tiny_ids(processor.tokenizer))
-        return self.make(Qwen2_5_VLForConditionalGeneration, config), processor
+        return self.random_model(Qwen2_5_VLForConditionalGeneration, config), processor

@@ -1,4 +1,4 @@
-"""Qwen2-VL: M-RoPE with unscaled time, full attention in the vision tower, boxes in thousandths of the picture.
+"""Qwen2-VL: M-RoPE with unscaled time, full attention in the vision tower, boxes in thousandths of width and height.
 
 Source: Qwen2-VL, arXiv:2409.12191 (M-RoPE, sec. 2.1; boxes normalised to [0, 1000), sec. 2.2.1).
 """
@@ -6,7 +6,7 @@ Source: Qwen2-VL, arXiv:2409.12191 (M-RoPE, sec. 2.1; boxes normalised to [0, 10
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from vlrl.policy.families.qwen2_5_vl import QwenVL
 from vlrl.policy.tiny import Tiny
@@ -18,16 +18,21 @@ from vlrl.registry import register
 class Qwen2VL(QwenVL):
     """Qwen2-VL (2B, 7B, 72B). Coordinates are thousandths of width and height."""
 
-    units: ClassVar[str] = "per_mille"
+    units = "per_mille"
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
 
         processor = self.tiny_processor(tiny, Qwen2VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor)
         vision = {
-            "depth": tiny.vision_layers, "embed_dim": tiny.vision_hidden, "hidden_size": tiny.hidden, "mlp_ratio": 2, "num_heads": tiny.vision_heads,
-            "patch_size": tiny.patch, "initializer_range": tiny.std,
-        }  # fmt: skip
+            "depth": tiny.vision_layers,
+            "embed_dim": tiny.vision_hidden,
+            "hidden_size": tiny.hidden,
+            "mlp_ratio": 2,
+            "num_heads": tiny.vision_heads,
+            "patch_size": tiny.patch,
+            "initializer_range": tiny.std,
+        }
         text = tiny.text(processor.tokenizer) | {"rope_parameters": tiny.mrope()}
         config = Qwen2VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tiny.tie, **self.tiny_ids(processor.tokenizer))
-        return self.make(Qwen2VLForConditionalGeneration, config), processor
+        return self.random_model(Qwen2VLForConditionalGeneration, config), processor

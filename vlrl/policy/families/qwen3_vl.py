@@ -1,6 +1,6 @@
-"""Qwen3-VL: interleaved M-RoPE, timestamps as text between video frames, vision features added to the first language layers too (DeepStack).
+"""Qwen3-VL: interleaved M-RoPE, timestamps as text between video frames, vision features also added to the first language layers (DeepStack).
 
-Source: Qwen3-VL technical report, arXiv:2511.21631; coordinates are thousandths of the picture.
+Source: Qwen3-VL technical report, arXiv:2511.21631; coordinates are thousandths of width and height.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from vlrl.policy.encoded import Seen
+from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.qwen2_5_vl import QwenVL
 from vlrl.policy.tiny import Tiny
 from vlrl.registry import register
@@ -22,25 +22,31 @@ from vlrl.registry import register
 class Qwen3VL(QwenVL):
     """Qwen3-VL (2B, 4B, 8B, 32B). Coordinates are thousandths of width and height."""
 
-    units: ClassVar[str] = "per_mille"
-    place_inputs: ClassVar[tuple[str, ...]] = ()
+    units = "per_mille"
+    position_inputs: ClassVar[tuple[str, ...]] = ()
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from transformers import Qwen2VLImageProcessor, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
         processor = self.tiny_processor(tiny, Qwen3VLProcessor, Qwen2VLImageProcessor, Qwen3VLVideoProcessor)
         vision = {
-            "depth": tiny.vision_layers, "hidden_size": tiny.vision_hidden, "intermediate_size": 2 * tiny.vision_hidden,
-            "num_heads": tiny.vision_heads, "patch_size": tiny.patch, "out_hidden_size": tiny.hidden, "num_position_embeddings": 64,
-            "deepstack_visual_indexes": list(range(tiny.vision_layers))[:2], "initializer_range": tiny.std,
-        }  # fmt: skip
+            "depth": tiny.vision_layers,
+            "hidden_size": tiny.vision_hidden,
+            "intermediate_size": 2 * tiny.vision_hidden,
+            "num_heads": tiny.vision_heads,
+            "patch_size": tiny.patch,
+            "out_hidden_size": tiny.hidden,
+            "num_position_embeddings": 64,
+            "deepstack_visual_indexes": list(range(tiny.vision_layers))[:2],
+            "initializer_range": tiny.std,
+        }
         rope = tiny.mrope() | {"mrope_interleaved": True}
         text = tiny.text(processor.tokenizer) | {"rope_parameters": rope, "head_dim": tiny.hidden // tiny.heads}
         config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tiny.tie, **self.tiny_ids(processor.tokenizer))
-        return self.make(Qwen3VLForConditionalGeneration, config), processor
+        return self.random_model(Qwen3VLForConditionalGeneration, config), processor
 
-    def outputs(self, model: nn.Module, kind: str, seen: Sequence[Seen]) -> Any:
+    def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
-        deep = [tuple(layer) for layer in zip(*(s.deep for s in seen))]
-        return BaseModelOutputWithDeepstackFeatures(pooler_output=tuple(s.embeds_NH for s in seen), deepstack_features=deep)
+        deep = [tuple(layer) for layer in zip(*(e.deep for e in embeds))]
+        return BaseModelOutputWithDeepstackFeatures(pooler_output=tuple(e.embeds_NH for e in embeds), deepstack_features=deep)

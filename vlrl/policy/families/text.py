@@ -17,16 +17,16 @@ KINDS = ("qwen2", "qwen3", "llama")
 @register("text")
 @dataclass(frozen=True, kw_only=True)
 class Text(Family):
-    """A causal LM that reads no media; no vision code is run. `tiny.kind` is "qwen2" (default), "qwen3" or "llama"."""
+    """A causal language model without media. `tiny.kind` is "qwen2" (default), "qwen3" or "llama"."""
 
-    sees = False
+    is_multimodal = False
 
     def load(self) -> tuple[Any, Any]:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         options = {"revision": self.revision}
-        kernel = {"dtype": self.stored, "attn_implementation": self.kernel, **quantization(self)}
-        model = AutoModelForCausalLM.from_pretrained(self.model, **kernel, **options)
+        precision = {"dtype": self.load_dtype, "attn_implementation": self.attn_implementation, **quantization(self)}
+        model = AutoModelForCausalLM.from_pretrained(self.model, **precision, **options)
         return model, AutoTokenizer.from_pretrained(self.model, **options)
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
@@ -37,7 +37,7 @@ class Text(Family):
             raise ConfigError(f"policy.tiny.kind: {kind!r} is not one of {', '.join(KINDS)}")
         tokenizer = qwen_tokenizer(tiny.vocabulary)
         config = AutoConfig.for_model(kind, **tiny.text(tokenizer), head_dim=tiny.hidden // tiny.heads)
-        return AutoModelForCausalLM.from_config(config, attn_implementation=self.kernel), tokenizer
+        return AutoModelForCausalLM.from_config(config, attn_implementation=self.attn_implementation), tokenizer
 
-    def process(self, processor: Any, medium: Media, alone: bool = True) -> Features:
+    def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
         raise ConfigError(f"policy: {self.name!r} reads no {medium.kind}s; use a vision family, or rows without media")

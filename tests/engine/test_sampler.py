@@ -1,4 +1,4 @@
-"""The sampler against the distributions it claims (chi-square), every option on; and the engine's stops, bans and guides."""
+"""The sampler against hand-computed distributions (chi-square), with every option; stop strings, banned ids and guided decoding of the engine."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,8 +9,7 @@ import torch
 from scipy.stats import chisquare
 
 from vlrl.engine.guided import compiled, pattern
-from vlrl.engine.hf.rng import uniforms
-from vlrl.engine.hf.sampler import Sampler
+from vlrl.engine.hf.sampler import Sampler, uniforms
 from vlrl.registry import ConfigError
 from vlrl.types import Sampling
 
@@ -19,10 +18,10 @@ CPU = torch.device("cpu")
 
 
 @dataclass
-class Row:
+class FakeSequence:
     sampling: Sampling
     ids: list[int] = field(default_factory=list)
-    ends: frozenset[int] = frozenset({3})
+    stop_ids: frozenset[int] = frozenset({3})
     processors: tuple = ()
 
 
@@ -32,7 +31,7 @@ def softmax(z):
 
 
 def by_hand(sampling, forbidden=()):
-    """The distribution, written down plainly: bans, temperature, top-k, top-p, min-p, each on what is left."""
+    """The distribution in NumPy: bans, temperature, top-k, top-p, min-p, each on the renormalised rest."""
     z = LOGITS_V.double().numpy().copy()
     z[list(forbidden) + list(sampling.bad_ids)] = -np.inf
     p = softmax(z / sampling.temperature_at(0))
@@ -65,7 +64,7 @@ def by_hand(sampling, forbidden=()):
 def test_draws_follow_the_distribution(settings, forbidden):
     sampling, n = Sampling(**settings), 20_000
     expected = by_hand(sampling, forbidden)
-    sampler = Sampler([Row(sampling)] * n, forbidden, CPU)
+    sampler = Sampler([FakeSequence(sampling)] * n, forbidden, CPU)
     draw = sampler(LOGITS_V.expand(n, -1).clone(), torch.from_numpy(uniforms(5, 1, n)))
     counts = np.bincount(draw.ids_R.numpy(), minlength=8)
     assert (counts[expected == 0] == 0).all()
@@ -74,19 +73,24 @@ def test_draws_follow_the_distribution(settings, forbidden):
     torch.testing.assert_close(draw.logp_R, torch.tensor(np.log(expected[draw.ids_R.numpy()]), dtype=torch.float32), atol=1e-5, rtol=0)
 
 
-def test_rows_keep_their_own_settings():
-    rows = [Row(Sampling(temperature=0.0)), Row(Sampling(top_k=1)), Row(Sampling(top_logprobs=2, bad_ids=(0,))), Row(Sampling(min_tokens=1))]
+def test_sequences_keep_their_own_settings():
+    rows = [
+        FakeSequence(Sampling(temperature=0.0)),
+        FakeSequence(Sampling(top_k=1)),
+        FakeSequence(Sampling(top_logprobs=2, bad_ids=(0,))),
+        FakeSequence(Sampling(min_tokens=1)),
+    ]
     logits_RV = LOGITS_V.repeat(4, 1)
-    logits_RV[3, 3] = 50.0  # row 3 wants to end, and may not yet
+    logits_RV[3, 3] = 50.0  # sequence 3 would end, but `min_tokens` forbids it
     draw = Sampler(rows, (), CPU)(logits_RV, torch.tensor([0.99, 0.99, 0.0, 0.0], dtype=torch.float64))
     assert draw.ids_R.tolist() == [0, 0, 1, 0]
-    assert draw.logp_R[0] == pytest.approx(math.log(softmax(LOGITS_V.double().numpy())[0]), abs=1e-5), "greedy books temperature 1"
+    assert draw.logp_R[0] == pytest.approx(math.log(softmax(LOGITS_V.double().numpy())[0]), abs=1e-5), "greedy returns the log-prob at temperature 1"
     assert draw.logp_R[1] == 0.0
-    assert draw.top[0] == {} and list(draw.top[2]) == [7, 1]
+    assert draw.top_logprobs[0] == {} and list(draw.top_logprobs[2]) == [7, 1]
 
 
-def test_position_decides_the_temperature():
-    row = Row(Sampling(temperature=((0, 1.0), (2, 0.0))))
+def test_temperature_schedule():
+    row = FakeSequence(Sampling(temperature=((0, 1.0), (2, 0.0))))
     sampler = Sampler([row], (), CPU)
     u_R = torch.tensor([0.999], dtype=torch.float64)
     assert sampler(LOGITS_V[None].clone(), u_R).ids_R.item() == 7
@@ -96,7 +100,7 @@ def test_position_decides_the_temperature():
 
 def test_the_ends_of_the_unit_interval():
     logits_RV = torch.tensor([[-math.inf, 0.0, 0.0, -math.inf]]).repeat(2, 1)
-    draw = Sampler([Row(Sampling())] * 2, (), CPU)(logits_RV, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
+    draw = Sampler([FakeSequence(Sampling())] * 2, (), CPU)(logits_RV, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
     assert draw.ids_R.tolist() == [1, 2], "tokens of probability zero are never drawn"
 
 
@@ -171,4 +175,4 @@ def test_guided_refuses(engine):
     with pytest.raises(ConfigError, match="guided"):
         pattern({"xml": "x"})
     with pytest.raises(ConfigError, match="refused by xgrammar"):
-        compiled("regex", "(", engine.lm.tokenizer, engine.lm.vocabulary)
+        compiled("regex", "(", engine.lm.tokenizer, engine.lm.vocab_size)

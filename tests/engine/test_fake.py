@@ -1,4 +1,4 @@
-"""The fake engine, and the strategies, budget and decode that every run starts from."""
+"""The fake engine, and the default rollout strategy, budget and sampling."""
 
 import math
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vlrl.engine.fake import Fake
-from vlrl.engine.hf.rng import uniforms
+from vlrl.engine.hf.sampler import uniforms
 from vlrl.methods.core.rollout import Expert, Independent
 from vlrl.methods.core.rollout_budget import Equal
 from vlrl.methods.core.sampling import Plain
@@ -25,9 +25,9 @@ class Bytes:
         return list(text.encode())
 
 
-def make_run(engine=None, decode=None, **more):
+def make_run(engine=None, sampling=None, **more):
     policy = SimpleNamespace(tokenizer=Bytes(), spaces=lambda prompt: (), version=0)
-    run = SimpleNamespace(seed=1, step=0, phase="rl", policy=policy, engine=engine, decode=decode or Plain(), **more)
+    run = SimpleNamespace(seed=1, step=0, phase="rl", policy=policy, engine=engine, sampling=sampling or Plain(), **more)
     run.make_rollout = lambda c: Rollout(prompt=c.request.prompt, ids=c.ids, text=c.text, logp=c.logp, finish=c.finish)
     return run
 
@@ -36,7 +36,7 @@ def make_prompt(name="a", **more):
     return Prompt(row=Row(id=name, question=f"q {name}", **more), messages=({"role": "user", "content": name},))
 
 
-def test_streams_are_addresses():
+def test_random_streams_are_keyed_by_seed_and_index():
     whole = uniforms(7, 3, 10)
     assert np.array_equal(uniforms(7, 3, 6, start=4), whole[4:])
     assert not np.array_equal(uniforms(7, 4, 10), whole)
@@ -44,7 +44,7 @@ def test_streams_are_addresses():
     assert abs(uniforms(0, 0, 20000).mean() - 0.5) < 4 * math.sqrt(1 / 12 / 20000)
 
 
-def test_fake_follows_table_and_streams():
+def test_fake_draws_from_the_table():
     engine = Fake(table={"a": ("x", "y"), "q b": ("z",)})
     texts = {c.index: c.text for c in engine.generate([Request(prompt=make_prompt("a"), sampling=Sampling(), n=20, seed=5)])}
     assert set(texts.values()) == {"x", "y"}
@@ -55,7 +55,7 @@ def test_fake_follows_table_and_streams():
     assert (only.text, only.ids, only.logp, only.finish) == ("z", [122], [0.0], "stop")
 
 
-def test_fake_answers_cuts_and_books_the_choice():
+def test_fake_fills_in_the_answer_cuts_and_scores_the_choice():
     engine = build(Engine, {"name": "fake", "options": ["<answer>{answer}</answer>", "no"]})
     done = list(engine.generate([Request(prompt=make_prompt(answer=7), sampling=Sampling(max_tokens=4), n=30)]))
     assert {c.text for c in done} == {"<answer>7</answer>", "no"}

@@ -1,0 +1,139 @@
+"""What engines that run the policy share: the policy as a language model, the counters of a step.
+
+Shape legend: H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vlrl.policy.family import base
+from vlrl.stages import Engine, State, transient
+from vlrl.types import Prompt
+
+if TYPE_CHECKING:
+    from vlrl.context import RunContext
+    from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
+
+
+class PolicyLM:
+    """The policy as the language model that an engine samples from."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy, self.family = policy, policy.family
+        self.tokenizer = policy.tokenizer
+
+    @property
+    def model(self) -> Any:
+        return self.policy.model
+
+    @property
+    def version(self) -> int:
+        return self.policy.version
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @cached_property
+    def text_config(self) -> Any:
+        """The language model's part of the transformers config."""
+        return base(self.model).config.get_text_config()
+
+    @cached_property
+    def no_mask(self) -> Any:
+        """An attention mask that transformers passes on without building its own: `KVCache` masks by itself.
+
+        A dict by kind of layer or a 4-D mask, whichever the model takes.
+        """
+        kinds = getattr(self.text_config, "layer_types", None)
+        return dict.fromkeys({"full_attention", *kinds}) if kinds else torch.zeros(1, 1, 1, 1, device=self.device)
+
+    @cached_property
+    def forbidden_ids(self) -> tuple[int, ...]:
+        """Ids that may never be sampled: they stand for media."""
+        return tuple(sorted(self.policy.forbidden_ids))
+
+    @cached_property
+    def vocab_size(self) -> int:
+        return self.text_config.vocab_size
+
+    @cached_property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The tokenizer's end-of-sequence id and those of the model's generation config."""
+        named = getattr(getattr(self.model, "generation_config", None), "eos_token_id", None)
+        named = named if isinstance(named, (list, tuple)) else [named]
+        return tuple(sorted({self.tokenizer.eos_token_id, *named} - {None}))
+
+    @cached_property
+    def pad_id(self) -> int:
+        return self.eos_ids[0] if self.tokenizer.pad_token_id is None else self.tokenizer.pad_token_id
+
+    def encode(self, prompt: Prompt) -> EncodedPrompt:
+        return self.policy.encode(prompt)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.policy.decode(ids)
+
+    def masks(self, layout: Any) -> Any:
+        return self.family.masks(self.model, layout)
+
+    def encode_media(self, features: list[Features]) -> list[MediaEmbeds]:
+        with self.policy.autocast():
+            return self.family.encode_media(self.model, features)
+
+    def hidden(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
+        with self.policy.autocast():
+            return self.family.hidden(self.model, *args, **kwargs)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        with self.policy.autocast():
+            return self.family.logits(self.model, hidden)
+
+
+@dataclass
+class EngineState(State):
+    """The handles and counters of an engine; nothing of it is saved.
+
+    `counters` count since the engine was made, `step_counts` are those of the last finished step.
+    """
+
+    lm: PolicyLM | None = transient()
+    counters: Counter[str] = transient(factory=Counter)
+    counted: Counter[str] = transient(factory=Counter)  # `counters` at the last `end_step`
+    step_counts: Counter[str] = transient(factory=Counter)
+
+
+class PolicyEngine(Engine):
+    """Base class of engines that sample from the policy."""
+
+    def init_state(self) -> EngineState:
+        return EngineState()
+
+    @property
+    def lm(self) -> PolicyLM:
+        """The policy that was attached."""
+        assert self.state.lm is not None, "setup() was not called"
+        return self.state.lm
+
+    @property
+    def counters(self) -> Counter[str]:
+        """The work done since the engine was made."""
+        return self.state.counters
+
+    def end_step(self, run: RunContext) -> None:
+        """Take the step's share of the counters, for `metrics`."""
+        counts = Counter(self.counters)
+        counts.subtract(self.state.counted)
+        self.state.step_counts, self.state.counted = counts, Counter(self.counters)
+
+    def metrics(self) -> Mapping[str, float | tuple[float, float]]:
+        """The counts of the last finished step; they add up over ranks."""
+        return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(self.state.step_counts.items())}

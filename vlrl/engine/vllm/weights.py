@@ -1,0 +1,126 @@
+"""The policy's weights for vLLM: under checkpoint names, loaded in vLLM's worker, or broadcast to servers by NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlrl.services.http import JsonClient
+
+
+@torch.no_grad()
+def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """(checkpoint name, tensor) of every parameter, one at a time, without tied heads. LoRA deltas are added to a copy of their layer's weight.
+
+    Other tensors are the policy's own memory: copy them before the next optimizer step (or before the policy's `gather_params` ends).
+    """
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    adapted = {f"{name}.base_layer.weight": module for name, module in model.named_modules() if hasattr(module, "get_delta_weight")}
+    for name, parameter in model.named_parameters():
+        if "lora_" in name or "modules_to_save.default" in name:
+            continue
+        weight = parameter.data
+        if name in adapted:
+            layer = adapted[name]
+            for adapter in () if layer.disable_adapters or layer.merged else layer.active_adapters:
+                weight = weight.float() + layer.get_delta_weight(adapter).float()  # in float32: the engine rounds the sum once
+        plain = name.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(".original_module.", ".")
+        if plain not in tied:
+            yield plain, weight
+
+
+class WeightLoader:
+    """Methods that vLLM adds to its worker class (`worker_extension_cls`): loading the policy's weights in place."""
+
+    model_runner: Any
+
+    def vlrl_load(self, weights: Any = None, folder: str | None = None) -> None:
+        """Load weights from an iterator of (name, tensor) in this process, or from a checkpoint folder."""
+        self.model_runner.reload_weights(weights_iterator=weights, weights_path=folder)
+        for module in self.model_runner.get_model().modules():
+            # A head that is tied to the embedding gets no weights of its own in a reload, and on CPU it computes from a repacked copy.
+            if type(module).__name__ == "ParallelLMHead" and getattr(module, "quant_method", None) is not None:
+                module.__dict__.pop("_already_called_process_weights_after_loading", None)
+                module.quant_method.process_weights_after_loading(module)
+
+
+class ReplicaClients:
+    """All servers as one client, with the interface of vLLM's `VLLMWeightSyncClient`: every call goes to all servers at once.
+
+    They must be called together, because all take part in the same collectives. `clients` must not retry: half a collective cannot be repeated.
+    `workers` is the number of ranks of each server.
+    """
+
+    def __init__(self, clients: Sequence[JsonClient], workers: Sequence[int]) -> None:
+        self.clients = list(clients)
+        self.offsets = [sum(workers[:i]) for i in range(len(workers))]
+        self.world_size = 1 + sum(workers)
+
+    def _call_all(self, call: Callable[[int, JsonClient], Any]) -> None:
+        with ThreadPoolExecutor(len(self.clients)) as pool:
+            for future in [pool.submit(call, i, client) for i, client in enumerate(self.clients)]:
+                future.result()
+
+    def post(self, path: str, body: Any = None) -> None:
+        """The same request to every server."""
+        self._call_all(lambda i, client: client.post(path, body))
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Every server's workers get the ranks after those of the servers before it."""
+        first = init_info["rank_offset"]
+        self._call_all(lambda i, c: c.post("/init_weight_transfer_engine", {"init_info": {**init_info, "rank_offset": first + self.offsets[i]}}))
+
+    def shutdown_weight_transfer_engine(self) -> None:
+        self.post("/shutdown_weight_transfer_engine")
+
+    def start_weight_update(self) -> None:
+        self.post("/start_weight_update")
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        self.post("/update_weights", {"update_info": update_info})
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        self.post("/finish_weight_update", None if weight_version is None else {"weight_version": weight_version})
+
+
+class PolicyWeightSource:
+    """The policy's weights as vLLM's `WeightSource`: names, dtypes and shapes, and the tensors in the same order, adapters merged."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+    def metadata(self) -> list[Any]:
+        from vllm.distributed.weight_transfer.base import ParamMeta
+
+        return [ParamMeta(name, weight.dtype, tuple(weight.shape)) for name, weight in self]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        return named_weights(self.policy.model)
+
+
+class NCCLTransfer:
+    """NCCL broadcast through vLLM 0.32's weight-transfer engines: the trainer is rank 0, the servers' workers follow.
+
+    The group is opened once; `send` is one update. A server that dies breaks it.
+    """
+
+    def __init__(self, policy: Any, replicas: ReplicaClients, address: str, port: int) -> None:
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo, NCCLTrainerWeightTransferEngine
+
+        info = NCCLTrainerInitInfo(rank=0, master_address=address, master_port=port, world_size=replicas.world_size)
+        self.policy, self.replicas = policy, replicas
+        self.sender = NCCLTrainerWeightTransferEngine.trainer_init(info, client=replicas, source=PolicyWeightSource(policy))
+
+    def send(self, version: int) -> None:
+        """Send all weights. Running requests are paused meanwhile; they continue under the new weights, their keys and values recomputed."""
+        self.replicas.post("/pause?mode=keep")
+        with self.policy.gather_params():
+            self.sender.send_weights()
+        for path in ("/reset_prefix_cache?reset_running_requests=true", "/reset_mm_cache", "/reset_encoder_cache"):
+            self.replicas.post(path)
+        self.replicas.post("/update_weight_version", {"new_version": str(version)})
+        self.replicas.post("/resume")

@@ -1,0 +1,140 @@
+"""The forward pass from token rows and media to log-probs, without a (tokens x vocabulary) tensor.
+
+Shape legend: R rows, L tokens of a row, H hidden size, N scored completion tokens, V vocabulary, K numbers per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vlrl.policy.encoded import Features
+from vlrl.policy.family import Family
+from vlrl.policy.packing import Layout
+
+if TYPE_CHECKING:
+    from vlrl.stages import AuxTensor
+
+CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several passes
+
+
+class Net(nn.Module):
+    """The module that distributed engines wrap: a model and its family's forward. Every collective of a step is inside its forward and backward."""
+
+    def __init__(self, model: nn.Module, family: Family) -> None:
+        super().__init__()
+        self.model = model
+        self.family = family
+        self._no_split_modules = getattr(model, "_no_split_modules", None)  # FSDP shards at these modules
+        self._tied_weights_keys = None
+
+    def forward(
+        self,
+        layout: Layout,
+        ids_N: Tensor,
+        temperature_N: Tensor,
+        features: Sequence[Features],
+        shown: Sequence[int],
+        aux_tensors: Sequence[AuxTensor] = (),
+        dummies: Sequence[Features] = (),
+    ) -> dict[str, Tensor]:
+        """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
+
+        Args: `features` are the distinct media; `shown` indexes them in the order of the rows' placeholders. `dummies` are media that go through
+        the vision tower with weight 0, because all ranks must take part in the tower's collectives.
+        """
+        with self.family.autocast(ids_N.device):
+            return self._forward(layout, ids_N, temperature_N, features, shown, aux_tensors, dummies)
+
+    def _forward(
+        self,
+        layout: Layout,
+        ids_N: Tensor,
+        temperature_N: Tensor,
+        features: Sequence[Features],
+        shown: Sequence[int],
+        aux_tensors: Sequence[AuxTensor],
+        dummies: Sequence[Features],
+    ) -> dict[str, Tensor]:
+        family = self.family
+        embeds = family.encode_media(self.model, [*features, *dummies]) if features or dummies else []
+        kinds = [features[i].kind for i in shown]
+        masks = family.masks(self.model, layout)
+        hidden_RLH, _ = family.hidden(self.model, layout.ids_RL, layout.positions, masks, [embeds[i] for i in shown], kinds)
+        hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
+        out = score_tokens(lambda hidden: family.logits(self.model, hidden), hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
+        for dummy in embeds[len(features) :]:
+            out["logp"] = out["logp"] + 0.0 * dummy.embeds_NH.sum()
+        return out
+
+
+def score_tokens(
+    head: Callable[[Tensor], Tensor],
+    hidden_NH: Tensor,
+    ids_N: Tensor,
+    temperature_N: Tensor,
+    aux_tensors: Sequence[AuxTensor] = (),
+    chunk: int = 1024,
+) -> dict[str, Tensor]:
+    """{"logp": (N,), aux tensor name: (N,) or (N, K)} of tokens `ids_N`, given the hidden states that predict them.
+
+    Logits are computed for `chunk` tokens at a time, in float32, divided by the temperature (0, greedy, counts as 1). All chunks but the last are
+    recomputed in the backward pass. The backward pass begins with the last chunk, so keeping its logits does not raise the memory peak.
+    """
+    temperature_N = torch.where(temperature_N > 0, temperature_N, torch.ones_like(temperature_N))
+    unscaled = bool((temperature_N == 1).all())
+
+    def score_chunk(hidden: Tensor, ids: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
+        logits = head(hidden).float()
+        logits = logits if unscaled else logits / temperature[:, None]
+        logp = TokenLogp.apply(logits, ids)
+        return logp, *(aux.from_hidden(hidden, ids) if aux.reads_hidden else aux.from_logits(logits, ids) for aux in aux_tensors)
+
+    recompute = torch.is_grad_enabled() and hidden_NH.requires_grad
+    count = len(ids_N)
+    begins = [0, *range(count % chunk or chunk, count, chunk)]  # the first chunk has the odd size, because the last one is kept
+    parts = []
+    for start, end in zip(begins, [*begins[1:], count]):
+        args = [x[start:end] for x in (hidden_NH, ids_N, temperature_N)]
+        parts.append(checkpoint(score_chunk, *args, use_reentrant=False) if recompute and end < count else score_chunk(*args))
+    return {name: torch.cat(column) for name, column in zip(["logp", *(aux.name for aux in aux_tensors)], zip(*parts))}
+
+
+class TokenLogp(torch.autograd.Function):
+    """log softmax(logits)_id = logits_id - logsumexp(logits), (N,).
+
+    Its gradient, g (1[v = id] - softmax(logits)_v), allocates one new (N, V) tensor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
+        total_N = torch.cat([rows.logsumexp(-1) for rows in logits_NV.split(_rows_per_pass(logits_NV))])
+        ctx.save_for_backward(logits_NV, ids_N, total_N)
+        return logits_NV.gather(-1, ids_N[:, None])[:, 0] - total_N
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad_N,) = grads
+        logits_NV, ids_N, total_N = ctx.saved_tensors
+        out_NV = torch.empty_like(logits_NV)
+        size = _rows_per_pass(logits_NV)
+        for out, logits, ids, total, grad in zip(*(x.split(size) for x in (out_NV, logits_NV, ids_N, total_N, grad_N))):
+            torch.sub(logits, total[:, None], out=out).exp_().mul_(-grad[:, None])
+            out.scatter_add_(-1, ids[:, None], grad[:, None])
+        return out_NV, None
+
+
+def _rows_per_pass(logits_NV: Tensor) -> int:
+    """Rows that are processed together."""
+    count, width = logits_NV.shape
+    return max(1, CACHE_NUMBERS // width if logits_NV.device.type == "cpu" else count)
+
+
+def scatter_to_BT(value: Tensor, target_N: Tensor, shape: torch.Size) -> Tensor:
+    """(N, ...) to (B, T, ...), zero for tokens that were not scored."""
+    flat_BT = value.new_zeros(shape.numel(), *value.shape[1:])
+    return flat_BT.index_copy(0, target_N, value).view(*shape, *value.shape[1:])

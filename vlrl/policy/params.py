@@ -1,0 +1,209 @@
+"""The policy's weights: loaded or built, adapted, kept in float32 while trained, gathered from their shards, copied as a reference, saved."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlrl.policy import adapters, sharding
+from vlrl.policy.adapters import cast_weights, has_adapter
+from vlrl.policy.family import Family
+from vlrl.policy.forward import Net
+
+MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class Params:
+    """The weights of a policy, and the modules that hold them.
+
+    `net` is the module that an accelerator prepares; `wrapped` is the module that it returned (None before). `gathered` is True while sharded
+    weights are gathered. `base_origin` describes how the base of an adapter is made again (None: its weights must be saved).
+    """
+
+    def __init__(self, model: Any, family: Family, device: torch.device, base_origin: dict[str, Any] | None) -> None:
+        self.net = Net(model.eval(), family)
+        self.wrapped: nn.Module | None = None
+        self.family = family
+        self.device = device
+        self.gathered = False
+        self.base_origin = base_origin
+        self.reference: nn.Module | None = None
+
+    @classmethod
+    def load(cls, family: Family, device: torch.device, seed: int) -> tuple[Params, Any]:
+        """(params, processor) of a family: `family.model` loaded, or `family.tiny` built with random weights from `seed`."""
+        source, base_seed = adapters.base_of(family)
+        seed = seed if base_seed is None else base_seed
+        with sharding.without_zero3_init():
+            if source.model:
+                model, processor = source.load()
+            else:
+                assert source.tiny is not None
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(source.tiny.seed + seed)
+                    model, processor = source.build(source.tiny)
+        family.configure_attention(model)
+        if not family.quantize:
+            module: nn.Module = model
+            cast_weights(module.to(device), family.load_dtype)
+        if device.type == "cpu" and source.model:
+            for tensor in (*model.parameters(), *model.buffers()):  # the alignment of memory-mapped tensors changes the last bits of results
+                tensor.data = tensor.data.clone()
+        if family.checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        own_checkpoint = bool(source.model) and (Path(source.model) / "trainer").is_dir()  # of a run, which may delete it
+        base_origin = None if own_checkpoint else adapters.base_description(source, seed)
+        if source is not family:
+            model = adapters.load_adapter(model, family.model)
+        return cls(model, family, device, base_origin), processor
+
+    @property
+    def model(self) -> Any:
+        """The transformers model, inside its PEFT wrapper if it has an adapter."""
+        return self.net.model
+
+    @model.setter
+    def model(self, model: nn.Module) -> None:
+        self.net.model = model
+
+    def with_model(self, model: nn.Module) -> Params:
+        """A view that runs `model` instead, unwrapped; everything else is shared."""
+        other = copy.copy(self)
+        other.net, other.wrapped = Net(model, self.family), None
+        return other
+
+    # --- precision ------------------------------------------------------------------------------------------------------------------
+
+    def autocast(self) -> AbstractContextManager:
+        """Matrix products in `family.dtype`, whatever type the weights are stored in."""
+        return self.family.autocast(self.device)
+
+    def upcast_trainable(self, include_frozen: bool = False) -> None:
+        """Store trained weights (`requires_grad`) in float32 and frozen ones in `family.dtype` (in float32 too if `include_frozen`).
+
+        Called before the optimizer is made. No effect without `fp32_master_weights`, or if `family.dtype` is float32.
+        """
+        if self._mixed_precision:
+            upcast_trainable(self.model, torch.float32 if include_frozen else self.family.compute_dtype)
+
+    @property
+    def _mixed_precision(self) -> bool:
+        return self.family.fp32_master_weights and self.family.compute_dtype != torch.float32
+
+    # --- sharding -------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def forward_is_collective(self) -> bool:
+        """Whether gradients or weights cross ranks in the next forward, which then goes through the wrapped module."""
+        return self.wrapped is not None and not self.gathered and (torch.is_grad_enabled() or sharding.is_sharded(self.wrapped))
+
+    def unwrap(self, accelerator: Any) -> None:
+        """Take the model back from a distributed engine (a collective), so that it can be wrapped again. FSDP's sharding stays."""
+        if self.wrapped is not None and not sharding.is_fsdp(self.wrapped):
+            sharding.unwrap(accelerator, self.wrapped)
+            self.wrapped = None
+
+    @contextmanager
+    def gather_params(self) -> Iterator[None]:
+        """Inside, all weights are on every rank, for sampling and for forwards without gradient that not all ranks make.
+
+        A collective if weights are sharded.
+        """
+        if self.gathered or not sharding.is_sharded(self.wrapped):
+            with self.autocast():  # the outermost autocast: it casts the weights once for all forwards inside
+                yield
+            return
+        assert self.wrapped is not None
+        sharded_net = self.net
+        if sharding.is_fsdp(self.wrapped):  # FSDP's hooks would gather and free in every forward, so an unsharded copy replaces the module
+            self.net = Net(sharding.unsharded_copy(self.wrapped, self.model, self.family.attn_implementation), self.family)
+        gather = nullcontext() if sharding.is_fsdp(self.wrapped) else sharding.gather_params(self.wrapped)
+        with gather, self.autocast():
+            self.gathered = True
+            try:
+                yield
+            finally:
+                self.gathered = False
+                self.net = sharded_net
+
+    # --- adapters and the KL reference ----------------------------------------------------------------------------------------------
+
+    def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str, base_is_trained: bool) -> None:
+        """Put a LoRA adapter on the model and freeze everything else. No effect if the model already has one.
+
+        `base_is_trained`: the weights differ from the loaded ones, so that they must be saved with the adapter.
+        """
+        if has_adapter(self.model):
+            return
+        if base_is_trained:
+            self.base_origin = None
+        self.model = adapters.attach_lora(self.model, options, parts, targets)
+
+    def keep_reference(self, renew: bool = False) -> None:
+        """Copy the weights as they are now as the reference, unless there is one already (or `renew`).
+
+        With an adapter there is no copy: the reference is the model with the adapter switched off.
+        """
+        if has_adapter(self.model) or (self.reference is not None and not renew):
+            return
+        if sharding.is_sharded(self.wrapped):  # sharded weights cannot be copied directly
+            with self.gather_params():
+                state = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+                reference = sharding.model_from_state(state, self.model, self.family.attn_implementation)
+        else:
+            reference = copy.deepcopy(self.model)
+        reference.eval().requires_grad_(False)
+        self.reference = reference
+        if self._mixed_precision:
+            upcast_trainable(reference, self.family.compute_dtype)
+
+    def disable_adapter(self) -> AbstractContextManager:
+        """Inside, the adapter is switched off. Raises RuntimeError if there is neither an adapter nor a reference."""
+        if not has_adapter(self.model):
+            raise RuntimeError("no reference was kept: call keep_reference() before training")
+        return self.model.disable_adapter()
+
+    # --- saving ---------------------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path, processor: Any) -> None:
+        """Write a transformers folder: model (an adapter merged, and also saved separately) and processor.
+
+        A collective if weights are sharded (the main process writes).
+        """
+        state: dict[str, Tensor] | None = None
+        if sharding.is_sharded(self.wrapped):
+            state = {name.removeprefix("model."): value for name, value in sharding.full_state_dict(self.wrapped).items()}
+        if not sharding.is_main():
+            return
+        if has_adapter(self.model):
+            model = self.model if state is None else sharding.model_from_state(state, self.model, self.family.attn_implementation)
+            adapters.save_with_adapter(model, processor, self.base_origin, bool(self.family.quantize), Path(folder))
+        else:
+            self.model.save_pretrained(folder, **({"state_dict": state} if state is not None else {}))
+        processor.save_pretrained(folder)
+
+
+def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
+    """Cast all weights to float32 except the frozen ones of matrix products, which are cast to `frozen_dtype`.
+
+    Autocast rounds those to `frozen_dtype` in any case, so it does not change results which weights are frozen. A bfloat16 has 8 significant bits:
+    trained in it, an update below 1/512 of a weight is rounded away, which is every update at a learning rate of 1e-6. Quantised weights stay as
+    they are.
+    """
+    elsewhere = {id(p) for module in model.modules() if not isinstance(module, MATMUL_LAYERS) for p in module.parameters(recurse=False)}
+    matmul = {id(p) for module in model.modules() if isinstance(module, MATMUL_LAYERS) for p in module.parameters(recurse=False)} - elsewhere
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            frozen = id(parameter) in matmul and not parameter.requires_grad
+            parameter.data = parameter.data.to(frozen_dtype if frozen else torch.float32)
+
+
+def trains_in_half_precision(parameters: list[Tensor]) -> bool:
+    """Whether weights are trained in a 16-bit type, whose rounding loses small updates."""
+    return any(p.dtype in (torch.bfloat16, torch.float16) for p in parameters)
