@@ -1,4 +1,4 @@
-"""A folder of 1,000 good rows over 10 pictures, and 200 bad ones of 20 kinds among them."""
+"""A dataset of 1,000 usable rows over 10 images, with 200 unusable rows of 20 kinds among them."""
 
 import json
 import random
@@ -39,7 +39,7 @@ BREAKS = [
 
 
 def write_folder(root):
-    """Writes `rows.jsonl` with its media; the lines, each with the pattern of its fault ("" for a good one)."""
+    """Write `rows.jsonl` and its media. Returns (line, pattern of its fault, or "" for a usable row) for each line."""
     for i in range(10):
         Image.effect_noise((40, 40), 60).convert("RGB").save(root / f"p{i}.png")
     whole = (root / "p0.png").read_bytes()

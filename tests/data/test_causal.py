@@ -1,4 +1,4 @@
-"""Causal queries: worked out by hand, by the truncated factorisation, and by simulation."""
+"""`gen_causal`: queries computed by hand, by the truncated factorisation, and by simulation."""
 
 import itertools
 import random
@@ -14,7 +14,7 @@ from vlrl.types import Prompt, Rollout
 CONFOUNDED = Graph(((), (0,), (0, 1)), ({(): 0.5}, {(0,): 0.2, (1,): 0.8}, {(0, 0): 0.1, (0, 1): 0.3, (1, 0): 0.6, (1, 1): 0.9}))
 
 
-def test_seeing_is_not_doing():
+def test_conditioning_differs_from_intervening():
     # P(Z=1 | X=1) = 0.8: seeing X = 1 makes the confounder likely; setting it does not
     assert CONFOUNDED.query(2, {}, {1: 1}) == pytest.approx(0.8 * 0.9 + 0.2 * 0.3)
     assert CONFOUNDED.query(2, {1: 1}, {}) == pytest.approx(0.5 * 0.9 + 0.5 * 0.3)
@@ -28,7 +28,7 @@ def test_a_counterfactual_by_hand():
 
 
 def factorised(graph, target, do, given):
-    """P(target = 1 | given) by the product of the tables, those of `do` left out."""
+    """P(target = 1 | given) by the truncated factorisation: the product of the tables without those of `do`."""
     both = seen = 0.0
     for values in itertools.product((0, 1), repeat=len(graph.parents)):
         if any(values[i] != value for i, value in {**do, **given}.items()):
@@ -58,7 +58,7 @@ def test_a_counterfactual_by_simulation():
     assert graph.query(2, {0: 0}, {0: 1, 2: 0}) == pytest.approx(share, abs=0.01)
 
 
-def test_what_cannot_be_seen_is_an_error():
+def test_an_impossible_condition_is_an_error():
     with pytest.raises(ValueError, match="probability 0"):
         Graph(((),), ({(): 1.0},)).query(0, {}, {0: 0})
 

@@ -1,4 +1,4 @@
-"""`lab_chains`: sums worked out in answers of any length."""
+"""`lab_chains`: chains of additions, demonstrated in several styles."""
 
 import re
 
@@ -23,7 +23,7 @@ def chain(row):
 
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("style", ["guess", "running", "stepwise", "checked"])
-def test_chains_are_worked_out_rightly_in_every_style(style, shuffled):
+def test_demonstrations_of_every_style_are_correct(style, shuffled):
     orders, repeated = set(), 0
     for row in make("lab_chains", count=60, styles=[style], shuffled=shuffled, most=4):
         value, addends, modulus = chain(row)
@@ -45,7 +45,7 @@ def test_chains_are_worked_out_rightly_in_every_style(style, shuffled):
     assert (len(orders) > 6) == (shuffled and style != "guess") and (repeated > 20) == (style == "checked")
 
 
-def test_chains_splits_are_apart():
+def test_splits_of_chains_are_disjoint():
     train, heldout = ({row.question for row in make("lab_chains", split=split, count=600)} for split in ("train", "heldout"))
     assert not train & heldout and min(len(train), len(heldout)) > 500
 
@@ -62,7 +62,7 @@ def test_chains_splits_are_apart():
         ("", (0, 0)),
     ],
 )
-def test_chains_pay_for_the_last_sum_alone(text, paid):
+def test_chains_reward_only_the_last_sum(text, paid):
     rewards = load(["tasks/lab_chains"]).tree["rewards"]
     row = Row("0", "27,a+5,b+3 mod 100=", 35, task="chains")
     rollout = Rollout(Prompt(row, []), [], text)

@@ -1,4 +1,4 @@
-"""Samplers that learn: levels that are mastered one by one, domains drawn by their distance from the target."""
+"""Curriculum prompt samplers: `levels` and `rulereasoner`."""
 
 import json
 import math

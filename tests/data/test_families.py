@@ -1,4 +1,4 @@
-"""Every record family, from its fixture, unchanged; and to our format and back."""
+"""Every record family reads its fixture, and survives the conversion to our format and back."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Any record either makes a row or says what is wrong with it: nothing else is ever raised."""
+"""Any record becomes a row or a RowError: no other error is raised."""
 
 import hypothesis.strategies as st
 import pytest

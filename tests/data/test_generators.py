@@ -1,4 +1,4 @@
-"""Generators: what is shown is what is asked, the demonstration is right by the reward, wrong answers are wrong."""
+"""Generators: media agree with the questions, rewards accept the demonstrations and refuse wrong answers."""
 
 import itertools
 import json
@@ -53,7 +53,7 @@ def score(reward, row, text):
 
 
 @pytest.mark.parametrize(("spec", "name"), CASES, ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())))
-def test_demonstration_is_right_and_nothing_else(spec, name):
+def test_rewards_accept_only_the_demonstration(spec, name):
     rows, reward = make(spec), build(Reward, name)
     for index in range(4):
         row = rows[index]
@@ -122,7 +122,7 @@ def test_rotation_is_clockwise():
     assert np.array_equal(np.asarray(image), np.rot90(np.asarray(plain), -1))
 
 
-def test_mico_gives_pictures_to_train_on():
+def test_mico_gives_images_to_train_on():
     row = make({"name": "gen_mico"})[0]
     assert len(row.meta["train_images"]) == 3 and {m.key for m in row.images}.isdisjoint(m.key for m in row.meta["train_images"])
 

@@ -1,4 +1,4 @@
-"""What the reward for questions about graphs takes for right."""
+"""The `graph` reward on answers that are checked by rule, and on sets of nodes."""
 
 from types import SimpleNamespace
 

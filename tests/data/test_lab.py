@@ -1,4 +1,4 @@
-"""GeneratedSource tasks: what is drawn is what is asked, splits are apart, the same everywhere."""
+"""Lab tasks: images agree with answers, splits are disjoint, rows are the same in every process."""
 
 import pickle
 import re
@@ -57,7 +57,7 @@ def test_digits_are_those_of_scikit_learn():
     assert np.array_equal(images, (data.images * (255 / 16)).round()) and np.array_equal(labels, data.target)
 
 
-def test_digit_splits_are_apart_and_complete():
+def test_digit_splits_are_disjoint_and_complete():
     train, heldout = set(shipped_images.digit_ids("train")), set(shipped_images.digit_ids("heldout"))
     assert not train & heldout and len(train | heldout) == 1797 and len(heldout) == 360
     assert {shipped_images.label_of(i) for i in heldout} == set(range(10))
@@ -65,7 +65,7 @@ def test_digit_splits_are_apart_and_complete():
 
 
 @pytest.mark.parametrize("photo", sorted(shipped_images.PHOTOS))
-def test_photo_regions_are_apart(photo):
+def test_photo_regions_are_disjoint(photo):
     left, right = shipped_images.region(photo, "train"), shipped_images.region(photo, "heldout")
     assert left[2] == right[0] and min(right[2] - right[0], right[3] - right[1]) >= 112
 
@@ -220,7 +220,7 @@ def test_too_many_digits_is_an_error_and_not_a_hang():
         make("lab_jigsaw", photos=["mona_lisa"])[0]
 
 
-def test_importing_brings_no_torch():
+def test_importing_loads_no_torch():
     code = "import sys, vlrl_data.cli, vlrl_data.lab.video, vlrl_data.sources.hub, vlrl_data.tools.preview; print('torch' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
     assert told.stdout.strip() == "False"
@@ -241,7 +241,7 @@ def test_detection_names_every_place_or_none():
 
 @pytest.mark.parametrize(("lure", "least", "most"), [(0.0, 0, 0), (0.5, 30, 70), (1.0, 100, 100)])
 def test_detection_lures_where_the_digit_is_missing(lure, least, most):
-    """Another digit lies about in a share `lure` of the rows without the named one (four standard deviations either way)."""
+    """Another digit is on the image in a share `lure` of the rows without the named one (four standard deviations either way)."""
     rows = make("lab_detection", count=100, size=56, absent=1.0, others=0, lure=lure)
     shown = [len(row.images[0].args[4]) for row in rows]
     assert set(shown) <= {0, 1} and least <= sum(shown) <= most and all(row.answer == [] for row in rows)
@@ -256,7 +256,7 @@ def test_detection_present_and_absent_rows_apart(absent, found):
 
 @pytest.mark.parametrize(("told", "least", "most"), [(0.0, 0, 0), (0.75, 125, 175), (1.0, 200, 200)])
 def test_counting_where_the_question_tells_a_count(told, least, most):
-    """The count that is told is right in a share `told` of 200 rows (four standard deviations either way), and else one of the others."""
+    """The stated count is right in a share `told` of 200 rows (within four standard deviations), and another count in the rest."""
     rows, right = make("lab_counting", count=200, told=told), 0
     for row in rows:
         said = int(re.fullmatch(r"I say (\d)\. How many digits\?", row.question)[1])

@@ -34,5 +34,5 @@ def test_rows_over_budget_are_told(policy):
     counts = sorted(token_count(template(row), policy.processor) for row in rows)
     kept, dropped = split_by_length(rows, template, policy.processor, counts[9])
     assert len(kept) == sum(count <= counts[9] for count in counts) and len(kept) + len(dropped) == 20
-    told = summary(kept, dropped, counts[9])
-    assert told["longest"] == counts[-1] and all(length.tokens > counts[9] for length in dropped)
+    figures = summary(kept, dropped, counts[9])
+    assert figures["longest"] == counts[-1] and all(length.tokens > counts[9] for length in dropped)

@@ -1,4 +1,4 @@
-"""Pictures of every kind, and everything that can be wrong with one."""
+"""Image files of every mode and format, limits, faults, keys, and the values of media columns."""
 
 import base64
 import io
@@ -144,7 +144,7 @@ def paint(level):
     return Image.new("RGB", (2, 2), (level, 0, 0))
 
 
-def test_made():
+def test_generated_image():
     assert GeneratedImage(paint, (3,)).load().getpixel((0, 0)) == (3, 0, 0)
     assert GeneratedImage(paint, (3,)) == GeneratedImage(paint, (3,)) != GeneratedImage(paint, (4,))
 

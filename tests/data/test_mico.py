@@ -1,4 +1,4 @@
-"""MiCo's scaffold: what is sampled with and what is trained on."""
+"""MiCo's prompt template: weakly augmented images to sample with, strongly augmented ones to train on."""
 
 from dataclasses import replace
 

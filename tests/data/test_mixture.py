@@ -1,4 +1,4 @@
-"""From runs with different mixtures to the one to train with."""
+"""`vlrl data mixture`: the fit over runs with different mixtures, and its maximum."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Media decoded ahead, in worker processes."""
+"""Prefetching: media decoded ahead in worker processes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Bad data: everything found before training, each with its reason, the good rows used exactly once."""
+"""Unusable rows are found before training, each with its reason; the usable rows are drawn exactly once per epoch."""
 
 import json
 import re
@@ -143,5 +143,5 @@ def test_budget(tmp_path):
     assert [bad.index for bad in build(Source, spec | {"over_budget": "drop"})().quarantine.rows] == [0, 1]
 
 
-def test_kinds_leave_out_what_differs():
+def test_reason_kinds_omit_paths_texts_and_numbers():
     assert reason_kind("/a/b.png: 30 x 40 pixels, 'x'") == reason_kind("/c.png: 3 x 4 pixels, 'why'")

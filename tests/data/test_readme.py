@@ -1,4 +1,4 @@
-"""data/README.md is right: its example works as written, its tables are complete."""
+"""data/README.md: its examples work as written, its tables are complete."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The order of rows: complete, mixed as asked, resumable, the same on any number of ranks."""
+"""Prompt sampler `shuffle`: complete epochs, mixture weights, resumption, the same order on any number of ranks."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -91,7 +91,7 @@ def test_unshuffled_keeps_order():
 
 
 class Holey(list):
-    """Row 2 turns out to be unusable when it is asked for."""
+    """Row 2 raises RowError when it is drawn."""
 
     def __getitem__(self, index):
         if index == 2:

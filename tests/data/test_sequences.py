@@ -1,4 +1,4 @@
-"""Sequence problems and compositions: optima by brute force, one solution only, and what the reward gives to answers of all kinds."""
+"""`gen_sequence` and `gen_compose`: optima by brute force, unique solutions, and the rewards of right and wrong answers."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ def score(row, text, mode="both"):
 
 
 def all_best(count, fits):
-    """Every largest subset of 0 .. count - 1 that fits, by trying all."""
+    """Every largest valid subset of 0 .. count - 1, by brute force."""
     for size in range(count, 0, -1):
         found = [list(subset) for subset in itertools.combinations(range(count), size) if fits(subset)]
         if found:

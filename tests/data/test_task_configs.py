@@ -1,4 +1,4 @@
-"""Every task config: its rewards give its demonstrations full marks and silence none, its held-out rows are others, its tasks are scored."""
+"""Every task config: rewards score its demonstrations 1 and empty answers at most 0, held-out rows differ, every task is scored."""
 
 from pathlib import Path
 
@@ -16,13 +16,13 @@ CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.yaml"
 def test_task(path):
     tree = yaml.safe_load(path.read_text())
     rewards = {slot: build(Reward, spec) for slot, spec in tree["rewards"].items()}
-    scaffold = build(PromptTemplate, tree["prompt_template"])
+    template = build(PromptTemplate, tree["prompt_template"])
     for slot, spec in tree["data"]["train"].items():
         rows, heldout = build(Source, spec)(), build(Source, tree["data"]["heldout"][slot])()
         assert {row.id for row in rows[:20]}.isdisjoint(row.id for row in heldout[:20])
         for row in (rows[0], rows[1], heldout[0]):
             spaces = tuple(CoordinateSpace(medium.load().size, medium.load().size) for medium in row.images)
-            prompt = scaffold(row)
+            prompt = template(row)
             scored = [name for name, reward in rewards.items() if row.task in reward.tasks]
             assert scored, f"task {row.task} is scored by nothing"
             for name in scored:

@@ -1,4 +1,4 @@
-"""stats, dedup, decontaminate, difficulty, split, preview, and the commands around them."""
+"""The functions of `vlrl_data.tools` and their commands: stats, dedup, decontaminate, difficulty, split, preview."""
 
 import json
 import random
@@ -93,7 +93,7 @@ def test_decontaminate():
     assert [(m.id, m.other) for m in decontaminate(rows, suite)] == [("copy", "s1"), ("picture", "s2"), ("short", "s3")]
 
 
-def test_split_is_stable_and_does_not_leak():
+def test_split_is_stable_and_disjoint():
     shared = photo("coffee")
     rows = [Row(f"r{i}", "?", images=(shared,) if i % 10 == 0 else (), meta={"scene": i // 4}) for i in range(400)]
     parts = split(rows, {"train": 0.8, "heldout": 0.2}, by="media")
@@ -110,10 +110,10 @@ def test_split_is_stable_and_does_not_leak():
 
 
 def test_stats():
-    told = stats([Row("a", "12345", "3", images=(photo("coffee"),)), Row("b", "1", [1, 2, 3, 4]), Row("b", "123", "cat", task="t")])
-    assert told["rows"] == 3 and told["ids"] == 2 and told["task"] == {"default": 2, "t": 1}
-    assert told["answer"] == {"int": 1, "box": 1, "word": 1} and told["sizes"] == {"120 x 90": 1}
-    assert told["question characters"]["median"] == 3 and told["pixels"]["max"] == 10800
+    figures = stats([Row("a", "12345", "3", images=(photo("coffee"),)), Row("b", "1", [1, 2, 3, 4]), Row("b", "123", "cat", task="t")])
+    assert figures["rows"] == 3 and figures["ids"] == 2 and figures["task"] == {"default": 2, "t": 1}
+    assert figures["answer"] == {"int": 1, "box": 1, "word": 1} and figures["sizes"] == {"120 x 90": 1}
+    assert figures["question characters"]["median"] == 3 and figures["pixels"]["max"] == 10800
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_difficulty_is_measured_stored_and_used(tmp_path):
     assert [row.id for row in build(Select, "pass_rate")(rows)] == ["a-0", "a-2"]
     assert [row.id for row in build(Select, {"name": "pass_rate", "missing": "drop", "low": 0.0, "high": 1.0})(rows)] == ["a-0", "a-1"]
     assert [row.id for row in build(Select, {"name": "order", "descending": True})(rows)] == ["a-1", "a-0", "a-2"]
-    for bad, words_ in (("slot", "no reward 'nope'. Known: acc"), ("none", "no rollouts")):
-        with pytest.raises(ConfigError, match=words_):
+    for bad, phrase in (("slot", "no reward 'nope'. Known: acc"), ("none", "no rollouts")):
+        with pytest.raises(ConfigError, match=phrase):
             pass_rates(tmp_path / ("run" if bad == "slot" else "x"), "nope")
     (tmp_path / "x.json").write_text("[1]")
     with pytest.raises(ConfigError, match="not a table"):
@@ -217,7 +217,7 @@ def test_preview_shows_everything_and_escapes_it(tmp_path):
         (str(FIXTURES / "hf_saved"), {"name": "hub", "path": str(FIXTURES / "hf_saved")}),
     ],
 )
-def test_what_is_meant(text, spec):
+def test_source_specs(text, spec):
     assert spec_of(text) == spec
 
 
@@ -225,29 +225,29 @@ def test_parse():
     assert parse("chat,style=think,shots=[]") == {"name": "chat", "style": "think", "shots": []}
 
 
-def run(*words_):
-    return CliRunner().invoke(app, [str(word) for word in words_])
+def run(*phrase):
+    return CliRunner().invoke(app, [str(word) for word in phrase])
 
 
 def test_commands(tmp_path, monkeypatch):
     monkeypatch.setenv("VLRL_CACHE", str(tmp_path / "cache"))
-    told = run("stats", FIXTURES / "llava.jsonl", "--json")
-    assert told.exit_code == 0 and json.loads(told.stdout)["rows"] == 2
-    told = run("check", FIXTURES / "easyr1.jsonl", "--json")
-    assert told.exit_code == 0 and json.loads(told.stdout)["format"] == {"easyr1": "easyr1 because it has `problem` and `answer`"}
+    figures = run("stats", FIXTURES / "llava.jsonl", "--json")
+    assert figures.exit_code == 0 and json.loads(figures.stdout)["rows"] == 2
+    figures = run("check", FIXTURES / "easyr1.jsonl", "--json")
+    assert figures.exit_code == 0 and json.loads(figures.stdout)["format"] == {"easyr1": "easyr1 because it has `problem` and `answer`"}
     assert run("preview", FIXTURES / "vlm_r1_rec.jsonl", "-o", tmp_path / "p.html", "--prompt-template", "chat,style=boxed").exit_code == 0
     assert r"\boxed{}" in (tmp_path / "p.html").read_text()
     for option in ((), ("--pack",)):
         assert run("convert", FIXTURES / "verl.parquet", "-o", tmp_path / "ours.jsonl", *option).exit_code == 0
     (tmp_path / "bad.jsonl").write_text((tmp_path / "ours.jsonl").read_text() + "{\n")
-    told = run("check", tmp_path / "bad.jsonl", "--json", "--quarantine", tmp_path / "q.jsonl")
-    assert told.exit_code == 1 and json.loads(told.stdout)["unusable"] == 1 and "broken JSON" in (tmp_path / "q.jsonl").read_text()
+    figures = run("check", tmp_path / "bad.jsonl", "--json", "--quarantine", tmp_path / "q.jsonl")
+    assert figures.exit_code == 1 and json.loads(figures.stdout)["unusable"] == 1 and "broken JSON" in (tmp_path / "q.jsonl").read_text()
     two = tmp_path / "two.jsonl"
     two.write_text("\n".join(json.dumps({"id": f"{i}", "question": "Same?", "answer": "a"}) for i in range(2)))
-    told = run("dedup", two, "-o", tmp_path / "one.jsonl", "--json")
-    assert json.loads(told.stdout)["dropped"] == 1 and len((tmp_path / "one.jsonl").read_text().splitlines()) == 1
-    told = run("decontaminate", two, "--against", tmp_path / "one.jsonl", "-o", tmp_path / "none.jsonl", "--json")
-    assert json.loads(told.stdout)["kept"] == 0
+    figures = run("dedup", two, "-o", tmp_path / "one.jsonl", "--json")
+    assert json.loads(figures.stdout)["dropped"] == 1 and len((tmp_path / "one.jsonl").read_text().splitlines()) == 1
+    figures = run("decontaminate", two, "--against", tmp_path / "one.jsonl", "-o", tmp_path / "none.jsonl", "--json")
+    assert json.loads(figures.stdout)["kept"] == 0
     assert run("split", "lab_knights,count=40", "-o", tmp_path / "parts", "--by", "id").exit_code == 0
     assert sum(len((tmp_path / "parts" / f"{name}.jsonl").read_text().splitlines()) for name in ("train", "heldout")) == 40
     assert isinstance(run("split", "lab_knights", "-o", tmp_path / "x", "--parts", "train").exception, ConfigError)

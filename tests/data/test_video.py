@@ -1,4 +1,4 @@
-"""Decoding: which frames, from every backend and container, and what is refused."""
+"""Video decoding: frame selection, every backend and container, clips by time, faults."""
 
 from pathlib import Path
 
@@ -134,7 +134,7 @@ def test_sound_only(tmp_path):
         Video(str(tmp_path / "a.wav")).load()
 
 
-def test_key_depends_on_what_is_seen(movie):
+def test_key_depends_on_frames_and_span(movie):
     data = Path(movie).read_bytes()
     assert Video(movie) == Video(data)
     assert len({Video(movie).key, Video(movie, Frames(fps=1.0)).key, Video(movie, span=(0.0, 1.0)).key}) == 3
@@ -144,7 +144,7 @@ def write(level):
     return encode([np.full((16, 16, 3), level, np.uint8)] * 2, 2.0)
 
 
-def test_made_video():
+def test_generated_video():
     made = GeneratedVideo(write, (120,))
     assert made.load().frames_THWC.shape == (2, 16, 16, 3) and abs(float(made.load().frames_THWC.mean()) - 120) < 3
     assert made == GeneratedVideo(write, (120,)) != GeneratedVideo(write, (121,))

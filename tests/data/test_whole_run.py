@@ -1,4 +1,4 @@
-"""The main job on bad data: 1,000 good rows and 200 broken ones through `vlrl train`, killed in the middle and resumed."""
+"""`vlrl train` on 1,000 usable and 200 unusable rows, killed in the middle and resumed."""
 
 import json
 import os

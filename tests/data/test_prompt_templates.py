@@ -1,4 +1,4 @@
-"""Rows to prompts: where the pictures go, what is asked for, what is refused."""
+"""Prompt template `chat`: places of media, answer styles, and rows that are refused."""
 
 import pytest
 from PIL import Image
