@@ -71,7 +71,7 @@ def two_steps(preset: str, output: Path) -> None:
             json.dumps([{name: value for name, value in line.items() if name in KEPT or name.startswith("gate/")} for line in lines])
         )
         torch.save(kit.weights(run), output.with_suffix(".pt"))
-    run.policy.unwrap(run.accelerator)
+    run.policy.params.unwrap(run.accelerator)
     run.close()
 
 

@@ -10,7 +10,7 @@ import torch
 from vlrl.policy import Policy
 from vlrl.registry import build
 from vlrl.stages import AdvantageEstimator, Denominators, LossAggregation, PolicyLoss
-from vlrl.trainer.batch import denominators_of, make_batch, per_token, split_micros
+from vlrl.trainer.loss_inputs import denominators_of, make_batch, per_token, split_micro_batches
 from vlrl.trainer.loss import Objective
 from vlrl.types import Group, LossInputs
 
@@ -28,11 +28,11 @@ class Ours:
     def step(self) -> float:
         """The loss; gradients are in the policy. Nothing is kept from the step before: pictures are decoded and processed anew."""
         policy = self.policy
-        policy.forget()
+        policy.clear_caches()
         policy.counters.clear()
         totals = Denominators(*denominators_of(self.groups))
         loss_sum = 0.0
-        for micro in split_micros(self.groups, self.micro_tokens, self._cost):
+        for micro in split_micro_batches(self.groups, self.micro_tokens, self._cost):
             batch = make_batch(micro, policy.pad_id, policy.device)
             logp_BT = policy.forward(batch)["logp"]
             loss, _ = self.objective(self._inputs(batch, logp_BT), totals)

@@ -159,7 +159,7 @@ def _vllm_bare(shared: dict[str, Any]) -> Side:
         prompts = [vllm_prompt(shared["policy"], request.prompt) for request in requests]
         plain = [common_parameters(request, engine.lm.eos_ids) | {"detokenize": True} for request in requests]  # text too, as the engine gives
         parameters = [SamplingParams(**values, logprobs=0) for values in plain]
-        outputs = engine.state["llm"].generate(prompts, parameters, use_tqdm=False)
+        outputs = engine.state.llm.generate(prompts, parameters, use_tqdm=False)
         return sum(len(sample.token_ids) for output in outputs for sample in output.outputs)
 
     return side

@@ -86,6 +86,7 @@ def end_step(run: RunContext, learned: Mapping[str, float]) -> dict[str, float]:
     own: dict[str, float | tuple[float, float]] = {}
     for _, plugin in run.current.plugins():
         own.update(plugin.metrics())
+    run.engine.end_step(run)
     own.update(run.engine.metrics())
     for slot, callback in run.callbacks.items():
         own.update({f"{slot}/{name}": value for name, value in callback(run, everyone).items()})

@@ -86,9 +86,7 @@ class CriticModel(nn.Module):
 
     def values(self, policy: Any, batch: TokenBatch) -> Tensor:
         """(B, T), zero outside the loss mask; honours the autograd mode. Prompts are laid out as for the policy."""
-        other = copy.copy(policy)  # caches and counters are shared
-        other.net, other.wrapped = type(policy.net)(self.model, policy.family), None
-        return other.forward(batch, [Scalar(self.head)])["scalar"]
+        return policy.with_model(self.model).forward(batch, [Scalar(self.head)])["scalar"]
 
 
 def critic_model(run: RunContext) -> CriticModel:

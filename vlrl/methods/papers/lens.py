@@ -56,9 +56,9 @@ def prompt_logp(policy: Any, prompt: Prompt) -> list[float]:
     """log pi(x_t | x_<t) of every prompt token, in nats at temperature 1; 0 for the first."""
     encoded, family, model = policy.encode(prompt), policy.family, policy.model
     ids_L = torch.tensor(encoded.ids, device=policy.device)
-    seen = policy.look(list(encoded.features)) if encoded.features else []
+    seen = policy.encode_media(list(encoded.features)) if encoded.features else []
     positions = encoded.positions.to(policy.device).unsqueeze(-2)
-    with torch.no_grad(), policy.computing():
+    with torch.no_grad(), policy.autocast():
         hidden, _ = family.hidden(model, ids_L[None], positions, None, seen, [feature.kind for feature in encoded.features])
         logits_LV = family.logits(model, hidden[0, :-1]).float()
     return [0.0, *logits_LV.log_softmax(-1).gather(-1, ids_L[1:, None])[:, 0].tolist()]

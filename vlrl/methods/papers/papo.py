@@ -1,26 +1,29 @@
-"""Log-probs of the same completion when the pictures are half blacked out.
+"""PAPO: perception-aware policy optimization, a KL between the policy with the image and the policy with a masked image, which is maximised.
 
-Be moved by the picture.
+    papo.masked_logp   aux tensor: log-probs of the same completion with masked images
+    papo.masked_kl     loss term: the negative KL
+
+The paper's double entropy loss is the loss term `entropy_bonus` with a negative `coef` (0.03): of its two parts only the unmasked one has a
+gradient, there as here.
+
+Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, sec. 3.2 and eq. 2, with released code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vlrl.context import PolicyModel, RunContext
 from vlrl.functional import kl_estimate
 from vlrl.methods.common.groups import top_share
 from vlrl.methods.common.pixels import Repainted
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AuxTensor, LossTerm
 from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -37,51 +40,46 @@ class Blackened(Repainted):
     def repaint(self, pixels: np.ndarray) -> np.ndarray:
         height, width = pixels.shape[-3:-1]
         squares = self.draw().random((-(-height // self.patch), -(-width // self.patch))) < self.share
-        dark = squares.repeat(self.patch, 0).repeat(self.patch, 1)[:height, :width, None]
-        return np.where(dark, 0, pixels).astype(np.uint8)
+        black = squares.repeat(self.patch, 0).repeat(self.patch, 1)[:height, :width, None]
+        return np.where(black, 0, pixels).astype(np.uint8)
 
 
 @register("papo.masked_logp")
 @dataclass(frozen=True, kw_only=True)
 class PapoMaskedLogp(AuxTensor):
-    """log pi(y_t | x with blackened pictures, y_<t), in nats: each patch of `patch` pixels of the original is black with probability `share`.
+    """Masked-image log-probs: log pi(y_t | x with masked images, y_<t), in nats.
 
-    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, sec. 3.2; patch 14 and 0.6 are the released code's.  As in that code the masked log-probs are
-    those of the policy at the start of the step, without gradient; the squares differ from step to step.
-    Edge: a prompt without pictures gives the log-probs themselves.  Shapes: (B, T).
+    Each patch of `patch` pixels of the original image is black with probability `share`. The log-probs are those of the policy at the start of the
+    step, without gradient, as in the released code; the squares differ from step to step.
+    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, sec. 3.2; patch 14 and share 0.6 are the released code's.
+    Edge: a prompt without images gives the log-probs themselves; before the plug-in is set up the step is 0. Shapes: (B, T).
     """
 
     patch: int = 14
     share: float = 0.6
     at_start = True
-    run: Any = field(init=False, default=None, repr=False, compare=False)
 
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
+    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+        seed = str(self.run.step if self.is_set_up else 0)
+        return policy.forward(replace(batch, prompts=[self.masked(prompt, seed) for prompt in batch.prompts]))["logp"]
 
-    def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
-        seed = str(self.run.step if self.run is not None else 0)
-        return policy.forward(replace(batch, prompts=[self.blind(prompt, seed) for prompt in batch.prompts]))["logp"]
+    def masked(self, prompt: Prompt, seed: str) -> Prompt:
+        """The prompt with squares of all its images and videos blackened."""
 
-    def blind(self, prompt: Prompt, seed: str) -> Prompt:
-        """The prompt with all its pictures and videos blackened."""
-
-        def black(media: tuple[Media, ...]) -> tuple[Media, ...]:
+        def blackened(media: tuple[Media, ...]) -> tuple[Media, ...]:
             return tuple(Blackened(medium, seed, self.patch, self.share) for medium in media)
 
-        return replace(prompt, images=black(prompt.images), videos=black(prompt.videos), train=None)
+        return replace(prompt, images=blackened(prompt.images), videos=blackened(prompt.videos), train=None)
 
 
 @register("papo.masked_kl")
 @dataclass(frozen=True, kw_only=True)
 class PapoMaskedKl(LossTerm):
-    """L = -KL(pi(. | picture) || pi(. | blackened picture)), estimated by k3 on the sampled tokens (nats): maximised.
+    """PAPO's masked-image KL: L = -KL(pi(. | image) || pi(. | masked image)), estimated by k3 on the sampled tokens (nats).
 
-    `limit` bounds the estimate from above (0: no), `share` below 1 keeps only a rollout's most picture-dependent tokens.
-    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, eq. 2 (gamma 0.01-0.02); log-ratios are held in +-20 and the estimate in +-10 as in the
+    `limit` is an upper bound of the estimate (0: none); `share` below 1 keeps only that share of a rollout's tokens, those with the largest KL.
+    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, eq. 2 (gamma 0.01-0.02); log-ratios are clamped to +-20 and the estimate to +-10 as in the
     released code.
-    The paper's double entropy loss is term `entropy` with a negative `coef` (0.03): of its two parts only the unmasked one has a gradient, there
-    as here.
     """
 
     coef: float = 0.01
@@ -90,9 +88,9 @@ class PapoMaskedKl(LossTerm):
     needs = ("papo.masked_logp",)
 
     def check(self, run: RunContext) -> None:
-        if not run.family.sees:
+        if not run.family.is_multimodal:
             raise ConfigError(
-                f"loss_terms: perception compares with blackened pictures, which policy {run.family.name!r} does not see; use a vision family"
+                f"loss_terms: 'papo.masked_kl' compares with masked images, and policy family {run.family.name!r} has no images; use a vision family"
             )
 
     def __call__(self, x: LossInputs) -> PerToken:

@@ -1,6 +1,9 @@
-"""How sure the policy is of the question.
+"""ProGRPO: advantages re-weighted by confidence, larger for rollouts of which the policy is less sure than of the prompt.
 
-Advantages re-weighted by confidence.
+    progrpo.prompt_confidence   aux tensor: confidence in the prompt, from its perplexity
+    progrpo                     advantage: GRPO plus the difference of the confidences
+
+Paper: Li et al. 2026 (ProGRPO), arXiv:2602.05281, sec. 4 and eq. 7-9.
 """
 
 from __future__ import annotations
@@ -22,17 +25,16 @@ from vlrl.types import Group, Prompt, Rollout, TokenBatch
 @register("progrpo.prompt_confidence")
 @dataclass(frozen=True, kw_only=True)
 class ProgrpoPromptConfidence(AuxTensor):
-    """c(q) = exp(mean_t log pi(q_t | q_<t)) over the prompt's text tokens, the same number at every token of its completions.
+    """Prompt confidence: c(q) = exp(mean_t log pi(q_t | q_<t)) over the prompt's text tokens, the same number at every token of its completions.
 
-    Paper: Li et al. 2026 (ProGRPO), arXiv:2602.05281, sec. 4 (prompt perplexity).  Media placeholders are not scored. One forward per prompt, at
-    temperature 1.
-    Edge: a prompt of fewer than two text tokens has c = 1.  Shapes: (B, T), no gradient.
+    Paper: Li et al. 2026 (ProGRPO), arXiv:2602.05281, sec. 4 (prompt perplexity). Media placeholders are not scored. One forward per prompt, at
+    temperature 1. Edge: a prompt of fewer than two text tokens has c = 1. Shapes: (B, T), no gradient.
     """
 
     at_start = True
 
     def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
-        with torch.no_grad(), policy.computing():
+        with torch.no_grad(), policy.autocast():
             values = torch.tensor([self.of(policy, prompt) for prompt in batch.prompts], device=batch.ids_BT.device)
         return values[batch.prompt_B][:, None].expand(batch.ids_BT.shape).contiguous()
 
@@ -40,10 +42,10 @@ class ProgrpoPromptConfidence(AuxTensor):
         """c(q) of one prompt."""
         encoded, family, model = policy.encode(prompt), policy.family, policy.model
         ids_L = torch.tensor(encoded.ids, device=policy.device)
-        seen = policy.look(list(encoded.features)) if encoded.features else []
+        media = policy.encode_media(list(encoded.features)) if encoded.features else []
         kinds = [feature.kind for feature in encoded.features]
         positions = encoded.positions.to(policy.device).unsqueeze(-2)
-        hidden, _ = family.hidden(model, ids_L[None], positions, None, seen, kinds)
+        hidden, _ = family.hidden(model, ids_L[None], positions, None, media, kinds)
         text_L = torch.tensor([kind == 0 for kind in encoded.types], device=policy.device)[1:]
         if not text_L.any():
             return 1.0
@@ -55,11 +57,11 @@ class ProgrpoPromptConfidence(AuxTensor):
 @register("progrpo")
 @dataclass(frozen=True)
 class ProGRPO(GRPO):
-    """A_i = GRPO_i + alpha (c(q) - c(o_i | q)), unless all rewards of the group are 0.
+    """ProGRPO's advantage: A_i = GRPO_i + alpha (c(q) - c(o_i | q)); plain GRPO where all rewards of the group are 0.
 
-    c(q) is field `prompt_confidence`; c(o|q) = exp(mean log pi) over the `share` of a rollout's tokens of lowest probability.
-    Paper: Li et al. 2026, arXiv:2602.05281, eq. 7-9 (share 0.2).  Deviates: alpha is vlrl's.
-    Edge: a group that is all right has a signal: towards the completions the policy is less sure of.
+    c(q) is the aux tensor `progrpo.prompt_confidence`; c(o|q) = exp(mean log pi) over the `share` of a rollout's tokens of lowest probability.
+    Paper: Li et al. 2026, arXiv:2602.05281, eq. 7-9 (share 0.2). Deviates: alpha is vlrl's.
+    Edge: a group in which all rollouts are correct has a signal: towards the completions of which the policy is less sure.
     """
 
     alpha: float = 0.3
@@ -69,8 +71,8 @@ class ProGRPO(GRPO):
     def confidence(self, rollout: Rollout) -> float:
         """c(o|q) of one rollout."""
         logp = sorted(rollout.signals.get("old_logp") or rollout.logp)
-        low = logp[: max(1, math.ceil(self.share * len(logp) - 1e-9))]
-        return math.exp(math.fsum(low) / len(low)) if low else 1.0
+        lowest = logp[: max(1, math.ceil(self.share * len(logp) - 1e-9))]
+        return math.exp(math.fsum(lowest) / len(lowest)) if lowest else 1.0
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         result = []

@@ -56,7 +56,7 @@ class TGrpo(Independent):
             raise ValueError(f"share={self.share} must be in (0, 1]: shuffled rollouts per ordered one")
 
     def check(self, run: RunContext) -> None:
-        if not run.family.sees:
+        if not run.family.is_multimodal:
             raise ConfigError(f"strategy t_grpo shuffles the frames of videos, which policy {run.family.name!r} does not see; use a vision family")
         if not any(shape.name == "t_grpo.temporal_bonus" for shape in run.reward_shaping.values()):
             raise ConfigError("strategy t_grpo samples on shuffled frames for a comparison that nothing makes; add shape: {t_grpo: {name: t_grpo}}")

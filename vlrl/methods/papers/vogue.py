@@ -70,7 +70,7 @@ class Vogue(Independent):
             raise ValueError(f"sigma={self.sigma} must be above 0, first={self.first} and last={self.last} in [0, 1], steps={self.steps} at least 1")
 
     def check(self, run: RunContext) -> None:
-        if not run.family.sees:
+        if not run.family.is_multimodal:
             raise ConfigError(f"strategy vogue makes pictures noisy, which policy {run.family.name!r} does not see; use a vision family")
 
     def share(self, step: int) -> float:
