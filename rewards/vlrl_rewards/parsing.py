@@ -192,7 +192,8 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
             continue
         start, rest = match.start("rest"), match["rest"]
         if not rest.strip(" *_.:$"):
-            start = match.end() + _LEADING.match(text[match.end() : match.end() + 500]).end()  # type: ignore[union-attr]
+            lead = _LEADING.match(text[match.end() : match.end() + 500])
+            start = match.end() + (lead.end() if lead else 0)
             rest = text[start : start + 400].split("\n", 1)[0]
         stop = _SENTENCE_END.search(rest)
         end = start + (stop.start() if stop else len(rest))

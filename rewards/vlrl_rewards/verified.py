@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vlrl.capabilities import Annotation
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
@@ -13,10 +14,13 @@ from vlrl_rewards.verdict import Verdict
 from vlrl_rewards.verification import load, verify
 
 
+VERDICT: Annotation[dict[str, Any]] = Annotation("verdict", dict, doc="kind, reason, extracted answer and route of the verdict on a rollout")
+
+
 def judged(rollout: Rollout, kind: str, options: Mapping[str, Any], binary: bool) -> float:
-    """The score of a verdict (1 or 0 if `binary`). The verdict is recorded in `rollout.info["verdict"]`."""
+    """The score of a verdict (1 or 0 if `binary`). The verdict is recorded in the annotation VERDICT."""
     verdict: Verdict = verify(rollout.answer, rollout.text, kind, rollout.row.choices, **options)
-    rollout.info["verdict"] = {"kind": kind, "reason": verdict.reason, "extracted": verdict.extracted, "route": verdict.route}
+    VERDICT.set(rollout, {"kind": kind, "reason": verdict.reason, "extracted": verdict.extracted, "route": verdict.route})
     return float(verdict.correct) if binary else verdict.score
 
 

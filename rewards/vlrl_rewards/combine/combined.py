@@ -1,4 +1,4 @@
-"""Combined rewards: sums, products, gates, ranks, normalised sums, calibration. The raw parts are kept in `rollout.info["parts"]`."""
+"""Combined rewards: sums, products, gates, ranks, normalised sums, calibration. The raw parts are in the annotation PARTS."""
 
 from __future__ import annotations
 

@@ -7,9 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from vlrl.capabilities import Annotation
 from vlrl.registry import build
 from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
+
+PARTS: Annotation[dict[str, float]] = Annotation("parts", dict, doc="raw scores of the rewards that another reward holds, by slot; they are logged")
 
 
 def build_parts(specs: Mapping[str, Any], where: str) -> dict[str, Reward]:
@@ -43,8 +46,8 @@ def numbers(reward: Reward, group: Group) -> list[float]:
 
 
 def note(rollout: Rollout, slot: str, value: float) -> None:
-    """Record a raw part of a combined score in the rollout, for the log."""
-    rollout.info.setdefault("parts", {})[slot] = value
+    """Record a raw part of a combined score in the annotation PARTS, for the log."""
+    PARTS.set(rollout, {**PARTS.get(rollout, {}), slot: value})
 
 
 def is_correct(reward: Reward, value: float) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
 
 from vlrl.registry import build, register
 from vlrl.stages import Reward
@@ -29,8 +30,12 @@ class Rubric(Reward):
     """
 
     met_above: float = 0.5
-    reads_answer = False
-    rules: dict[str, Reward] = field(init=False, default_factory=dict, repr=False, compare=False)
+    reads_answer: ClassVar[bool] = False
+
+    @cached_property
+    def rules(self) -> dict[str, Reward]:
+        """The rules that were built so far, by their configs."""
+        return {}
 
     def rule(self, item: Mapping[str, Any], where: str) -> Reward:
         """The reward of a criterion, built once."""

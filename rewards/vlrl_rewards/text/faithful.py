@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+from vlrl.capabilities import Annotation
 from vlrl.registry import build, register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.combine.nested import number
+
+PROXY_ANSWER: Annotation[str | None] = Annotation(
+    "proxy",
+    (str, type(None)),
+    hint="rollout: {name: canoe}",
+    doc="the policy's answer with the rollout's long answer as its context; None without a long answer",
+)
 
 
 @register("proxy")
@@ -20,14 +28,15 @@ from vlrl_rewards.combine.nested import number
 class Proxy(Reward):
     """CANOE's proxy reward: the answer that follows from the policy's own long answer.
 
-        r = score of `of` on the answer in `rollout.info["proxy"]`
+        r = score of `of` on the answer in PROXY_ANSWER
 
     The policy gave that answer with its own long answer as context. Without one r = 0.
     Paper: Si et al. 2025 (CANOE), arXiv:2505.16483, proxy reward: a long answer is faithful if the short answer follows from it; checked against a
-    copy of the release (influence_reward: equal texts between answer tags). Range: that of `of`. Raises ValueError where no strategy asked
-    (`own_context` does).
+    copy of the release (influence_reward: equal texts between answer tags). Range: that of `of`. Raises ValueError without the rollout
+    strategy `canoe`, which asks for the answer.
     """
 
+    requires = (PROXY_ANSWER,)
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "exact"})
 
     def __post_init__(self) -> None:
@@ -39,11 +48,12 @@ class Proxy(Reward):
         return build(Reward, dict(self.of), "proxy.of")
 
     def __call__(self, rollout: Rollout) -> float:
-        if "proxy" not in rollout.info:
-            raise ValueError(f"row {rollout.row.id!r}: nothing was asked with the long answer as context; use strategy: {{name: own_context}}")
-        if rollout.info["proxy"] is None:
+        if not PROXY_ANSWER.on(rollout):
+            raise ValueError(f"row {rollout.row.id!r}: there is no answer with the long answer as context; use rollout: {{name: canoe}}")
+        proxy = PROXY_ANSWER[rollout]
+        if proxy is None:
             return 0.0
-        return number(self.inner, dataclasses.replace(rollout, text=rollout.info["proxy"], rewards={}, info={}))
+        return number(self.inner, dataclasses.replace(rollout, text=proxy, rewards={}, info={}))
 
 
 @register("part_of_context")

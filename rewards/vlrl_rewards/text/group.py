@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from vlrl.capabilities import Annotation
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
@@ -16,6 +17,7 @@ from vlrl_rewards.text.metrics import bleu
 from vlrl_rewards.text.verifier import folded
 
 MAX_CHARS = 100_000
+PARAPHRASED: Annotation[bool] = Annotation("paraphrased", bool, hint="rollout: {name: co_reward}", doc="whether the rollout answers the paraphrase")
 _FORMULAS = (re.compile(r"\\\[([^\]]*?)\\\]"), re.compile(r"\\\(([^)]*?)\\\)"), re.compile(r"\$([^$]*?)\$"))
 
 
@@ -32,7 +34,7 @@ class CrossVote(Reward):
 
         r = 1[answer = majority answer of the other view]
 
-    `info["paraphrased"]` is the view of a rollout.
+    The annotation PARAPHRASED is the view of a rollout.
     Paper: Zhang et al. 2025 (Co-Reward), arXiv:2508.00410; votes and cross-assignment as in the released code. Deviates: answers are compared after
     folding case, articles and punctuation, and read in every form that the verifiers read, not in boxes only.
     Edge: no answer: 0; a view without any answer: 0 for the other view. The gold answer is not read: views that agree on a wrong answer score 1, so
@@ -46,7 +48,7 @@ class CrossVote(Reward):
 
     def score(self, group: Group) -> list[float]:
         answers = [folded(last_answer(rollout.text)[:2000]) for rollout in group]
-        turned = [bool(rollout.info.get("paraphrased")) for rollout in group]
+        turned = [bool(PARAPHRASED.get(rollout, False)) for rollout in group]
         votes = {side: majority([a for a, t in zip(answers, turned, strict=True) if t is side]) for side in (False, True)}
         return [float(answer != "" and answer == votes[not side]) for answer, side in zip(answers, turned, strict=True)]
 
