@@ -176,7 +176,7 @@ class RowBuilder:
         pixels = [width * height for width, height in map(size_of, row.images)]
         if sum(pixels) <= budget:
             return row
-        reason = f"its pictures have {sum(pixels)} pixels, over the budget of {budget} (row_pixels)"
+        reason = f"its images have {sum(pixels)} pixels, over the budget of {budget} (row_pixels)"
         if self.options.over_budget == "drop":
             raise RowError(reason)
         if is_box(row.answer) or is_labelled_boxes(row.answer):

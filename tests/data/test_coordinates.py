@@ -1,7 +1,7 @@
 """Coordinates of every family with images: a CoordinateSpace converts both ways, and its sizes are those of the processed image.
 
-The probe is a black rectangle on white. Its corners, converted from original pixels to the family's units and from there to the pixels of the processed
-image, must be the corners of the rectangle in that image.
+The probe is a black rectangle on white. Its corners, converted from original pixels to the family's units and from there to the pixels of the
+processed image, must be the corners of the rectangle in that image.
 """
 
 from pathlib import Path

@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
             "/loop": (302, "text/plain", b"", {"Location": "/loop"}),
             "/inside": (302, "text/plain", b"", {"Location": "http://169.254.169.254/latest"}),
             "/file": (302, "text/plain", b"", {"Location": "file:///etc/passwd"}),
-            "/text.png": (200, "image/png", b"not a picture", {}),
+            "/text.png": (200, "image/png", b"not an image", {}),
         }
         status, kind, body, headers = table[self.path.partition("?")[0]]
         self.send_response(status)
@@ -66,7 +66,7 @@ def test_fetched_once(server, tmp_path):
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("page", "not a picture or a video"),
+        ("page", "not an image or a video"),
         ("big", "more than 5000 bytes"),
         ("gone", "answered 404"),
         ("loop", "more than 5 redirects"),
@@ -113,7 +113,7 @@ def test_remote_pictures(server, tmp_path, monkeypatch):
     medium = parse_image(f"{server}/a.png", place)
     assert isinstance(medium, RemoteMedia) and medium.load().size == (5, 4)
     assert medium.key == parse_image({"url": f"{server}/a.png"}, place).key != parse_image(f"{server}/hop", place).key
-    with pytest.raises(MediaError, match=r"text\.png: .*not a picture"):
+    with pytest.raises(MediaError, match=r"text\.png: .*not an image"):
         parse_image(f"{server}/text.png", place).load()
 
 

@@ -154,11 +154,11 @@ def test_users_videos_and_pictures(tmp_path):
         Image.new("RGB", (50, 50), (8 * i, 0, 0)).save(tmp_path / f"{i}.png")
     sets = []
     for split in ("train", "heldout"):
-        rows = make({"name": "gen_rotation", "pictures": str(tmp_path), "split": split, "count": 60})
+        rows = make({"name": "gen_rotation", "images": str(tmp_path), "split": split, "count": 60})
         sets.append({row.images[0].args[0][1] for row in rows})
     assert sets[0] and sets[1] and not sets[0] & sets[1]
     with pytest.raises(ConfigError, match="no folder with files"):
-        make({"name": "gen_rotation", "pictures": str(tmp_path / "none")})[0]
+        make({"name": "gen_rotation", "images": str(tmp_path / "none")})[0]
 
 
 def test_maze_has_the_asked_difficulty():

@@ -97,9 +97,9 @@ NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), n
     ("data", "limits", "reason"),
     [
         (b"", Limits(), "empty"),
-        (b"not a picture at all", Limits(), "not a picture"),
-        (b"%PDF-1.4 ...", Limits(), "not a picture"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", Limits(), "not a picture"),
+        (b"not an image at all", Limits(), "not an image"),
+        (b"%PDF-1.4 ...", Limits(), "not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", Limits(), "not an image"),
         (encoded(NOISE)[:3000], Limits(), "truncated|broken|Truncated"),
         (encoded(NOISE, "JPEG")[:900], Limits(), "truncated"),
         (bomb(), Limits(), "over the limit of 100000000|decompression bomb"),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from vlrl_data.cli import app, parse, spec_of
 from vlrl_data.lab import shipped_images
 from vlrl_data.media.images import InMemoryImage, StoredImage
-from vlrl_data.tools.duplicates import HashIndex, decontaminate, dedup, distance, ngrams, picture_hash, words
+from vlrl_data.tools.duplicates import HashIndex, decontaminate, dedup, distance, image_hash, ngrams, words
 from vlrl_data.tools.preview import entry, marks_of, page
 from vlrl_data.tools.rollout_rewards import load_pass_rates, merge_pass_rates, pass_rates
 from vlrl_data.tools.split import split
@@ -31,16 +31,16 @@ def photo(name, box=None, size=(120, 90), quality=None):
 
 
 def test_picture_hash_survives_resizing_and_tells_photos_apart():
-    hashes = {name: picture_hash(photo(name)) for name in shipped_images.PHOTOS}
+    hashes = {name: image_hash(photo(name)) for name in shipped_images.PHOTOS}
     for name, value in hashes.items():
-        assert distance(value, picture_hash(photo(name, size=(300, 200)))) <= 6
+        assert distance(value, image_hash(photo(name, size=(300, 200)))) <= 6
         assert all(distance(value, other) > 6 for twin, other in hashes.items() if twin != name)
 
 
 def test_hash_by_hand():
     rising = Image.fromarray(np.tile(np.arange(9, dtype=np.uint8) * 20, (8, 1)))
-    assert picture_hash(InMemoryImage(rising)) == 2**64 - 1
-    assert picture_hash(InMemoryImage(Image.new("L", (9, 8), 7))) == 0
+    assert image_hash(InMemoryImage(rising)) == 2**64 - 1
+    assert image_hash(InMemoryImage(Image.new("L", (9, 8), 7))) == 0
 
 
 def test_hash_index_finds_all_within_radius():
@@ -203,7 +203,7 @@ def test_preview_shows_everything_and_escapes_it(tmp_path):
     assert re.search(r'<rect x="10" y="20" width="50"\s+height="50"', html) and "no.png: No such file" in html
     assert "http://" not in html and "https://" not in html and html.count("data:image/png;base64") == 1
     clip = entry(build(Source, "lab_video")()[0])["media"][0]
-    assert len(clip["frames"]) == 8 and clip["says"] == "video 1: 8 frames of 56 x 56 at 4.00 per second"
+    assert len(clip["frames"]) == 8 and clip["caption"] == "video 1: 8 frames of 56 x 56 at 4.00 per second"
 
 
 @pytest.mark.parametrize(

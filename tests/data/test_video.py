@@ -106,7 +106,7 @@ def test_frame_folder(tmp_path, movie):
     Image.new("RGB", (7, 4)).save(tmp_path / "f3.png")
     with pytest.raises(MediaError, match="differ in size"):
         Video(frame_files(tmp_path), Frames(fps=0)).load()
-    with pytest.raises(MediaError, match="not a folder with pictures"):
+    with pytest.raises(MediaError, match="not a folder with images"):
         frame_files(tmp_path / "no")
 
 

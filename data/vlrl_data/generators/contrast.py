@@ -9,7 +9,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.generators.pictures import FromPictures, Reference, fitted, identity
+from vlrl_data.generators.source_images import GeneratedFromImages, Reference, fitted, identity
 from vlrl_data.lab.base import tagged_answer
 from vlrl_data.media.images import GeneratedImage
 
@@ -40,7 +40,7 @@ def draw_turned(reference: Reference, size: int, place: tuple[float, float], sha
 
 @register("gen_odd_one_out")
 @dataclass(frozen=True, kw_only=True)
-class GenOddOneOut(FromPictures):
+class GenOddOneOut(GeneratedFromImages):
     """`shown` images: all but one are views of the same image. The answer is the letter of the other one.
 
     vlrl original (a multi-image contrast in the manner of MiCo). Reward: `exact`. Harder with a higher `strength` of the augmentation (0-1).
@@ -68,7 +68,7 @@ class GenOddOneOut(FromPictures):
 
 @register("gen_mico")
 @dataclass(frozen=True, kw_only=True)
-class GenMico(FromPictures):
+class GenMico(GeneratedFromImages):
     """Two views of one image and one of another, shuffled; for each pair (1-2, 1-3, 2-3): same scene, T or F.
 
     Paper: MiCo, arXiv:2506.22434, sec. 3. Reward: `true_false`. `images` are weakly augmented (to sample with); `meta.train_images` holds the
@@ -107,7 +107,7 @@ class GenMico(FromPictures):
 
 @register("gen_rotation")
 @dataclass(frozen=True, kw_only=True)
-class GenRotation(FromPictures):
+class GenRotation(GeneratedFromImages):
     """An image rotated clockwise by one of `degrees`; the answer is the angle.
 
     Paper: rotation prediction, Gidaris et al. 2018, arXiv:1803.07728. Reward: `angle` (or `exact`).

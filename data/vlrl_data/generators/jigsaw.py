@@ -10,7 +10,7 @@ from PIL import Image
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Media, Row
-from vlrl_data.generators.pictures import FromPictures, Reference, fitted, identity
+from vlrl_data.generators.source_images import GeneratedFromImages, Reference, fitted, identity
 from vlrl_data.lab.base import tagged_answer
 from vlrl_data.media.images import GeneratedImage
 
@@ -149,7 +149,7 @@ def random_order(rng: random.Random, count: int) -> tuple[int, ...]:
 
 @register("gen_jigsaw")
 @dataclass(frozen=True, kw_only=True)
-class GenJigsaw(FromPictures):
+class GenJigsaw(GeneratedFromImages):
     """Jigsaw-R1's questions (full, backward, pair, single, multiple, box; several: at random) over `rows` x `cols` pieces of `piece` pixels.
 
     Paper: Wang et al. 2025, arXiv:2505.23590, sec. 3. Rewards: `jigsaw` (full, backward), `jigsaw_question` (the others); tasks jigsaw and

@@ -12,8 +12,8 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageFilter
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
-from vlrl_data.generators.pictures import FromPictures, Reference, files_of, identity, of_split, pan
 from vlrl_data.generators.scenes import SHAPES, draw_shape
+from vlrl_data.generators.source_images import GeneratedFromImages, Reference, files_of, identity, of_split, pan
 from vlrl_data.lab.base import tagged_answer
 from vlrl_data.media.video import VIDEO_SUFFIXES, Frames, GeneratedVideo, decode, encode
 
@@ -32,10 +32,10 @@ def map_frames(frames: np.ndarray, change: Callable[[Image.Image], Image.Image])
     return np.stack([np.asarray(change(Image.fromarray(frame))) for frame in frames])
 
 
-def zoomed(picture: Image.Image) -> Image.Image:
+def zoomed(image: Image.Image) -> Image.Image:
     """The middle half of the sides, resized to the whole."""
-    width, height = picture.size
-    return picture.crop((width // 4, height // 4, width - width // 4, height - height // 4)).resize(picture.size, Image.Resampling.BICUBIC)
+    width, height = image.size
+    return image.crop((width // 4, height // 4, width - width // 4, height - height // 4)).resize(image.size, Image.Resampling.BICUBIC)
 
 
 CORRUPTIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
@@ -50,8 +50,8 @@ CORRUPTIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "stutter": lambda frames, seed: frames[np.arange(len(frames)) // 3 * 3],
     "swap": lambda frames, seed: np.roll(frames, len(frames) // 2, 0),
     "zoom": lambda frames, seed: map_frames(frames, zoomed),
-    "blur": lambda frames, seed: map_frames(frames, lambda picture: picture.filter(ImageFilter.GaussianBlur(max(picture.size) / 25))),
-    "saturation": lambda frames, seed: map_frames(frames, lambda picture: ImageEnhance.Color(picture).enhance(4.0)),
+    "blur": lambda frames, seed: map_frames(frames, lambda image: image.filter(ImageFilter.GaussianBlur(max(image.size) / 25))),
+    "saturation": lambda frames, seed: map_frames(frames, lambda image: ImageEnhance.Color(image).enhance(4.0)),
 }
 
 
@@ -77,9 +77,9 @@ def painted(base: BaseVideo, fps: float, marks: tuple[tuple[int, str, int, int, 
     """Recipe: a white shape (frame, shape, left, top, side) painted on single frames."""
     frames = base_frames(base).copy()
     for number, shape, left, top, side in marks:
-        picture = Image.fromarray(frames[number])
-        draw_shape(ImageDraw.Draw(picture), shape, (left, top, left + side, top + side), (255, 255, 255))
-        frames[number] = np.asarray(picture)
+        image = Image.fromarray(frames[number])
+        draw_shape(ImageDraw.Draw(image), shape, (left, top, left + side, top + side), (255, 255, 255))
+        frames[number] = np.asarray(image)
     return encode(frames, fps, crf=8)
 
 
@@ -89,7 +89,7 @@ def segment(base: BaseVideo, fps: float, first: int, last: int) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromVideos(FromPictures):
+class GeneratedFromVideos(GeneratedFromImages):
     """A generator over `videos` (a folder), or over a camera that moves over images. `size` x `size` pixels, `frames` at `fps` per second."""
 
     videos: str = ""
@@ -113,7 +113,7 @@ class FromVideos(FromPictures):
 
 @register("gen_video_anomaly")
 @dataclass(frozen=True, kw_only=True)
-class GenVideoAnomaly(FromVideos):
+class GenVideoAnomaly(GeneratedFromVideos):
     """A stretch of a video is corrupted (`kinds`); the answer is [start, end] in seconds.
 
     Paper: VideoSSR, arXiv:2511.06281, sec. 3 (anomaly grounding). Reward: `temporal_iou`. Deviates: strengths are ours; swap exchanges the halves of
@@ -143,7 +143,7 @@ class GenVideoAnomaly(FromVideos):
 
 @register("gen_video_counting")
 @dataclass(frozen=True, kw_only=True)
-class GenVideoCounting(FromVideos):
+class GenVideoCounting(GeneratedFromVideos):
     """White circles, squares and triangles are painted on single frames; the answer counts each kind: [circles, squares, triangles].
 
     Paper: VideoSSR, arXiv:2511.06281, sec. 3 (object counting). Reward: `counts`. Deviates: shapes are white, at most one per frame.
@@ -171,7 +171,7 @@ class GenVideoCounting(FromVideos):
 
 @register("gen_video_jigsaw")
 @dataclass(frozen=True, kw_only=True)
-class GenVideoJigsaw(FromVideos):
+class GenVideoJigsaw(GeneratedFromVideos):
     """A video cut into `clips` parts that are shown in another order; the answer lists the clips as shown (from 1) in their right order.
 
     Paper: VideoSSR, arXiv:2511.06281, sec. 3 (temporal jigsaw). Reward: `order` with metric footrule. Edge: two clips ask which one comes first.

@@ -77,11 +77,11 @@ class LabDigits(GeneratedSource):
 
     def row(self, index: int) -> Row:
         ids = shipped_images.digit_ids(self.split)
-        picture = ids[index % len(ids)]
+        digit = ids[index % len(ids)]
         rng = self.rng(index)
         shift = (rng.randint(-self.shift, self.shift), rng.randint(-self.shift, self.shift))
-        image = GeneratedImage(draw_digit, (picture, self.size, shift, self.noise, rng.getrandbits(32)))
-        answer = str(shipped_images.label_of(picture))
+        image = GeneratedImage(draw_digit, (digit, self.size, shift, self.noise, rng.getrandbits(32)))
+        answer = str(shipped_images.label_of(digit))
         return Row(self.id(index), "Which digit?", answer, images=(image,), task="digits", target=tagged_answer(answer))
 
 

@@ -104,8 +104,10 @@ class LabKnights(GeneratedSource):
                 break
         names = "ABCDEFGH"
         answer = " ".join(names[i] for i in range(self.people) if found[0][i]) or "none"
-        said = " ".join(f"{names[c.speaker]}: {c.text}." for c in claims)
-        return Row(self.id(index), f"{said} Who are knights?", answer, task="knights", target=tagged_answer(answer), meta={"people": self.people})
+        statements = " ".join(f"{names[c.speaker]}: {c.text}." for c in claims)
+        return Row(
+            self.id(index), f"{statements} Who are knights?", answer, task="knights", target=tagged_answer(answer), meta={"people": self.people}
+        )
 
     def _claim(self, rng: random.Random, speaker: int) -> Claim:
         others = [i for i in range(self.people) if i != speaker]

@@ -74,7 +74,7 @@ def _once(url: str, web: Web, write: Callable[[bytes], object]) -> str:
             raise MediaError(f"{url}: the server answered {response.status} {response.reason}")
         kind = (response.getheader("Content-Type") or "application/octet-stream").lower()
         if not kind.startswith(TYPES):
-            raise MediaError(f"{url}: it is {kind!r}, not a picture or a video")
+            raise MediaError(f"{url}: it is {kind!r}, not an image or a video")
         taken = 0
         while block := response.read(1 << 16):
             taken += len(block)

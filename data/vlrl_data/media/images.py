@@ -99,7 +99,7 @@ def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
                 _check_size(image, limits, place)
                 yield image
     except UnidentifiedImageError:
-        raise MediaError(f"{place}: not a picture that can be read ({', '.join(formats())})") from None
+        raise MediaError(f"{place}: not an image that can be read ({', '.join(formats())})") from None
     except MediaError:
         raise
     except Exception as error:  # Pillow's decoders raise errors of many types on broken files

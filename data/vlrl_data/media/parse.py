@@ -137,7 +137,7 @@ def parse_image(value: Any, settings: MediaSettings) -> Media:
             return StoredImage(_from_base64(content), settings.limits)
         if content is not None:
             return parse_image(content, settings)
-    raise MediaError(f"{_describe(value)} is not a picture (known: PIL, bytes, base64, data URI, path, file URI, http(s), array, {{bytes, path}})")
+    raise MediaError(f"{_describe(value)} is not an image (known: PIL, bytes, base64, data URI, path, file URI, http(s), array, {{bytes, path}})")
 
 
 def parse_video(
@@ -185,7 +185,7 @@ def _video_of_mapping(value: Mapping[str, Any], settings: MediaSettings, frames:
 
 def _from_array(value: np.ndarray) -> Image.Image:
     if value.dtype != np.uint8 or value.ndim not in (2, 3) or 0 in value.shape or (value.ndim == 3 and value.shape[2] not in (3, 4)):
-        raise MediaError(f"an array of shape {value.shape} and type {value.dtype} is not a picture; give uint8 of (H, W), (H, W, 3) or (H, W, 4)")
+        raise MediaError(f"an array of shape {value.shape} and type {value.dtype} is not an image; give uint8 of (H, W), (H, W, 3) or (H, W, 4)")
     return Image.fromarray(value)
 
 

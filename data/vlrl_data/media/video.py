@@ -80,15 +80,15 @@ def decode(source: str | bytes, frames: Frames, span: tuple[float | None, float 
         with open_with(source) as video:
             first, last = _window(video.total, video.fps, span, place)
             keep = frames.pick(last - first, video.fps)
-            pictures = video.frames(keep + first)
+            images = video.frames(keep + first)
             fps = video.fps
     except MediaError:
         raise
     except Exception as error:  # each backend has its own error types; all of them mean that the file cannot be decoded
         raise MediaError(f"{place}: {name} cannot decode it: {type(error).__name__}: {str(error).strip()[:200]}") from error
-    if len(pictures) != len(keep):
-        raise MediaError(f"{place}: {name} gave {len(pictures)} of {len(keep)} frames (the file is cut short)")
-    return Clip(_shrink(pictures, frames), len(keep) / (last - first) * fps)
+    if len(images) != len(keep):
+        raise MediaError(f"{place}: {name} gave {len(images)} of {len(keep)} frames (the file is cut short)")
+    return Clip(_shrink(images, frames), len(keep) / (last - first) * fps)
 
 
 def _window(total: int, fps: float, span: tuple[float | None, float | None], place: str) -> tuple[int, int]:
@@ -102,12 +102,12 @@ def _window(total: int, fps: float, span: tuple[float | None, float | None], pla
     return first, last
 
 
-def _shrink(pictures: np.ndarray, frames: Frames) -> np.ndarray:
-    count, height, width = pictures.shape[:3]
+def _shrink(images: np.ndarray, frames: Frames) -> np.ndarray:
+    count, height, width = images.shape[:3]
     size = frames.side(width, height, count)
     if size == (width, height):
-        return pictures
-    return np.stack([np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC)) for picture in pictures])
+        return images
+    return np.stack([np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC)) for image in images])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +143,10 @@ class Video(EqualByKey, Media):
     def _from_files(self, files: tuple[str, ...]) -> Clip:
         first, last = _window(len(files), self.rate, self.span, files[0] if files else "frame folder")
         keep = self.frames.pick(last - first, self.rate)
-        pictures = [np.asarray(open_image(files[first + i], self.limits)) for i in keep]
-        if len({picture.shape for picture in pictures}) > 1:
-            raise MediaError(f"{files[0]}: the frames differ in size: {sorted({p.shape[1::-1] for p in pictures})}")
-        return Clip(_shrink(np.stack(pictures), self.frames), len(keep) / (last - first) * self.rate)
+        images = [np.asarray(open_image(files[first + i], self.limits)) for i in keep]
+        if len({image.shape for image in images}) > 1:
+            raise MediaError(f"{files[0]}: the frames differ in size: {sorted({p.shape[1::-1] for p in images})}")
+        return Clip(_shrink(np.stack(images), self.frames), len(keep) / (last - first) * self.rate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +187,7 @@ def frame_files(folder: str | Path) -> tuple[str, ...]:
     except OSError as error:
         raise MediaError(f"{shorten(str(folder))}: {os_fault(error)}") from None
     if not files:
-        raise MediaError(f"{shorten(str(folder))}: not a folder with pictures ({', '.join(sorted(IMAGE_SUFFIXES))})")
+        raise MediaError(f"{shorten(str(folder))}: not a folder with images ({', '.join(sorted(IMAGE_SUFFIXES))})")
     natural = sorted(files, key=lambda file: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)])
     return tuple(map(str, natural))
 
@@ -206,7 +206,7 @@ def encode(frames_THWC: Sequence[np.ndarray] | np.ndarray, fps: float, crf: int 
         )
         stream.height, stream.width = frames_THWC[0].shape[:2]
         stream.pix_fmt = "yuv420p"
-        for picture in frames_THWC:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
+        for image in frames_THWC:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")))
         container.mux(stream.encode())
     return buffer.getvalue()

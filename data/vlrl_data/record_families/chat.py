@@ -77,12 +77,12 @@ class MsSwift:
     def draft(record: Record) -> Draft:
         messages, objects = list(record["messages"]), record.get("objects") or {}
         filled = [dict(turn, content=fill_objects(str(turn["content"]), objects)) if isinstance(turn["content"], str) else turn for turn in messages]
-        said = filled[-1]["content"] if filled[-1]["role"] == "assistant" else None
-        gold = next((record[key] for key in ("solution", "answer") if record.get(key) is not None), said)
-        answer = objects["bbox"] if objects.get("bbox") and gold is said else parse_answer(gold)
+        reply = filled[-1]["content"] if filled[-1]["role"] == "assistant" else None
+        gold = next((record[key] for key in ("solution", "answer") if record.get(key) is not None), reply)
+        answer = objects["bbox"] if objects.get("bbox") and gold is reply else parse_answer(gold)
         answer = answer[0] if isinstance(answer, list) and len(answer) == 1 and isinstance(answer[0], list) else answer
         units = {"norm1000": "per_mille", "norm1": "unit"}.get(str(objects.get("bbox_type")), "original")
-        target = said if isinstance(said, str) else ""
+        target = reply if isinstance(reply, str) else ""
         return chat_draft(filled) | media_columns(record) | {"answer": answer, "target": target, "id": record.get("id"), "units": units}
 
 

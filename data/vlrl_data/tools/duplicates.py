@@ -37,7 +37,7 @@ def text_of(row: Row) -> str:
     return " ".join([row.question, *turns, *row.choices])
 
 
-def picture_hash(medium: Media) -> int:
+def image_hash(medium: Media) -> int:
     """64-bit dHash: whether each of 8 x 8 cells is darker than the one to its right. Robust to resizing and recompression.
 
     Of a video, the middle frame is hashed.
@@ -45,8 +45,8 @@ def picture_hash(medium: Media) -> int:
     Source: Krawetz 2013, "Kind of like that" (dHash).
     """
     loaded = medium.load()
-    picture = Image.fromarray(loaded.frames_THWC[len(loaded) // 2]) if isinstance(loaded, Clip) else loaded
-    cells = np.asarray(picture.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
+    image = Image.fromarray(loaded.frames_THWC[len(loaded) // 2]) if isinstance(loaded, Clip) else loaded
+    cells = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
     bits = (cells[:, 1:] > cells[:, :-1]).ravel()
     return int("".join("1" if bit else "0" for bit in bits), 2)
 
@@ -93,16 +93,16 @@ def dedup(rows: Iterable[Row], by: str = "both", radius: int = 4) -> list[Match]
     hashes: dict[str, list[int]] = {}
     matches = []
     for row in rows:
-        own: list[int] = [] if by == "text" else [picture_hash(medium) for medium in row.media]
+        own: list[int] = [] if by == "text" else [image_hash(medium) for medium in row.media]
         if by == "image" and own and any(own):
             alike = [name for name in index.near(next(filter(None, own))) if _alike(hashes[name], own, radius)]
-            reason = "its pictures look like"
+            reason = "its images look like"
             index.add(next(filter(None, own)), row.id)
             hashes[row.id] = own
         else:
             text = tuple(words(text_of(row)))
             alike = [name for name, other in seen_text[text] if _alike(other, own, radius)]
-            reason = "it says the same as"
+            reason = "it has the same words as"
             seen_text[text].append((row.id, own))
         if alike:
             matches.append(Match(row.id, alike[0], reason))
@@ -119,7 +119,7 @@ def ngrams(text: str, n: int) -> set[tuple[str, ...]]:
     return {tuple(found[i : i + n]) for i in range(max(1, len(found) - n + 1))} if found else set()
 
 
-def decontaminate(rows: Iterable[Row], suites: Iterable[Row], n: int = 13, radius: int = 4, pictures: bool = True) -> list[Match]:
+def decontaminate(rows: Iterable[Row], suites: Iterable[Row], n: int = 13, radius: int = 4, images: bool = True) -> list[Match]:
     """Rows that share an n-gram of words, or a similar image, with an evaluation row.
 
     n-grams as in GPT-3's appendix C (arXiv:2005.14165), n = 13. Edge: a question of fewer than n words matches only if it is the whole of the
@@ -129,8 +129,8 @@ def decontaminate(rows: Iterable[Row], suites: Iterable[Row], n: int = 13, radiu
     index = HashIndex(radius)
     for row in suites:
         known.update((gram, row.id) for gram in ngrams(text_of(row), n))
-        for medium in row.media if pictures else ():
-            if value := picture_hash(medium):
+        for medium in row.media if images else ():
+            if value := image_hash(medium):
                 index.add(value, row.id)
     matches = []
     for row in rows:
@@ -138,7 +138,7 @@ def decontaminate(rows: Iterable[Row], suites: Iterable[Row], n: int = 13, radiu
         if shared:
             matches.append(Match(row.id, known[shared[0]], f"both say: {' '.join(shared[0])}"))
             continue
-        near = [name for medium in (row.media if pictures else ()) if (value := picture_hash(medium)) for name in index.near(value)]
+        near = [name for medium in (row.media if images else ()) if (value := image_hash(medium)) for name in index.near(value)]
         if near:
-            matches.append(Match(row.id, near[0], "a picture looks the same"))
+            matches.append(Match(row.id, near[0], "an image looks the same"))
     return matches

@@ -39,14 +39,14 @@ pre { margin: .4rem 0; font-size: .9rem; }
 {% if m.error %}<div class="error">{{ m.error }}</div>{% elif m.frames %}<div class="strip">{% for f in m.frames %}
 <img src="{{ f.src }}" width="{{ f.width }}" height="{{ f.height }}" alt="frame at {{ f.time }} s" title="{{ f.time }} s">{% endfor %}</div>
 {% else %}<svg class="pic" viewBox="0 0 {{ m.size[0] }} {{ m.size[1] }}" width="{{ m.width }}" height="{{ m.height }}"
- role="img" aria-label="{{ m.says }}">
+ role="img" aria-label="{{ m.caption }}">
 <image href="{{ m.src }}" width="{{ m.size[0] }}" height="{{ m.size[1] }}" preserveAspectRatio="none"/>
 {% for mark in m.marks %}{% if mark.box %}<rect x="{{ mark.box[0] }}" y="{{ mark.box[1] }}" width="{{ mark.box[2] - mark.box[0] }}"
  height="{{ mark.box[3] - mark.box[1] }}" fill="none" stroke="#e8590c" stroke-width="{{ m.line }}"/>{% else %}
 <circle cx="{{ mark.point[0] }}" cy="{{ mark.point[1] }}" r="{{ m.line * 2 }}" fill="#e8590c"/>{% endif %}
 {% if mark.label %}<text x="{{ mark.box[0] }}" y="{{ [mark.box[1] - m.line, m.font] | max }}" font-size="{{ m.font }}"
  stroke="#fff" stroke-width="{{ m.line }}" paint-order="stroke" fill="#e8590c">{{ mark.label }}</text>{% endif %}
-{% endfor %}</svg>{% endif %}<figcaption>{{ m.says }}</figcaption></figure>{% endfor %}</div>{% endif %}
+{% endfor %}</svg>{% endif %}<figcaption>{{ m.caption }}</figcaption></figure>{% endfor %}</div>{% endif %}
 {% for turn in row.turns %}<div class="role">{{ turn.role }}</div><pre>{{ turn.text }}</pre>{% endfor %}
 <div class="role">gold answer</div><pre class="answer">{{ row.answer }}</pre>
 {% if row.target %}<details><summary>demonstration</summary><pre>{{ row.target }}</pre></details>{% endif %}
@@ -118,18 +118,18 @@ def medium_entry(medium: Media, marks: list[dict[str, Any]], index: int) -> dict
     try:
         loaded = medium.load()
     except MediaError as error:
-        return {"error": str(error), "says": f"{medium.kind} {index + 1}"}
+        return {"error": str(error), "caption": f"{medium.kind} {index + 1}"}
     if isinstance(loaded, Clip):
         return _clip_entry(loaded, index)
     width, height = loaded.size
     scale = min(1.0, SHOWN_SIDE / max(width, height))
     shown = loaded.resize((max(1, round(width * scale)), max(1, round(height * scale)))) if scale < 1 else loaded
     zoom = max(1.0, 160 / max(shown.size))
-    says = f"image {index + 1}: {width} x {height}" + (f", {len(marks)} mark{'s' * (len(marks) > 1)}" if marks else "")
+    caption = f"image {index + 1}: {width} x {height}" + (f", {len(marks)} mark{'s' * (len(marks) > 1)}" if marks else "")
     shown_width = round(shown.width * zoom)
     unit = width / shown_width  # image pixels per pixel of the page
     size = {"size": (width, height), "width": shown_width, "height": round(shown.height * zoom)}
-    return size | {"src": _uri(shown), "marks": marks, "says": says, "line": 3 * unit, "font": 14 * unit}
+    return size | {"src": _uri(shown), "marks": marks, "caption": caption, "line": 3 * unit, "font": 14 * unit}
 
 
 def _clip_entry(clip: Clip, index: int) -> dict[str, Any]:
@@ -138,14 +138,14 @@ def _clip_entry(clip: Clip, index: int) -> dict[str, Any]:
     scale = 120 / max(height, width)
     frames = []
     for i in range(0, count, step):
-        picture = Image.fromarray(clip.frames_THWC[i])
-        frames.append({"src": _uri(picture), "width": round(width * scale), "height": round(height * scale), "time": round(i / clip.fps, 2)})
+        image = Image.fromarray(clip.frames_THWC[i])
+        frames.append({"src": _uri(image), "width": round(width * scale), "height": round(height * scale), "time": round(i / clip.fps, 2)})
     every = f", every {step}th shown" if step > 1 else ""
-    return {"frames": frames, "says": f"video {index + 1}: {count} frames of {width} x {height} at {clip.fps:.2f} per second{every}"}
+    return {"frames": frames, "caption": f"video {index + 1}: {count} frames of {width} x {height} at {clip.fps:.2f} per second{every}"}
 
 
-def _uri(picture: Image.Image) -> str:
+def _uri(image: Image.Image) -> str:
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG" if max(picture.size) <= 256 else "JPEG", quality=88)
-    kind = "png" if max(picture.size) <= 256 else "jpeg"
+    image.save(buffer, "PNG" if max(image.size) <= 256 else "JPEG", quality=88)
+    kind = "png" if max(image.size) <= 256 else "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -12,7 +12,7 @@ from vlrl.types import Row
 def split(rows: Iterable[Row], parts: Mapping[str, float], by: str = "id", seed: int = 0) -> dict[str, list[Row]]:
     """Rows by part. The part of a row depends only on (seed, its key), so adding rows moves none of the others.
 
-    `by`: id, media (rows that share any picture or video stay together), or the name of a `meta` field (rows with one value stay together).
+    `by`: id, media (rows that share any image or video stay together), or the name of a `meta` field (rows with one value stay together).
     """
     total = sum(parts.values())
     if not parts or min(parts.values()) <= 0:

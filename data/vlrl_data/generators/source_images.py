@@ -29,7 +29,7 @@ def files_of(folder: str, suffixes: frozenset[str]) -> tuple[str, ...]:
     root = Path(folder).expanduser()
     found = sorted(str(file) for file in root.rglob("*") if file.suffix.lower() in suffixes) if root.is_dir() else []
     if not found:
-        raise ConfigError(f"pictures: {folder!r} is no folder with files of {', '.join(sorted(suffixes))}")
+        raise ConfigError(f"{folder!r} is no folder with files of {', '.join(sorted(suffixes))}")
     return tuple(found)
 
 
@@ -40,15 +40,15 @@ def of_split(files: tuple[str, ...], split: str) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromPictures(GeneratedSource):
-    """A generator over `pictures`: a folder, or "" for the photographs that ship with scikit-image and scikit-learn."""
+class GeneratedFromImages(GeneratedSource):
+    """A generator over `images`: a folder, or "" for the photographs that ship with scikit-image and scikit-learn."""
 
-    pictures: str = ""
+    images: str = ""
 
     def references(self, rng: random.Random, count: int = 1) -> list[Reference]:
         """`count` images, all different unless there are fewer."""
-        if self.pictures:
-            found: list[Reference] = [("file", file) for file in of_split(files_of(self.pictures, IMAGE_SUFFIXES), self.split)]
+        if self.images:
+            found: list[Reference] = [("file", file) for file in of_split(files_of(self.images, IMAGE_SUFFIXES), self.split)]
         else:
             found = [("photo", name, self.split) for name in shipped_images.PHOTOS]
         rng.shuffle(found)
@@ -71,11 +71,11 @@ def open_reference(reference: Reference) -> Image.Image:
 
 def fitted(reference: Reference, width: int, height: int, place: tuple[float, float] = (0.5, 0.5), share: float = 1.0) -> Image.Image:
     """A part of the image of aspect ratio width : height, `share` of the largest that fits, at `place` (0-1, 0-1), resized to width x height."""
-    picture = open_reference(reference)
-    scale = min(picture.width / width, picture.height / height) * share
+    image = open_reference(reference)
+    scale = min(image.width / width, image.height / height) * share
     across, down = width * scale, height * scale
-    left, top = (picture.width - across) * place[0], (picture.height - down) * place[1]
-    return picture.resize((width, height), Image.Resampling.BICUBIC, box=(left, top, left + across, top + down))
+    left, top = (image.width - across) * place[0], (image.height - down) * place[1]
+    return image.resize((width, height), Image.Resampling.BICUBIC, box=(left, top, left + across, top + down))
 
 
 def pan(reference: Reference, size: int, frames: int, path: tuple[float, float, float, float], share: float = 0.6) -> np.ndarray:
