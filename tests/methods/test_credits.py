@@ -80,15 +80,15 @@ def test_less_weighs_segments_by_who_holds_them():
     ids = [[1, 2, 3, 9, 9], [1, 2, 3, 8, 8], [2, 3, 7, 6, 6]]
     g = group(1, 1, 0, lengths=[5] * 3, ids=ids)
     with_signals(g, entropy=[[0, 0.1, 0.2, 1, 2], [0, 0.1, 0.2, 1, 2], [0, 0.1, 2, 0.2, 1]])
-    a, b, c = LESS(share=0.6, least=2)(g, [1.0, 4.0, -2.0])
+    a, b, c = LESS(share=0.6, min_length=2)(g, [1.0, 4.0, -2.0])
     assert a == [1.0, 0.0, 0.0, 0.5, 1.0] and b == [4.0, 0.0, 0.0, 2.0, 4.0] and c == [0.0, 0.0, -2.0, -2.0, -2.0]
-    a, b, c = LESS(share=0.6, least=3)(g, [1.0, 4.0, -2.0])  # then 2 3 is no segment: 1 2 3 is held by both right ones
+    a, b, c = LESS(share=0.6, min_length=3)(g, [1.0, 4.0, -2.0])  # then 2 3 is no segment: 1 2 3 is held by both right ones
     assert a == [1.0, 1.0, 1.0, 0.5, 1.0] and b == [4.0, 4.0, 4.0, 2.0, 4.0] and c == [-2.0] * 5
 
 
 def test_less_alone_on_its_side_is_uniform():
     g = with_signals(group(1, 0, ids=[[1, 2, 3], [4, 5, 6]]), entropy=[[0.0] * 3] * 2)
-    assert LESS(least=1)(g, [1.0, -1.0]) == [[1.0] * 3, [-1.0] * 3]
+    assert LESS(min_length=1)(g, [1.0, -1.0]) == [[1.0] * 3, [-1.0] * 3]
 
 
 def test_late_bonus():

@@ -31,7 +31,7 @@ def test_responses_that_count(keep, expected):
 def test_entropy_by_covariance():
     """Two rollouts of two tokens. log pi: -1 -3 | -2 -2 (mean -2), A: 1 | -1 (mean 0): cov = 1 -1 | 0 0."""
     x = inputs([[-1.0, -3.0], [-2.0, -2.0]], advantage=[1.0, -1.0], entropy=[[2.0, 1.0], [1.0, 1.0]])
-    out = LightIfCovarianceEntropy(alpha=2.0, most=1.5)(x)
+    out = LightIfCovarianceEntropy(alpha=2.0, max_coef=1.5)(x)
     first = math.e / (math.e + 1 / math.e)  # 0.8808
     assert out.metrics["entropy_coef"][0].tolist() == pytest.approx([1.5, 2 * (1 - first)])
     assert out.metrics["entropy_coef"][1].tolist() == [1.0, 1.0]

@@ -14,7 +14,17 @@ from tiny import text_run, vision_run
 
 from vlrl.methods.core.policy_loss import PPOClip
 from vlrl.methods.papers.eepo import SECOND_HALF, Eepo, complementary
-from vlrl.methods.papers.lens import Lens, LensCalibratedClip, LensSuccessRate, asked, cut, prompt_logp, spans_of, with_text
+from vlrl.methods.papers.lens import (
+    WEIGHT,
+    Lens,
+    LensCalibratedClip,
+    LensSuccessRate,
+    find_question,
+    prompt_logp,
+    remove_spans,
+    replace_text,
+    token_spans,
+)
 from vlrl.methods.papers.vogue import Vogue, VogueVisualUncertainty, clean, divergence
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Row
@@ -98,32 +108,32 @@ def test_what_noise_and_doubt_earn():
 
 
 def test_what_is_cut_out_of_a_question():
-    assert cut("one two three", [(3, 7), (12, 13)]) == "one thre"
+    assert remove_spans("one two three", [(3, 7), (12, 13)]) == "one thre"
     parts = [{"type": "image"}, {"type": "text", "text": "short"}, {"type": "text", "text": "the question"}]
     prompt = Prompt(Row("r", "q"), ({"role": "system", "content": "s"}, {"role": "user", "content": parts}))
-    assert asked(prompt) == (1, 2, "the question")
-    made = with_text(prompt, 1, 2, "question")
+    assert find_question(prompt) == (1, 2, "the question")
+    made = replace_text(prompt, 1, 2, "question")
     assert made.messages[1]["content"][2] == {"type": "text", "text": "question"} and made.train is prompt and prompt.messages[1]["content"] is parts
     plain = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
-    assert with_text(plain, *asked(plain)[:2], "x").messages == ({"role": "user", "content": "x"},)
+    assert replace_text(plain, *find_question(plain)[:2], "x").messages == ({"role": "user", "content": "x"},)
 
 
 @pytest.mark.parametrize("kind", ["text", "vision"])
 def test_tokens_of_a_question(kind):
     made = text_run(["methods/lens"]) if kind == "text" else vision_run(["methods/lens"])
     prompt = made.prompt_template(next(iter(made.rows.values()))[0])
-    _, _, text = asked(prompt)
-    spans, ids = spans_of(made.policy, prompt, text), made.policy.encode(prompt).ids
+    _, _, text = find_question(prompt)
+    spans, ids = token_spans(made.policy, prompt, text), made.policy.encode(prompt).ids
     assert spans and "".join(text[a:b] for a, b in spans.values()) == text
     assert all(made.policy.tokenizer.decode([ids[t]]) == text[a:b] for t, (a, b) in spans.items())
-    assert spans_of(made.policy, prompt, "not there") == {}
+    assert token_spans(made.policy, prompt, "not there") == {}
     logp = prompt_logp(made.policy, prompt)
     assert len(logp) == len(ids) and logp[0] == 0.0 and max(logp) <= 0.0
     # the one token that policy and reference disagree about most goes
     with torch.no_grad():
         made.policy.model.get_output_embeddings().weight[ids[list(spans)[1]]] += 3.0
     purified = made.rollout.purified(prompt, made)
-    assert purified.train is prompt and len(asked(purified)[2]) < len(text) and purified.images == prompt.images
+    assert purified.train is prompt and len(find_question(purified)[2]) < len(text) and purified.images == prompt.images
     made.close()
 
 
@@ -144,11 +154,11 @@ def lens_run(right_after):
 def test_right_answers_to_a_purified_question_replace_wrong_ones():
     made, found = lens_run(2)
     assert [r.source for r in found] == ["policy", "purified", "purified", "policy"] and [r.rewards["arithmetic"] for r in found] == [1, 1, 1, 0]
-    assert [r.info["crpo"] for r in found] == [0.25, 0.75, 0.75, 0.75]
+    assert [WEIGHT[r] for r in found] == [0.25, 0.75, 0.75, 0.75]
     assert len({r.prompt.for_training.key for r in found}) == 1 and found.rollouts[1].prompt.key != found.prompt.key
     made.close()
     made, found = lens_run(1)  # no better than before
-    assert all(r.source == "policy" and "crpo" not in r.info for r in found)
+    assert all(r.source == "policy" and not WEIGHT.on(r) for r in found)
     made.close()
 
 
@@ -161,14 +171,14 @@ def test_the_ratio_is_to_what_sampled():
     assert gradient(loss, x).flatten().tolist() == pytest.approx([-0.5, -0.3 / 0.27])
     own = inputs([[-1.0, -2.0]], old=[[-1.5, -1.0]], advantage=[1.0])
     assert torch.equal(LensCalibratedClip()(own).loss, PPOClip()(own).loss)
-    g.rollouts[0].info["crpo"] = 0.75
+    WEIGHT.set(g.rollouts[0], 0.75)
     assert LensSuccessRate()(x).flatten().tolist() == [0.75, 1.0]
 
 
 def parts(**more):
-    strategy = SimpleNamespace(name="independent", samples=True)
-    defaults = {"settings": SimpleNamespace(loop="synchronous"), "fields": {"ref_logp": 1}, "strategy": strategy}
-    return run(**{**defaults, "objective": SimpleNamespace(surrogate=SimpleNamespace(name="ppo_clip")), **more})
+    rollout = SimpleNamespace(name="independent", samples=True)
+    defaults = {"settings": SimpleNamespace(loop="synchronous"), "aux_tensors": {"ref_logp": 1}, "rollout": rollout}
+    return run(**{**defaults, **more})
 
 
 @pytest.mark.parametrize(
@@ -177,9 +187,7 @@ def parts(**more):
         (Eepo(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
         (Eepo(), {"group_size": 1}, "no second half"),
         (Lens(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
-        (Lens(), {"fields": {}}, "nothing keeps"),
-        (Lens(), {}, "corrects for it"),
-        (LensSuccessRate(), {}, "does not note"),
+        (Lens(), {"aux_tensors": {}}, "nothing keeps one"),
         (Vogue(), {"family": SimpleNamespace(is_multimodal=False, name="text")}, "does not see"),
         (VogueVisualUncertainty(), {}, "does not disturb"),
     ],
@@ -187,6 +195,14 @@ def parts(**more):
 def test_what_cannot_work_is_refused(part, more, reason):
     with pytest.raises(ConfigError, match=reason):
         part.check(parts(**more))
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"), [("policy_loss={name: ppo_clip}", "lens.corrects_purified"), ("rollout={name: independent}", "lens.weight")]
+)
+def test_the_pieces_of_lens_require_each_other(words, missing):
+    with pytest.raises(ConfigError, match=f"requires '{missing}'.*; set .*: .name: lens"):
+        text_run(["methods/lens"], [words])
 
 
 @pytest.mark.parametrize(

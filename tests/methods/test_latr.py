@@ -1,15 +1,15 @@
-"""Trees of greedy branches: where they fork, what is pruned, when they are done. A language with two tokens to choose from, by hand."""
+"""LATR's lookahead trees: where they fork, what is pruned, when they are finished. A language with two tokens to choose from, by hand."""
 
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 from make import run
 from tiny import text_run
 
-from vlrl.methods.papers.latr import Latr, Lookahead
+from vlrl.methods.core.sampling import Plain
+from vlrl.methods.papers.latr import FROM_TREE, Latr, Lookahead
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Prompt, Request, Row, Sampling
 
@@ -41,7 +41,7 @@ def speak(request):
 
 def grown(ahead=3, **rules):
     rules = {"width": 4, "absolute": 0.25, "relative": 0.15, "distance": 0.6, "checks": (2,), "depth": 9, **rules}
-    tree, asked, answer = Lookahead(ends=frozenset({END}), **rules), [], None
+    tree, asked, answer = Lookahead(end_ids=frozenset({END}), **rules), [], None
     work = tree.grow(lambda ids: Request(PROMPT, Sampling(max_tokens=len(ids) + ahead), prefix_ids=tuple(ids)))
     while True:
         try:
@@ -55,7 +55,7 @@ def grown(ahead=3, **rules):
 def test_branches_that_go_their_own_way_stay():
     branches, step, asked = grown()
     assert [branch.ids for branch in branches] == [[1] * 6 + [END], [2] * 6 + [END]] and step == 7
-    assert branches[1].logp[0] == pytest.approx(math.log(0.4)) and branches[1].logp[1] == pytest.approx(math.log(0.9)) and branches[1].birth == 0
+    assert branches[1].logp[0] == pytest.approx(math.log(0.4)) and branches[1].logp[1] == pytest.approx(math.log(0.9)) and branches[1].start == 0
     assert [1, 1, 1, 9] in asked  # it was tried: its two tokens (9, 1) differ from (1, 1) in one of two, 0.5 < 0.6
     kept, _, _ = grown(distance=0.5)
     assert [1, 1, 1, 9, 1, 1, END] in [branch.ids for branch in kept]
@@ -71,7 +71,7 @@ def test_what_opens_a_branch(rules, count):
 
 def test_a_full_tree_is_done_after_the_last_check():
     branches, step, _ = grown(width=2)
-    assert step == 3 and len(branches) == 2 and all(branch.alive(3) for branch in branches)
+    assert step == 3 and len(branches) == 2 and all(branch.continues(3) for branch in branches)
     assert grown(depth=2)[1] == 2
     _, _, few = grown(ahead=9)
     assert len(few) < len(grown(ahead=1)[2])  # longer requests are fewer
@@ -88,15 +88,15 @@ def test_shares():
         with pytest.raises(ValueError, match="must|least"):
             Latr(**broken)
     with pytest.raises(ConfigError, match="whole vocabulary"):
-        Latr().check(run(sampling=SimpleNamespace(max_tokens=9, top_k=5)))
+        Latr().check(run(sampling=Plain(max_tokens=9, top_k=5)))
 
 
 def test_part_of_a_group_is_a_tree():
-    words = [f"strategy.{word}" for word in ("absolute=0.0", "relative=1.0", "checks=[1]", "distance=0.0", "ahead=3", "share=[[0, 0.5]]")]
+    words = [f"rollout.{word}" for word in ("absolute=0.0", "relative=1.0", "checks=[1]", "distance=0.0", "ahead=3", "share=[[0, 0.5]]")]
     made = text_run(["methods/latr"], [*words, "sampling.max_tokens=8"], engine="hf")
-    prompt = made.scaffold(made.rows["arithmetic"][0])
-    found, none = made.strategy([prompt, prompt], [6, 0], made)
-    trees = [r for r in found if "tree" in r.info]
+    prompt = made.prompt_template(made.rows["arithmetic"][0])
+    found, none = made.rollout([prompt, prompt], [6, 0], made)
+    trees = [r for r in found if FROM_TREE.get(r)]
     assert len(found) == 6 and len(none) == 0 and len(trees) == 3 and all(r.source == "policy" and r.trained for r in found)
     assert len({tuple(r.ids[:2]) for r in trees}) == 3  # forked at once, everywhere
     for rollout in found:

@@ -11,7 +11,8 @@ from make import gradient, group, inputs
 from tiny import steps, text_run, vision_run
 
 from vlrl.methods.core.policy_loss import PPOClip
-from vlrl.methods.papers.luffy import Luffy, LuffyPolicyShaping, demonstrations
+from vlrl.methods.common.demonstrations import demonstrations
+from vlrl.methods.papers.luffy import Luffy, LuffyPolicyShaping
 from vlrl.methods.papers.visurf import Visurf
 from vlrl.registry import ConfigError, build
 from vlrl.stages import AdvantageEstimator
@@ -76,7 +77,7 @@ def test_where_demonstrations_come_from(row, texts):
     ],
 )
 def test_groups_hold_their_demonstration(words, sources):
-    run = text_run(["methods/luffy"], [f"rollout={{name: with_demonstrations, {words}}}", "num_minibatches=1", "group_size=6"])
+    run = text_run(["methods/luffy"], [f"rollout={{name: luffy, {words}}}", "num_minibatches=1", "group_size=6"])
     prompt = run.prompt_template(run.rows["arithmetic"][3])
     (found,) = run.rollout([prompt], [6], run)
     (expert,) = [rollout for rollout in found if rollout.source == "expert"]

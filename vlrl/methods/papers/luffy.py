@@ -1,46 +1,40 @@
-"""Demonstrations among a prompt's own samples.
+"""LUFFY: off-policy demonstrations in every group of on-policy rollouts, learned from with policy shaping. Also the losses of RL-PLUS, ExGRPO, Guide.
 
-One loss for the policy's own tokens and for tokens that somebody else chose.
+    luffy                  rollout strategy: adds demonstrations to the groups
+    luffy.policy_shaping   policy loss: one loss for the policy's own tokens and for those of other writers
+
+Paper: Yan et al. 2025 (LUFFY), arXiv:2504.14945, with released code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
+from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
 from vlrl.methods.core.rollout import Independent, written
-from vlrl.registry import ConfigError, register
+from vlrl.registry import register
 from vlrl.stages import PolicyLoss
-from vlrl.types import Group, LossInputs, PerToken, Prompt, Row
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-LOOKED_AT = 256  # rows of each source that are asked for demonstrations at the start
-
-
-def demonstrations(row: Row) -> list[str]:
-    """What experts wrote for a row: `row.meta["demonstrations"]` (one text per teacher), or its `target`; perhaps nothing."""
-    return [text for text in row.meta.get("demonstrations", ()) if text] or [text for text in (row.target,) if text]
+from vlrl.types import Group, LossInputs, PerToken, Prompt
 
 
 @register("luffy")
 @dataclass(frozen=True)
 class Luffy(Independent):
-    """y_1 .. y_(n-k) ~ pi(. | x) and k demonstrations (source "expert") in one group, scored by the same rewards.
+    """LUFFY's mixed-policy groups: y_1 .. y_(n-k) ~ pi(. | x) and k demonstrations (source "expert") in one group, scored by the same rewards.
 
-    k is `per_prompt`, or as many as the row has. With `replace` they take the place of samples, so that the group keeps its size n, of which at least
-    one is the policy's own; without it they come on top. `trained` false sets them aside for a replay that may fetch them.
+    k is `per_prompt`, or as many as the row has. With `replace` demonstrations take the place of samples, so that the group keeps its size n, with at
+    least one sample of the policy; without it they are added. `trained` false sets them aside for a replay buffer that may read them.
     Paper: Yan et al. 2025 (LUFFY), arXiv:2504.14945, sec. 3; released script: n = 8 with one whole trace (prefix ratio 1).
-    Checked against copies of the released code (mix_src). Deviates: traces that go on as the policy's own after a part are left out.
-    Edge: a row without a demonstration gets n samples; a prompt with count 0 gets nothing. Log-probs of the expert are unknown and left empty; the
-    temperature is that of the samples, as in the release, or 1 where it varies by position. Raises ConfigError where no row has a demonstration.
+    Checked against copies of the released code (mix_src). Deviates: traces of which the policy completes a part are left out.
+    Edge: a row without a demonstration gets n samples; a prompt with count 0 gets an empty group. Log-probs of the expert are unknown and left empty;
+    the temperature is that of the samples, as in the release, or 1 where it varies by position. Raises ConfigError where no row has a demonstration.
     """
 
     per_prompt: int = 1
@@ -49,26 +43,22 @@ class Luffy(Independent):
 
     def __post_init__(self) -> None:
         if self.per_prompt < 1:
-            raise ValueError(f"per_prompt={self.per_prompt} must be at least 1; use strategy 'independent' for no demonstrations")
+            raise ValueError(f"per_prompt={self.per_prompt} must be at least 1; use rollout: {{name: independent}} for no demonstrations")
 
     def setup(self, run: RunContext) -> None:
-        rows = (row for source in run.rows.values() for row in islice(source, LOOKED_AT))
-        if not any(demonstrations(row) for row in rows):
-            raise ConfigError(
-                "strategy 'with_demonstrations': none of the first rows has a `target` or a list `meta.demonstrations`; fill one, "
-                "or use strategy 'independent'"
-            )
+        super().setup(run)
+        check_demonstrations(run, self.name)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         texts = []
         for prompt, count in zip(prompts, counts, strict=True):
             room = max(count - 1, 0) if self.replace else self.per_prompt * bool(count)
             texts.append(demonstrations(prompt.row)[: min(self.per_prompt, room)])
-        own = [count - len(some) if self.replace else count for count, some in zip(counts, texts)]
-        groups = super().__call__(prompts, own, run)
-        for group, some in zip(groups, texts, strict=True):
+        sampled_counts = [count - len(added) if self.replace else count for count, added in zip(counts, texts)]
+        groups = super().__call__(prompts, sampled_counts, run)
+        for group, added in zip(groups, texts, strict=True):
             temperature = run.sampling(group.prompt, 0).temperature
-            for text in some:
+            for text in added:
                 rollout = written(group.prompt, text, run)
                 rollout.trained = self.trained
                 rollout.temperature = temperature if isinstance(temperature, (int, float)) and temperature > 0 else 1.0
@@ -79,16 +69,17 @@ class Luffy(Independent):
 @register("luffy.policy_shaping")
 @dataclass(frozen=True)
 class LuffyPolicyShaping(PolicyLoss):
-    """Own tokens: L = -r A (with `clip`, as `ppo_clip`). Tokens of rollouts of `sources`: L = -f(u) A (1 - sg pi)^explore, clipped on `clip_others`.
+    """LUFFY's policy shaping. Tokens of rollouts of `sources`: L = -f(u) A (1 - sg pi)^explore, clipped on `clip_others`. Own tokens: L = -r A.
 
-    f(u) = u / (u + beta) (beta 0: f(u) = u), where u = pi / mu and mu, the writer's probability, is taken as `behaviour` says:
+    r = pi / pi_old; with `clip`, the loss of own tokens is `ppo_clip`'s. f(u) = u / (u + beta) (beta 0: f(u) = u) with u = pi / mu, where mu, the
+    writer's probability, is taken as `behaviour` says:
     "one": mu = 1;  "mixture": mu = (pi_old + (pi_old + 1) / 2) / 2, half the old policy, half a writer who is the old policy or uniform;
-    "recorded": what the sampler noted.
+    "recorded": the log-probs that the sampler recorded.
     Paper: "one", beta 0.1: Yan et al. 2025 (LUFFY), arXiv:2504.14945, sec. 3.2, policy shaping; "mixture", beta 0, explore 0.5: Dong et al. 2025
     (RL-PLUS), arXiv:2508.00222, multiple importance sampling and exploration-based advantage; "recorded", beta 0.1: Zhan et al. 2025 (ExGRPO),
     arXiv:2510.02245, sec. 4.2; "recorded", beta 0, both clipped: Nath et al. 2025 (Guide), arXiv:2506.13923, whose writer is the old policy with a
-    hint before its eyes. Checked against rlplus_core_alg.py, and for LUFFY and ExGRPO against copies of their released mix_src.
-    Edge: without rollouts of `sources` it is the plain (clipped) surrogate. |log u| is held below 20 for "recorded".
+    hint in its prompt. Checked against rlplus_core_alg.py, and for LUFFY and ExGRPO against copies of their released mix_src.
+    Edge: without rollouts of `sources` it is the plain (clipped) policy loss. |log u| is clamped to 20 for "recorded".
     """
 
     sources: tuple[str, ...] = ("expert",)
@@ -107,26 +98,24 @@ class LuffyPolicyShaping(PolicyLoss):
         if self.clip_others and self.beta:
             raise ValueError(f"clip_others clips the ratio u itself: set beta to 0, not {self.beta}")
 
+    def __call__(self, x: LossInputs) -> PerToken:
+        other_B1 = torch.tensor([[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device)
+        ratio_BT = x.log_ratio_BT.exp()
+        own = self.clipped(ratio_BT, x) if self.clip else PerToken(-ratio_BT * x.advantage_BT, {})
+        u_BT = self.relative(x)
+        f_BT = u_BT / (u_BT + self.beta) if self.beta else u_BT
+        exploration_BT = (1 - x.logp_BT.detach().exp()).clamp(min=0).pow(self.explore)
+        others_BT = self.clipped(u_BT, x).loss if self.clip_others else -f_BT * x.advantage_BT
+        loss_BT = torch.where(other_B1, others_BT * exploration_BT, own.loss)
+        return PerToken(loss_BT, {**own.metrics, "ratio": ratio_BT.detach(), "off_policy": other_B1.to(x.logp_BT).expand_as(ratio_BT)})
+
+    def clipped(self, ratio_BT: Tensor, x: LossInputs) -> PerToken:
+        """PPO's clipped loss of these ratios."""
+        return clipped_ratio_loss(ratio_BT, x.advantage_BT, self.low, self.high, self.dual_clip or None)
+
     def relative(self, x: LossInputs) -> Tensor:
         """(B, T) u = pi / mu, with gradient."""
         if self.behaviour == "recorded":
             return ((x.logp_BT - x.sampled_logp_BT) * x.mask_BT).clamp(-20, 20).exp()
         pi_BT, old_BT = x.logp_BT.exp(), x.old_logp_BT.exp()
         return pi_BT if self.behaviour == "one" else 2 * pi_BT / (old_BT + 0.5 * (old_BT + 1))
-
-    def __call__(self, x: LossInputs) -> PerToken:
-        other_B1 = torch.tensor([[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device)
-        ratio_BT = x.log_ratio_BT.exp()
-        own = (
-            clipped_ratio_loss(ratio_BT, x.advantage_BT, self.low, self.high, self.dual_clip or None)
-            if self.clip
-            else PerToken(-ratio_BT * x.advantage_BT, {})
-        )
-        u_BT = self.relative(x)
-        f_BT = u_BT / (u_BT + self.beta) if self.beta else u_BT
-        rare_BT = (1 - x.logp_BT.detach().exp()).clamp(min=0).pow(self.explore)
-        others_BT = (
-            clipped_ratio_loss(u_BT, x.advantage_BT, self.low, self.high, self.dual_clip or None).loss if self.clip_others else -f_BT * x.advantage_BT
-        )
-        loss_BT = torch.where(other_B1, others_BT * rare_BT, own.loss)
-        return PerToken(loss_BT, {**own.metrics, "ratio": ratio_BT.detach(), "off_policy": other_B1.to(x.logp_BT).expand_as(ratio_BT)})
