@@ -41,9 +41,11 @@ class Echo:
         return [{"role": "user", "content": self.replies[turn - 1]}] if turn <= len(self.replies) else None
 
 
-def make_run(policy, env, speak, max_tokens=60):
-    engine = Fake(function=speak)
-    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=engine, decode=Plain(max_tokens=max_tokens), env=env, shape={})
+def make_run(policy, env, respond, max_tokens=60):
+    engine = Fake(function=respond)
+    run = SimpleNamespace(
+        seed=0, step=1, phase="rl", policy=policy, engine=engine, sampling=Plain(max_tokens=max_tokens), environment=env, reward_shaping={}
+    )
     engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
     return run
@@ -213,9 +215,9 @@ def test_python_output_is_bounded_and_the_run_is_checked(monkeypatch):
 
 def test_the_strategy_is_checked(text_policy):
     with pytest.raises(ConfigError, match="needs an environment"):
-        MultiTurn().check(SimpleNamespace(env=None, shape={}))
+        MultiTurn().check(SimpleNamespace(environment=None, reward_shaping={}))
     with pytest.raises(ConfigError, match="conversation"):
-        MultiTurn().check(SimpleNamespace(env=Zoom(), shape={}))
-    MultiTurn().check(SimpleNamespace(env=Zoom(), shape={"turns": LastTurnReward()}))
+        MultiTurn().check(SimpleNamespace(environment=Zoom(), reward_shaping={}))
+    MultiTurn().check(SimpleNamespace(environment=Zoom(), reward_shaping={"turns": LastTurnReward()}))
     ids = between(text_policy, engine_kit.make_prompt("q"), [{"role": "user", "content": "r"}], text_policy.eos_id)
     assert text_policy.tokenizer.decode(ids) == "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
