@@ -253,7 +253,7 @@ class Completion:
     logp: list[float]
     text: str
     finish: Literal["stop", "length", "abort"]
-    version: int = 0
+    version: int | list[int] = 0  # one per token if the weights changed while it was sampled
     top_logprobs: list[dict[int, float]] | None = None
     seconds: float = 0.0
 

@@ -179,9 +179,7 @@ class Family(Stage):
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         """Precomputed media embeddings in the form that the model's forward takes as `mm_encoder_outputs`."""
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-        return BaseModelOutputWithPooling(pooler_output=tuple(e.embeds_NH for e in embeds))
+        return pooled_output(tuple(e.embeds_NH for e in embeds))
 
     def logits(self, model: nn.Module, hidden: Tensor) -> Tensor:
         """(..., H) -> (..., V), scaled and soft-capped if the architecture does so (Granite, Cohere, Gemma 2)."""
@@ -190,6 +188,13 @@ class Family(Stage):
         logits = logits if scale == 1 else logits * scale
         cap = getattr(text, "final_logit_softcapping", None)
         return logits if cap is None else cap * (logits / cap).tanh()
+
+
+def pooled_output(pooled: Any) -> Any:
+    """Media embeddings, a tensor or a tuple of tensors, as the output of a vision tower."""
+    from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+    return BaseModelOutputWithPooling(pooler_output=pooled)
 
 
 def linear_cost(text: Any) -> float:

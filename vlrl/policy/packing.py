@@ -39,7 +39,7 @@ class Layout:
         return bool((self.segment_RL > 1).any())
 
     def to(self, device: torch.device | str) -> Layout:
-        moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(self).items()}
+        moved: dict[str, Any] = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(self).items()}
         return Layout(**moved)
 
 

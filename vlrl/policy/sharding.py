@@ -9,7 +9,7 @@ import copy
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +72,7 @@ def unsharded_copy(module: nn.Module, model: Any, attn_implementation: str) -> A
     """An unsharded copy, on every rank, of the transformers model inside a module that FSDP2 has sharded."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    state = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True))
+    state = cast(dict[str, Tensor], get_model_state_dict(module, options=StateDictOptions(full_state_dict=True)))
     return model_from_state({name.removeprefix("model."): value for name, value in state.items()}, model, attn_implementation)
 
 
@@ -123,7 +123,7 @@ def full_state_dict(module: Any) -> dict[str, Tensor]:
     if is_fsdp(module):
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-        return get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        return cast(dict[str, Tensor], get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True)))
     inner: nn.Module = module.module if is_zero3(module) else module
     with gather_params(module):
         return {name: value.detach().cpu().clone() for name, value in inner.state_dict().items()} if is_main() else {}

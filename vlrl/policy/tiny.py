@@ -96,7 +96,7 @@ class Tiny:
 
 
 @lru_cache(maxsize=4)
-def merges_of(vocabulary: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def merges_of(vocabulary: int) -> tuple[dict[str, int], list[Any]]:
     """(vocab, merges) of a byte-level BPE with `vocabulary` ids, not counting special tokens."""
     import json
 
@@ -117,7 +117,7 @@ def qwen_tokenizer(vocabulary: int, special: tuple[str, ...] = SPECIAL, template
     from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
     vocab, merges = merges_of(max(256, vocabulary - len(special) - len(TAGS)))
-    tokenizer = Qwen2Tokenizer(vocab=dict(vocab), merges=list(merges), eos_token="<|im_end|>", pad_token="<|endoftext|>", **kwargs)
+    tokenizer: Any = Qwen2Tokenizer(vocab=dict(vocab), merges=list(merges), eos_token="<|im_end|>", pad_token="<|endoftext|>", **kwargs)
     tokenizer.add_special_tokens({"additional_special_tokens": list(special)})
     tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
     tokenizer.chat_template = template

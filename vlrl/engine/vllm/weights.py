@@ -80,7 +80,7 @@ class ReplicaClients:
     def start_weight_update(self) -> None:
         self.post("/start_weight_update")
 
-    def update_weights(self, update_info: dict[str, Any]) -> None:
+    def update_weights(self, update_info: dict[str, Any] | list[dict[str, Any]]) -> None:
         self.post("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
@@ -113,7 +113,8 @@ class NCCLTransfer:
 
         info = NCCLTrainerInitInfo(rank=0, master_address=address, master_port=port, world_size=replicas.world_size)
         self.policy, self.replicas = policy, replicas
-        self.sender = NCCLTrainerWeightTransferEngine.trainer_init(info, client=replicas, source=PolicyWeightSource(policy))
+        source: Any = PolicyWeightSource(policy)  # of the interface of vLLM's abstract class, which is not imported at the top
+        self.sender = NCCLTrainerWeightTransferEngine.trainer_init(info, client=replicas, source=source)
 
     def send(self, version: int) -> None:
         """Send all weights. Running requests are paused meanwhile; they continue under the new weights, their keys and values recomputed."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import MediaEmbeds
-from vlrl.policy.families.vision import VisionFamily
-from vlrl.policy.family import base
+from vlrl.policy.families.vision import Units, VisionFamily
+from vlrl.policy.family import base, pooled_output
 from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.registry import register
@@ -28,7 +28,7 @@ CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", 
 class Gemma3(VisionFamily):
     """Gemma 3 (4B, 12B, 27B). The model defines no coordinate convention: thousandths are assumed. No video."""
 
-    units = "per_mille"
+    units: ClassVar[Units] = "per_mille"
     image_token: ClassVar[str] = "<start_of_image>"
     embed_token: ClassVar[str] = "<image_soft_token>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
@@ -74,6 +74,4 @@ class Gemma3(VisionFamily):
         return {"full_attention": full, "sliding_attention": make_mask(layout.order_RL, layout.segment_RL, window, image_RL)}
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-        return BaseModelOutputWithPooling(pooler_output=torch.cat([e.embeds_NH for e in embeds]))
+        return pooled_output(torch.cat([e.embeds_NH for e in embeds]))

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import MediaEmbeds
-from vlrl.policy.families.vision import VisionFamily
+from vlrl.policy.families.vision import Units, VisionFamily
+from vlrl.policy.family import pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.registry import register
 from vlrl.types import Media
@@ -34,7 +35,7 @@ CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", 
 class InternVL(VisionFamily):
     """InternVL checkpoints whose names end in "-hf". Coordinates are thousandths of width and height."""
 
-    units = "per_mille"
+    units: ClassVar[Units] = "per_mille"
     image_token: ClassVar[str] = "<IMG_CONTEXT>"
     video_token: ClassVar[str] = "<video>"
     embed_token: ClassVar[str] = "<IMG_CONTEXT>"
@@ -68,6 +69,4 @@ class InternVL(VisionFamily):
         return tensors["pixel_values"].shape[-1], tensors["pixel_values"].shape[-2]  # of a tile, which is enough for coordinates in thousandths
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-        return BaseModelOutputWithPooling(pooler_output=torch.cat([e.embeds_NH for e in embeds]))
+        return pooled_output(torch.cat([e.embeds_NH for e in embeds]))

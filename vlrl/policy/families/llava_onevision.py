@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import Features, MediaEmbeds
-from vlrl.policy.families.vision import VisionFamily, decoded_image
+from vlrl.policy.families.vision import Units, VisionFamily, decoded_image
+from vlrl.policy.family import pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.registry import register
 from vlrl.types import Media
@@ -28,7 +29,7 @@ CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", 
 class LlavaOneVision(VisionFamily):
     """LLaVA-OneVision checkpoints whose names end in "-hf". Coordinates are fractions of the image's width and height."""
 
-    units = "unit"
+    units: ClassVar[Units] = "unit"
     multi_image_sensitive: ClassVar[bool] = True
     image_token: ClassVar[str] = "<image>"
     video_token: ClassVar[str] = "<video>"
@@ -90,7 +91,5 @@ class LlavaOneVision(VisionFamily):
         return original  # coordinates are fractions of width and height: the tiles' size does not matter
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
         parts = tuple(e.embeds_NH for e in embeds)
-        return BaseModelOutputWithPooling(pooler_output=parts if kind == "image" else torch.cat(parts)[None])
+        return pooled_output(parts if kind == "image" else torch.cat(parts)[None])

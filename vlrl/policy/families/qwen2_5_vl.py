@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import Features
-from vlrl.policy.families.vision import VisionFamily
+from vlrl.policy.families.vision import Units, VisionFamily
 from vlrl.policy.family import base
 from vlrl.policy.tiny import SPECIAL, Tiny, qwen_tokenizer
 from vlrl.registry import register
@@ -23,7 +23,7 @@ from vlrl.registry import register
 class QwenVL(VisionFamily):
     """The base of all Qwen-VL generations: tokens, grids and rotary positions."""
 
-    units = "seen"
+    units: ClassVar[Units] = "seen"
     image_token: ClassVar[str] = "<|image_pad|>"
     video_token: ClassVar[str] = "<|video_pad|>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = SPECIAL[9:]
@@ -58,7 +58,7 @@ class QwenVL(VisionFamily):
         video = video_class(**sizes, size={"shortest_edge": unit, "longest_edge": 768 * unit}, cap_pixels_per_frame=True)
         return processor_class(image_processor=image, tokenizer=tokenizer, video_processor=video, chat_template=tokenizer.chat_template)
 
-    def tiny_ids(self, tokenizer: Any) -> dict[str, int]:
+    def tiny_ids(self, tokenizer: Any) -> dict[str, Any]:
         names = {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
         names |= {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
         return {name: tokenizer.convert_tokens_to_ids(token) for name, token in names.items()}

@@ -6,9 +6,10 @@ Source: Qwen2-VL, arXiv:2409.12191 (M-RoPE, sec. 2.1; boxes normalised to [0, 10
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from vlrl.policy.families.qwen2_5_vl import QwenVL
+from vlrl.policy.families.vision import Units
 from vlrl.policy.tiny import Tiny
 from vlrl.registry import register
 
@@ -18,7 +19,7 @@ from vlrl.registry import register
 class Qwen2VL(QwenVL):
     """Qwen2-VL (2B, 7B, 72B). Coordinates are thousandths of width and height."""
 
-    units = "per_mille"
+    units: ClassVar[Units] = "per_mille"
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor

@@ -13,6 +13,7 @@ from torch import nn
 
 from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.qwen2_5_vl import QwenVL
+from vlrl.policy.families.vision import Units
 from vlrl.policy.tiny import Tiny
 from vlrl.registry import register
 
@@ -22,7 +23,7 @@ from vlrl.registry import register
 class Qwen3VL(QwenVL):
     """Qwen3-VL (2B, 4B, 8B, 32B). Coordinates are thousandths of width and height."""
 
-    units = "per_mille"
+    units: ClassVar[Units] = "per_mille"
     position_inputs: ClassVar[tuple[str, ...]] = ()
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
@@ -48,5 +49,6 @@ class Qwen3VL(QwenVL):
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
-        deep = [tuple(layer) for layer in zip(*(e.deep for e in embeds))]
-        return BaseModelOutputWithDeepstackFeatures(pooler_output=tuple(e.embeds_NH for e in embeds), deepstack_features=deep)
+        deep: Any = [tuple(layer) for layer in zip(*(e.deep for e in embeds))]
+        pooled: Any = tuple(e.embeds_NH for e in embeds)
+        return BaseModelOutputWithDeepstackFeatures(pooler_output=pooled, deepstack_features=deep)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy.encoded import MediaEmbeds
-from vlrl.policy.families.vision import VisionFamily
-from vlrl.policy.family import base
+from vlrl.policy.families.vision import Units, VisionFamily
+from vlrl.policy.family import base, pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.registry import register
 from vlrl.types import Media
@@ -37,7 +37,7 @@ CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", 
 class SmolVLM(VisionFamily):
     """SmolVLM2 and Idefics3 checkpoints. They define no coordinate convention: fractions of width and height are assumed."""
 
-    units = "unit"
+    units: ClassVar[Units] = "unit"
     image_token: ClassVar[str] = "<image>"
     video_token: ClassVar[str] = "<video>"
     embed_token: ClassVar[str] = "<image>"
@@ -78,9 +78,7 @@ class SmolVLM(VisionFamily):
         return original  # coordinates are fractions of width and height: the tiles' size does not matter
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
         config = base(model).config
         tile = (config.vision_config.image_size // config.vision_config.patch_size // config.scale_factor) ** 2
         embeds_NH = torch.cat([e.embeds_NH for e in embeds])
-        return BaseModelOutputWithPooling(pooler_output=embeds_NH.view(-1, tile, embeds_NH.shape[-1]))
+        return pooled_output(embeds_NH.view(-1, tile, embeds_NH.shape[-1]))

@@ -14,12 +14,14 @@ from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.family import Family, base, quantization
 from vlrl.types import Clip, CoordinateSpace, Media
 
+Units = Literal["seen", "original", "unit", "per_mille"]  # of coordinates: see CoordinateSpace
+
 
 @dataclass(frozen=True, kw_only=True)
 class VisionFamily(Family):
     """A model that `AutoModelForImageTextToText` loads, with a processor that expands the placeholders."""
 
-    units: ClassVar[Literal["seen", "original", "unit", "per_mille"]] = "seen"
+    units: ClassVar[Units] = "seen"
     image_token: ClassVar[str] = ""  # the chat template's placeholder for an image
     video_token: ClassVar[str] = ""
     embed_token: ClassVar[str] = ""  # the token of the expanded placeholder, one per vision embedding; "" means the placeholder itself
