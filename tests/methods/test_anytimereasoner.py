@@ -8,8 +8,17 @@ import pytest
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.papers.anytimereasoner import Anytimereasoner, AnytimereasonerBudgetRelative, prior_of, thought_length
+from vlrl.methods.papers.anytimereasoner import (
+    CUTS,
+    SUMMARY_OF,
+    THOUGHT_LENGTH,
+    Anytimereasoner,
+    AnytimereasonerBudgetRelative,
+    prior_of,
+    thought_length,
+)
 from vlrl.registry import ConfigError
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 
@@ -53,15 +62,15 @@ def sampled(thought, **fields):
 def test_thoughts_are_cut_and_answered():
     made, engine = sampled(thought=6)  # cut after 4 of 8 and, being over before, after 6
     thought, *answers = made
-    assert thought.info["cuts"] == [4, 6] and thought.info["thought"] == 6 and thought.source == "policy"
+    assert CUTS[thought] == [4, 6] and THOUGHT_LENGTH[thought] == 6 and thought.source == "policy"
     assert engine.asked[1:] == [(3, "abcd/", 10), (3, "abcdef/", 12)]
-    assert [a.info["anytime"] for a in answers] == [(0, 4)] * 3 + [(0, 6)] * 3 and {a.source for a in answers} == {"summary"}
+    assert [SUMMARY_OF[a] for a in answers] == [(0, 4)] * 3 + [(0, 6)] * 3 and {a.source for a in answers} == {"summary"}
     assert answers[0].loss_mask == [False] * 5 + [True] and answers[0].text == "abcd/!" and all(a.trained for a in answers)
 
 
 def test_a_short_thought_is_answered_once():
     made, engine = sampled(thought=2)
-    assert made.rollouts[0].info["cuts"] == [2, 2] and engine.asked[1:] == [(3, "ab/", 8)] and len(made) == 4
+    assert CUTS[made.rollouts[0]] == [2, 2] and engine.asked[1:] == [(3, "ab/", 8)] and len(made) == 4
 
 
 @pytest.mark.parametrize(("text", "length"), [("abc</think>x", 3), ("</think>x", 0), ("abc", 3), ("", 0)])
@@ -90,19 +99,21 @@ def test_what_a_stretch_earns():
 def test_tokens_and_answers():
     g = group(1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, lengths=[5, 4, 3, 3, 3, 3, 3, 3])
     thoughts, answers = g.rollouts[:2], g.rollouts[2:]
-    thoughts[0].info = {"cuts": [2, 4], "thought": 4}
-    thoughts[1].info = {"cuts": [2, 2], "thought": 2}
+    CUTS.set(thoughts[0], [2, 4])
+    CUTS.set(thoughts[1], [2, 2])
     for rollout, where in zip(answers, [(0, 2), (0, 2), (0, 4), (0, 4), (1, 2), (1, 2)]):
-        rollout.info["anytime"] = where
+        SUMMARY_OF.set(rollout, where)
     assert AnytimereasonerBudgetRelative(prior="uniform")([g]) == [[0.5, -0.5, 0.5, -0.5, 0.0, 0.0, 0.0, 0.0]]
     # r = (0.5, 1) and (1, 1): R = (0.75, 0.5), (1, 0.5); V = 0.875; then 0.5 * 0.5 * r_1 + 0.25
-    assert thoughts[0].info["token_advantages"] == pytest.approx([-0.125, -0.125, 0.125, 0.125, 0.5])
-    assert thoughts[1].info["token_advantages"] == pytest.approx([0.125, 0.125, -0.5, -0.5])
+    assert TOKEN_ADVANTAGES[thoughts[0]] == pytest.approx([-0.125, -0.125, 0.125, 0.125, 0.5])
+    assert TOKEN_ADVANTAGES[thoughts[1]] == pytest.approx([0.125, 0.125, -0.5, -0.5])
 
 
 def test_what_it_needs():
-    with pytest.raises(ConfigError, match="strategy"):
-        AnytimereasonerBudgetRelative().check(run(rollout=SimpleNamespace(name="independent"), token_credit=SimpleNamespace(name="per_token")))
+    with pytest.raises(ConfigError, match="requires 'anytimereasoner.cuts'.*set rollout: {name: anytimereasoner}"):
+        text_run(["methods/anytimereasoner"], ["rollout={name: independent}"])
+    with pytest.raises(ConfigError, match="per_token"):
+        text_run(["methods/anytimereasoner"], ["token_credit={name: uniform}"])
     for broken in ({"budgets": 0}, {"summaries": 0}):
         with pytest.raises(ValueError, match="at least 1"):
             Anytimereasoner(**broken)

@@ -10,7 +10,7 @@ import torch
 from make import group, inputs, run
 from tiny import steps, text_run
 
-from vlrl.methods.papers.co_reward import CoRewardPerView
+from vlrl.methods.papers.co_reward import PARAPHRASED, CoRewardPerView
 from vlrl.methods.papers.laser import SELF_REWARD_AT, Laser, LaserLastToken, LaserSelfRewarded
 from vlrl.methods.papers.rlpr import Rlpr, RlprStdFilter, reasoning, reflection
 from vlrl.methods.papers.sar import Sar, SarUnconditionalLogp, bare
@@ -244,7 +244,7 @@ def test_the_policys_opinion_joins_the_advantage():
 def test_views_are_compared_within_themselves():
     g = group(1.0, 1.0, 0.0, 0.0, 1.0)
     for rollout, side in zip(g, (False, True, False, True, True)):
-        rollout.info["paraphrased"] = side
+        PARAPHRASED.set(rollout, side)
     assert CoRewardPerView(scale="none")([g, group(1.0, 0.0)]) == [
         [0.5, pytest.approx(1 / 3), -0.5, pytest.approx(-2 / 3), pytest.approx(1 / 3)],
         [0.5, -0.5],
@@ -282,6 +282,6 @@ def test_the_token_behind_the_answer_has_a_gradient():
 def test_paraphrases_are_asked_for():
     made = text_run(["methods/co_reward"])
     (g,) = sample(made, made.prompt_sampler(1))
-    turned = [bool(rollout.info.get("paraphrased")) for rollout in g]
+    turned = [bool(PARAPHRASED.get(rollout)) for rollout in g]
     assert sum(turned) == len(turned) / 2 and set(g.raw("vote")) <= {0.0, 1.0}
     made.close()

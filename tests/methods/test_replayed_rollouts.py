@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from make import group, run
+from make import end_step, group, run
 from tiny import steps, text_run
 
+from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
 from vlrl.methods.papers.ampo import Ampo, comprehension
+from vlrl.methods.papers.luffy import Luffy
 from vlrl.methods.papers.relift import Relift
 from vlrl.methods.papers.rorecomp import Rorecomp
 from vlrl.registry import ConfigError
@@ -37,8 +40,11 @@ def parts(**more):
 def taught(*own, teachers=(), answer="7"):
     """A group of own rewards with teachers (text, reward) set aside."""
     g = group(*own, name="q")
-    object.__setattr__(g.prompt, "row", Row("q", "q", answer=answer))
-    g.untrained = [Rollout(g.prompt, [ord(c) for c in text] + [0], text, source="expert", trained=False, reward=r) for text, r in teachers]
+    g.prompt = replace(g.prompt, row=Row("q", "q", answer=answer))
+    g.untrained = [
+        Rollout(g.prompt, [*map(ord, text), 0], text, source="expert", trained=False, reward=reward, outcome=reward, correct=reward >= 1)
+        for text, reward in teachers
+    ]
     return g
 
 
@@ -67,7 +73,10 @@ def test_teachers_come_only_where_all_fail_and_the_best_understood_first():
     assert sorted(r.source for r in mixed) == ["expert", "policy", "policy"] and [r.text for r in mixed if r.source == "expert"] == ["b<answer>7"]
     assert [(bytes(ids).decode(), len(ids)) for _, ids in asked] == [("a<answer>7", 10), ("b<answer>7", 10)]  # the gold answer after the reasoning
     assert [r.source for r in failed] == ["policy"] * 3 and [r.text for r in mixed.untrained] == ["a<answer>7"]
-    assert replay.metrics() == {"guidance/share": (1.0, 2.0)}
+    end_step(replay, [])
+    assert replay.metrics() == {"ampo/guided": (1.0, 2.0)} == replay.metrics()
+    end_step(replay, [])
+    assert replay.metrics() == {"ampo/guided": (0.0, 1.0)}
 
 
 @pytest.mark.parametrize(
@@ -82,8 +91,7 @@ def test_only_right_teachers_and_two_at_most(teachers, count):
 def test_places_are_a_function_of_seed_and_row():
     found = [[r.source for r in on_demand()([taught(*[0.0] * 6, teachers=[("a", 1.0)])])[0]] for _ in range(2)]
     assert found[0] == found[1]
-    with pytest.raises(ConfigError, match="set aside"):
-        Ampo().check(run(rollout=SimpleNamespace(trained=True)))
+    assert Ampo().requires == (UNTRAINED_DEMONSTRATIONS,) == Luffy(trained=False).provides and Luffy().provides == ()
 
 
 def hard(*rewards, name, target="t"):

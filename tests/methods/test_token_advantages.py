@@ -9,7 +9,7 @@ import pytest
 from make import group, run
 
 from vlrl.methods.core.advantage import whiten_rows
-from vlrl.methods.papers.capo import CAPO
+from vlrl.methods.papers.capo import CAPO, CRITIQUES, STEP_ENDS
 from vlrl.methods.papers.pure import Pure, softmin_rewards
 from vlrl.methods.papers.spae import SPAE
 from vlrl.registry import ConfigError
@@ -95,15 +95,20 @@ def test_pure_without_step_scores_is_the_outcome():
         Pure().check(run(token_credit=SimpleNamespace(name="uniform"), rollout=SimpleNamespace(samples=True)))
 
 
+def judged(critiques, step_ends):
+    """The annotations of a judged rollout."""
+    return {CRITIQUES.name: critiques, STEP_ENDS.name: step_ends}
+
+
 @pytest.mark.parametrize(("vote", "wrong"), [("majority", {1}), ("union", {0, 1}), ("intersection", set())])
 def test_capo_votes(vote, wrong):
-    g = group(1, 0, lengths=[4, 2], info=[{"critiques": [[1], [0, 1], []], "step_ends": [1, 3, 4]}, {}])
+    g = group(1, 0, lengths=[4, 2], info=[judged([[1], [0, 1], []], [1, 3, 4]), {}])
     assert CAPO(vote=vote).wrong_steps(g.rollouts[0]) == wrong
     CAPO(vote=vote)([g, group(1, 1)])
     assert tokens([g]) == whitened([2.0 - (0 in wrong), *[2.0 - (1 in wrong)] * 2, 2.0], [0.0, 0.0])
 
 
 def test_capo_half_of_the_readings_are_a_majority():
-    g = group(0, lengths=[2], info=[{"critiques": [[0], []], "step_ends": [1, 2]}])
+    g = group(0, lengths=[2], info=[judged([[0], []], [1, 2])])
     CAPO()([g])
     assert tokens([g]) == [pytest.approx([-1.0, 1.0])]

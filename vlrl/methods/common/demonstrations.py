@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from vlrl.capabilities import Capability
 from vlrl.registry import ConfigError
 from vlrl.types import Row
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
 
+UNTRAINED_DEMONSTRATIONS = Capability("untrained_demonstrations", hint="rollout: {name: luffy, replace: false, trained: false}")
 CHECKED_ROWS = 256  # rows of each source that are searched for demonstrations when a phase begins
 
 

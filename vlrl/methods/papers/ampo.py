@@ -1,66 +1,71 @@
-"""Teachers are asked only where every own attempt fails, and the one that is best understood comes first."""
+"""AMPO: guidance on demand; demonstrations of several teachers enter a group only where all own rollouts fail, the best understood ones first.
+
+`ampo` is a replay buffer for the demonstrations that the rollout strategy `luffy` sets aside with `trained: false`: they are scored like all others.
+
+Paper: Yuan et al. 2025 (AMPO), arXiv:2510.02227, sec. 3; checked against mix_dapo_trainer.py and reward_manager/prob.py of the release (mean of
+probabilities, 2 of 4 teachers; ranking only if there is a choice).
+Deviates: the random places depend on seed, step and row; the release's constant share for form is left out of r_p.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-from vlrl.registry import ConfigError, register
-from vlrl.stages import ReplayBuffer
+from vlrl.context import RunContext
+from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
+from vlrl.registry import register
+from vlrl.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+
+@dataclass
+class AmpoState(State):
+    """Groups of the current step, and those of them that got demonstrations; `logged` has the two numbers of the last step."""
+
+    groups: float = transient(0.0)
+    guided: float = transient(0.0)
+    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @register("ampo")
 @dataclass(frozen=True)
 class Ampo(ReplayBuffer):
-    """No own r > threshold: min(k, right demonstrations) of the wrong rollouts, drawn at random, make room for those with the highest r_p,
+    """AMPO: in a group without a correct rollout, min(k, correct demonstrations) rollouts are replaced by the demonstrations with the highest r_p.
 
-    r_p = mean_t pi(a_t | x, teacher's reasoning, a_<t) over the tokens of the gold answer a. Reasoning is a demonstration up to its last `marker`.
-    The demonstrations are those that strategy `with_demonstrations` set aside with `trained: false`: rewarded like all others.
-    Paper: Yuan et al. 2025 (AMPO), arXiv:2510.02227, sec. 3; checked against mix_dapo_trainer.py and reward_manager/prob.py of the release
-    (mean of probabilities, 2 of 4 teachers; ranking only if there is a choice). Deviates: the random places depend on seed, step and row; the
-    release's constant share for form is left out of r_p.
-    Edge: a text without `marker` is ranked by the probabilities of all its tokens; ties keep the teachers' order. Each rank sees its own groups.
+        r_p = mean_t pi(a_t | x, teacher's reasoning, a_<t)  over the tokens of the gold answer a
+
+    The teacher's reasoning is the demonstration up to its last `marker`. The replaced rollouts are drawn at random.
+    Edge: for a text without `marker` r_p is over all its tokens; ties keep the teachers' order. Each rank handles its own groups.
     """
 
     k: int = 2
-    threshold: float = 0.5
     marker: str = "<answer>"
-    state: dict[str, float] = field(init=False, default_factory=lambda: {"groups": 0.0, "guided": 0.0}, repr=False, compare=False)
-    run: Any = field(init=False, default=None, repr=False, compare=False)
+    requires = (UNTRAINED_DEMONSTRATIONS,)
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"k={self.k} must be at least 1: demonstrations per failed group")
 
-    def check(self, run: RunContext) -> None:
-        if getattr(run.rollout, "trained", True):
-            raise ConfigError("replay guidance_on_demand fetches demonstrations that were set aside; use "
-                              "rollout: {name: with_demonstrations, replace: false, trained: false}")  # fmt: skip
-
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
+    def init_state(self) -> AmpoState:
+        return AmpoState()
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         out = []
         for group in groups:
-            right = [rollout for rollout in group.untrained if rollout.source == "expert" and rollout.reward > self.threshold]
-            failed = bool(right) and len(group) > 0 and max(group.rewards) <= self.threshold
-            self.state["groups"] += 1
-            self.state["guided"] += failed
-            out.append(self.guided(group, self.ranked(right) if len(right) > self.k else right) if failed else group)
+            teachers = [rollout for rollout in group.untrained if rollout.source == "expert" and rollout.correct]
+            failed = bool(teachers) and len(group) > 0 and not any(rollout.correct for rollout in group)
+            self.state.groups += 1
+            self.state.guided += failed
+            out.append(self.guided(group, self.ranked(teachers) if len(teachers) > self.k else teachers) if failed else group)
         return out
 
     def guided(self, group: Group, teachers: Sequence[Rollout]) -> Group:
-        """The group with the first k teachers in the place of own rollouts; what was sampled is still counted as it was."""
+        """The group with the first k teachers in place of own rollouts; counts of what was sampled stay."""
         run, rollouts = self.run, list(group.rollouts)
-        rng = random.Random(f"{run.seed if run else 0}/guidance/{run.step if run else 0}/{group.row.id}")
+        rng = random.Random(f"{run.seed}/guidance/{run.step}/{group.row.id}")
         count = min(self.k, len(teachers), len(group))
         for place, teacher in zip(rng.sample(range(len(group)), count), teachers):
             rollouts[place] = teacher
@@ -69,14 +74,14 @@ class Ampo(ReplayBuffer):
         return Group(group.prompt, rollouts, group.id, dict(group.info), untrained)
 
     def ranked(self, teachers: Sequence[Rollout]) -> list[Rollout]:
-        """By r_p, the highest first."""
-        asked = [self.question(teacher) for teacher in teachers]
-        scored = self.run.engine.score_all([(teacher.prompt, ids) for teacher, (ids, _) in zip(teachers, asked)])
-        understood = [comprehension(logp[-n:]) for logp, (_, n) in zip(scored, asked)]
-        return [teachers[i] for i in sorted(range(len(teachers)), key=lambda i: -understood[i])]
+        """The teachers by falling r_p."""
+        parts = [self.scored_tokens(teacher) for teacher in teachers]
+        logps = self.run.engine.score_all([(teacher.prompt, ids) for teacher, (ids, _) in zip(teachers, parts)])
+        scores = [comprehension(logp[-n:]) for logp, (_, n) in zip(logps, parts)]
+        return [teachers[i] for i in sorted(range(len(teachers)), key=lambda i: -scores[i])]
 
-    def question(self, teacher: Rollout) -> tuple[list[int], int]:
-        """(tokens to score, how many of the last ones count)."""
+    def scored_tokens(self, teacher: Rollout) -> tuple[list[int], int]:
+        """(reasoning and gold answer as tokens, number of the answer's tokens); (all tokens, their number) without `marker`."""
         text = teacher.text.removeprefix(teacher.prompt.prefix)
         if self.marker not in text:
             return teacher.ids, len(teacher.ids)
@@ -85,13 +90,15 @@ class Ampo(ReplayBuffer):
         answer = encode(str(teacher.row.answer), add_special_tokens=False)
         return [*reasoning, *answer], max(len(answer), 1)
 
+    def end_step(self, run: RunContext) -> None:
+        self.state.logged = (self.state.guided, max(self.state.groups, 1.0))
+        self.state.groups = self.state.guided = 0.0
+
     def metrics(self) -> dict[str, tuple[float, float]]:
-        """The share of groups that a teacher was fetched for."""
-        share = (self.state["guided"], max(self.state["groups"], 1.0))
-        self.state.update(groups=0.0, guided=0.0)
-        return {"guidance/share": share}
+        """The share of groups that got demonstrations."""
+        return {"ampo/guided": self.state.logged}
 
 
 def comprehension(logp: Sequence[float]) -> float:
-    """The mean of the tokens' probabilities."""
+    """r_p: the mean of the tokens' probabilities."""
     return math.fsum(math.exp(value) for value in logp) / len(logp)

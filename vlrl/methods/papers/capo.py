@@ -1,4 +1,11 @@
-"""Steps that a critic finds wrong pay for it."""
+"""CAPO: credit assignment with a generative process reward model; tokens of steps that the judge finds wrong get a lower reward.
+
+`capo` is an advantage estimator per token, for `token_credit: {name: per_token}`. It reads the annotations CRITIQUES and STEP_ENDS, which a judge
+plug-in writes; none is shipped.
+
+Paper: Xie et al. 2025 (CAPO), arXiv:2508.02298: token rewards, outcome 2 and process 1, votes.
+Deviates: that the normalisation is over the tokens of the group is vlrl's reading (no code was released).
+"""
 
 from __future__ import annotations
 
@@ -6,59 +13,64 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from vlrl.capabilities import Annotation
+from vlrl.context import RunContext
 from vlrl.methods.core.advantage import GroupRelative, check_credit, hand_over, whiten_rows
 from vlrl.registry import register
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+CRITIQUES: Annotation[list[list[int]]] = Annotation(
+    "capo.critiques", list, hint="a judge plug-in that writes it", doc="one list of wrong step numbers (0-based) per sample of the judge"
+)
+STEP_ENDS: Annotation[list[int]] = Annotation(
+    "capo.step_ends", list, hint="a judge plug-in that writes it", doc="where each step of the rollout ends, in tokens"
+)
 
 
 @register("capo")
 @dataclass(frozen=True)
 class CAPO(GroupRelative):
-    """A_{i,t} = mean 0, variance 1 over all tokens of the group of  R_{i,t} = outcome r_i - process 1[t is in a step judged wrong].
+    """CAPO: outcome reward minus a process penalty on the tokens of wrong steps, normalised over the group's tokens.
 
-    `rollout.info["critiques"]` holds one list of wrong step numbers (0-based) per reading of a generative judge, `rollout.info["step_ends"]` where
-    steps end (in tokens). `vote` "majority" takes steps that at least half of the readings name, "union" any, "intersection" all. Credit `per_token`
-    hands the result out.
-    Paper: Xie et al. 2025, arXiv:2508.02298: token rewards, outcome 2 and process 1, votes.  Deviates: that the normalisation is over the tokens of
-    the group is vlrl's reading (no code was released).
-    Edge: no critiques: rewards differ between rollouts only.
+        A_{i,t} = whiten over all tokens of the group of  R_{i,t} = outcome r_i - process 1[t is in a step judged wrong]
+
+    `vote`: "majority" takes the steps that at least half of the judge's samples name, "union" any, "intersection" all.
+    Edge: without critiques rewards differ between rollouts only.
     """
 
     outcome: float = 2.0
     process: float = 1.0
     vote: Literal["majority", "union", "intersection"] = "majority"
-
     writes_tokens = True
+    provides = (TOKEN_ADVANTAGES,)
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        check_credit(run, "capo")
-
-    def wrong_steps(self, rollout: Rollout) -> set[int]:
-        """Numbers of the steps that the readings agree are wrong."""
-        readings = [set(reading) for reading in rollout.info.get("critiques", [])]
-        needed = {"majority": math.ceil(len(readings) / 2), "union": 1, "intersection": len(readings)}[self.vote]
-        votes = Counter(step for reading in readings for step in reading)
-        return {step for step, count in votes.items() if count >= needed}
+        check_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        rows = []
+        rows: list[list[float]] = []
         for group in groups:
-            mine = [self.rewards(rollout) for rollout in group]
-            whiten_rows(mine)
-            rows += mine
+            own = [self.token_rewards(rollout) for rollout in group]
+            whiten_rows(own)
+            rows += own
         return hand_over(groups, rows)
 
-    def rewards(self, rollout: Rollout) -> list[float]:
-        """One reward per token."""
-        row, start, wrong = [self.outcome * rollout.reward] * len(rollout), 0, self.wrong_steps(rollout)
-        for step, end in enumerate(rollout.info.get("step_ends", [])):
+    def wrong_steps(self, rollout: Rollout) -> set[int]:
+        """Numbers of the steps that the vote finds wrong."""
+        samples = [set(sample) for sample in CRITIQUES.get(rollout, [])]
+        needed = {"majority": math.ceil(len(samples) / 2), "union": 1, "intersection": len(samples)}[self.vote]
+        votes = Counter(step for sample in samples for step in sample)
+        return {step for step, count in votes.items() if count >= needed}
+
+    def token_rewards(self, rollout: Rollout) -> list[float]:
+        """R_{i,t}, one reward per token."""
+        rewards, start, wrong = [self.outcome * rollout.reward] * len(rollout), 0, self.wrong_steps(rollout)
+        for step, end in enumerate(STEP_ENDS.get(rollout, [])):
             if step in wrong:
-                row[start:end] = [self.outcome * rollout.reward - self.process] * (min(end, len(rollout)) - start)
+                rewards[start:end] = [self.outcome * rollout.reward - self.process] * (min(end, len(rollout)) - start)
             start = end
-        return row
+        return rewards

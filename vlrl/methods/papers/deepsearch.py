@@ -1,8 +1,12 @@
-"""A tree of chunks of solutions, and what its chunks are worth.
+"""DeepSearch: tree search over chunks of solutions in place of independent samples; every chunk has its own value.
 
-A tree search in place of independent samples: chunks are expanded where they promise most, until a right answer is found.
+`deepsearch` is the rollout strategy that searches, `deepsearch.chunk_values` the advantage estimator per token, for `token_credit: {name:
+per_token}`. Each requires the other.
 
-What each chunk of a searched solution is worth, less what the search's solutions are worth on average.
+Paper: Wu et al. 2025 (DeepSearch), arXiv:2509.25454, sec. 3 and app. A.2: 256 tokens, depth 64, 8 children, quality 0.4, no uncertainty, depth bonus
+0.01; eq. 3-7 (search), 13-15 (advantages).
+Deviates: UCT among siblings has nothing to compare where all are new, so the first is taken; the number of rounds is ours (the paper counts some 190
+on very hard problems); filtering the data between phases and cached solutions (sec. 4.1, 4.2) are left out.
 """
 
 from __future__ import annotations
@@ -10,24 +14,27 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from vlrl.capabilities import Annotation, Capability
+from vlrl.context import RunContext
 from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import from_token, joined, together
-from vlrl.methods.common.derived_prompts import accuracy
 from vlrl.methods.core.advantage import check_credit
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import ConfigError, register
-from vlrl.stages import AdvantageEstimator
+from vlrl.registry import register
+from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+VALUES: Annotation[list[float]] = Annotation(
+    "deepsearch.values", list, hint="rollout: {name: deepsearch}", doc="value of each token's chunk: tanh q, and +-1 for the last chunk of a path"
+)
+CHUNK_ADVANTAGES = Capability("deepsearch.chunk_advantages", hint="advantage: {name: deepsearch.chunk_values}")
 
 
 @dataclass(eq=False)
 class Node:
-    """A chunk of a solution: `rollout` is everything up to its end."""
+    """A chunk of a solution. `rollout` is the solution up to its end, `end_value` is 1 for a correct end, -1 for another end, 0 within a path."""
 
     rollout: Rollout
     parent: Node | None = None
@@ -35,7 +42,7 @@ class Node:
     q: float = 0.0
     visits: int = 0
     children: list[Node] = field(default_factory=list)
-    worth: Literal[-1, 0, 1] = 0  # 1: right, -1: wrong or without end, 0: goes on
+    end_value: Literal[-1, 0, 1] = 0
 
     @property
     def path(self) -> list[Node]:
@@ -43,42 +50,19 @@ class Node:
         return [*self.parent.path, self] if self.parent is not None else []
 
 
-def back_up(leaf: Node, least: float = 0.1) -> None:
-    """Eq. 3-5: q_i <- q_i + g w if q_i w >= 0, g w if w > 0, else as it was, for the chunks before a leaf of worth w; g = max(i / l, least)."""
-    path = leaf.path
-    for i, node in enumerate(path[:-1], start=1):
-        gain = max(i / len(path), least) * leaf.worth
-        node.q = node.q + gain if node.q * leaf.worth >= 0 else gain if leaf.worth > 0 else node.q
-        node.visits += 1
-
-
-def surprise(rollout: Rollout) -> float:
-    """The mean -log p of its tokens, in nats."""
-    return -math.fsum(rollout.logp) / max(len(rollout.logp), 1)
-
-
-def valued(leaf: Node) -> Rollout:
-    """The whole path as a rollout, with the value of every token's chunk."""
-    values: list[float] = []
-    for node in leaf.path:
-        values += [math.tanh(node.q) if node is not leaf else float(leaf.worth)] * (len(node.rollout) - len(values))
-    leaf.rollout.info["q"] = values
-    return leaf.rollout
-
-
 @register("deepsearch")
 @dataclass(frozen=True)
 class Deepsearch(Independent):
-    """A tree of chunks of `chunk` tokens, n children each; the group is every path that has come to an end.
+    """DeepSearch: a tree of chunks of `chunk` tokens, n children each; the group is every path that has come to an end.
 
-    A round expands a node and the first child of what it made, and so on, until children end; from the second round on it begins at the open node of
-    largest `quality` tanh(q / N of its parent) + `uncertainty` H + `deep` sqrt(depth / `depth`), H the mean -log p of its tokens. A right end, or the
-    wrong one that the policy was surest of (least mean -log p), is backed up (eq. 3-5). The search stops with a round that finds a right end or
-    after `rounds`. `info["q"]` is the value per token (tanh q of chunks, +-1 of the last one), for advantage `deepsearch`.
-    Paper: Wu et al. 2025 (DeepSearch), arXiv:2509.25454, sec. 3 and app. A.2: 256 tokens, depth 64, 8 children, quality 0.4, no uncertainty,
-    deep 0.01. Deviates: UCT among siblings has nothing to go by where all are new, so the first is taken; the number of rounds is ours (the paper
-    counts some 190 on very hard problems); filtering the data between phases and cached solutions (sec. 4.1, 4.2) are left out.
-    Edge: answers shorter than a chunk make it n independent samples. Groups are ragged.
+    A round expands a node, then the first child of the expansion, and so on, until children end. From the second round on it begins at the open node
+    with the largest priority (eq. 7):
+
+        quality tanh(q / N of its parent) + uncertainty H + depth_bonus sqrt(d / depth),  H the mean -log p of its tokens, d its depth
+
+    A correct end, or the wrong one with the least mean -log p, is backed up (eq. 3-5). The search stops with a round that finds a correct end, or
+    after `rounds`; a path ends at EOS, at the length limit or at the depth `depth`. The annotation VALUES has the value of every token's chunk. Edge:
+    answers shorter than a chunk make it n independent samples. Groups are ragged.
     """
 
     chunk: int = 256
@@ -86,35 +70,28 @@ class Deepsearch(Independent):
     rounds: int = 8
     quality: float = 0.4
     uncertainty: float = 0.0
-    deep: float = 0.01
-    least: float = 0.5
-    slot: str = ""
+    depth_bonus: float = 0.01
+    provides = (VALUES,)
+    requires = (CHUNK_ADVANTAGES,)
 
     def __post_init__(self) -> None:
         if min(self.chunk, self.depth, self.rounds) < 1:
             raise ValueError(f"chunk={self.chunk}, depth={self.depth} and rounds={self.rounds} must be at least 1")
 
-    def check(self, run: RunContext) -> None:
-        if run.advantage.name != "deepsearch.chunk_values":
-            fix = "use advantage: {name: deepsearch}"
-            raise ConfigError(f"strategy deepsearch values chunks, which advantage {run.advantage.name!r} does not read; {fix}")
-        if self.slot and self.slot not in run.rewards:
-            raise ConfigError(f"strategy.slot: no reward slot {self.slot!r}; known: {', '.join(run.rewards)}")
-
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
-        works = {place: self.search(prompt, count, run) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) if count}
-        trees = together(run, works)
-        return [Group(prompt, [valued(leaf) for leaf in trees.get(place, [])]) for place, prompt in enumerate(prompts)]
+        searches = {place: self.search(prompt, count, run) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) if count}
+        trees = together(run, searches)
+        return [Group(prompt, [with_values(leaf) for leaf in trees.get(place, [])]) for place, prompt in enumerate(prompts)]
 
     def search(self, prompt: Prompt, count: int, run: RunContext) -> Generator[list[Request], list[Completion], list[Node]]:
         """Yields requests, is sent completions, returns the ends of all paths."""
-        root = Node(Rollout(prompt, []))
-        nodes, leaves = [root], []
+        nodes, leaves = [Node(Rollout(prompt, []))], []
         for _ in range(self.rounds):
-            open_ = [node for node in nodes if not node.children and not node.worth]
-            if not open_:
+            frontier = [node for node in nodes if not node.children and not node.end_value]
+            if not frontier:
                 break
-            node, ended = max(open_, key=self.priority), []
+            node: Node | None = max(frontier, key=self.priority)
+            ended: list[Node] = []
             while node is not None and not ended:
                 completions = yield [self.request(node, prompt, count, run)]
                 ended = self.expand(node, completions, run)
@@ -123,9 +100,9 @@ class Deepsearch(Independent):
             leaves += ended
             if not ended:
                 break  # nothing could be scored
-            right = [leaf for leaf in ended if leaf.worth > 0]
-            back_up(right[0] if right else min(ended, key=lambda leaf: surprise(leaf.rollout)))
-            if right:
+            correct = [leaf for leaf in ended if leaf.end_value > 0]
+            back_up(correct[0] if correct else min(ended, key=lambda leaf: mean_surprisal(leaf.rollout.logp)))
+            if correct:
                 break
         return leaves
 
@@ -134,17 +111,17 @@ class Deepsearch(Independent):
         parent = node.parent
         value = parent.q / parent.visits if parent is not None and parent.visits else 0.0
         begin = len(parent.rollout) if parent is not None else 0
-        unsure = surprise(replace(node.rollout, logp=node.rollout.logp[begin:])) if self.uncertainty else 0.0
-        return self.quality * math.tanh(value) + self.uncertainty * unsure + self.deep * math.sqrt(node.depth / self.depth)
+        surprisal = mean_surprisal(node.rollout.logp[begin:]) if self.uncertainty else 0.0
+        return self.quality * math.tanh(value) + self.uncertainty * surprisal + self.depth_bonus * math.sqrt(node.depth / self.depth)
 
     def request(self, node: Node, prompt: Prompt, count: int, run: RunContext) -> Request:
-        """For the children of a node."""
+        """The request for the children of a node."""
         sampling, length = run.sampling(prompt, 0), len(node.rollout)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, length + self.chunk))
         return from_token(node.rollout, length, sampling, self.seeds(run, prompt), count)
 
     def expand(self, node: Node, completions: Sequence[Completion], run: RunContext) -> list[Node]:
-        """Hang the children on a node; returns those that end a path, judged."""
+        """Add the children to a node; returns those that end a path, with their `end_value`. Ends that could not be scored are dropped."""
         limit = run.sampling(node.rollout.prompt, 0).max_tokens
         for completion in completions:
             rollout = joined(run, completion, node.rollout, len(node.rollout), trained=True)
@@ -154,36 +131,63 @@ class Deepsearch(Independent):
         run.score([judged])
         scored = {id(rollout) for rollout in judged}
         node.children = [child for child in node.children if child not in over or id(child.rollout) in scored]
-        for child in (ended := [child for child in over if id(child.rollout) in scored]):
-            child.worth = 1 if child.rollout.finish == "stop" and accuracy(run, child.rollout, self.slot) > self.least else -1
+        ended = [child for child in over if id(child.rollout) in scored]
+        for child in ended:
+            child.end_value = 1 if child.rollout.finish == "stop" and child.rollout.correct else -1
         return ended
+
+
+def back_up(leaf: Node, min_gain: float = 0.1) -> None:
+    """Eq. 3-5, for the chunks i = 1 .. l - 1 before a leaf at place l with end value v, g = max(i / l, min_gain):
+
+    q_i <- q_i + g v if q_i v >= 0, g v if v > 0, else q_i.
+    """
+    path = leaf.path
+    for i, node in enumerate(path[:-1], start=1):
+        gain = max(i / len(path), min_gain) * leaf.end_value
+        node.q = node.q + gain if node.q * leaf.end_value >= 0 else gain if leaf.end_value > 0 else node.q
+        node.visits += 1
+
+
+def mean_surprisal(logp: Sequence[float]) -> float:
+    """The mean -log p, in nats; 0 without tokens."""
+    return -math.fsum(logp) / max(len(logp), 1)
+
+
+def with_values(leaf: Node) -> Rollout:
+    """The whole path as a rollout, with the value of every token's chunk in VALUES."""
+    values: list[float] = []
+    for node in leaf.path:
+        values += [math.tanh(node.q) if node is not leaf else float(leaf.end_value)] * (len(node.rollout) - len(values))
+    VALUES.set(leaf.rollout, values)
+    return leaf.rollout
 
 
 @register("deepsearch.chunk_values")
 @dataclass(frozen=True)
 class DeepsearchChunkValues(AdvantageEstimator):
-    """A_t = q(s_t) - mu: the value of the chunk that token t is in (strategy `deepsearch`), mu the mean of the tree's ends (+1 right, -1 not).
+    """DeepSearch's advantage per token: the value of the token's chunk less the mean value of the tree's ends.
 
-    Paper: Wu et al. 2025 (DeepSearch), arXiv:2509.25454, eq. 13-15 (no division by the standard deviation); q_max 1, temperature 1. For credit
-    `per_token`. Edge: a wrong path's chunks that were never backed up have q 0, so that they gain where most ends are wrong;
-    rollouts of no tree have their reward for a value.
+        A_t = q(s_t) - mu,  mu the mean over the group's rollouts of their last value (+1 correct, -1 not)
+
+    Eq. 13-15 (no division by the standard deviation); q_max 1, temperature 1. Edge: chunks of a wrong path that were never backed up have q 0, so
+    that their advantage is positive where most ends are wrong; rollouts of no tree have their reward as value.
     """
 
     writes_tokens = True
+    provides = (TOKEN_ADVANTAGES, CHUNK_ADVANTAGES)
+    requires = (VALUES,)
 
     def check(self, run: RunContext) -> None:
-        if run.rollout.name != "deepsearch":
-            raise ConfigError(
-                f"advantage deepsearch reads values that strategy {run.rollout.name!r} does not leave; use strategy: {{name: deepsearch}}"
-            )
-        check_credit(run, "deepsearch")
+        check_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         out = []
         for group in groups:
-            values = [rollout.info.get("q", [rollout.reward] * len(rollout)) for rollout in group]
-            usual = mean([row[-1] for row in values])
-            for rollout, row in zip(group, values, strict=True):
-                rollout.info["token_advantages"] = [q - usual for q in row]
-            out.append([mean(rollout.info["token_advantages"]) for rollout in group])
+            values = [VALUES.get(rollout, [rollout.reward] * len(rollout)) for rollout in group]
+            baseline = mean([row[-1] for row in values])
+            rows = [[q - baseline for q in row] for row in values]
+            for rollout, row in zip(group, rows, strict=True):
+                TOKEN_ADVANTAGES.set(rollout, row)
+            out.append([mean(row) for row in rows])
         return out

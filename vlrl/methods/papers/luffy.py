@@ -15,9 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
+from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS, check_demonstrations, demonstrations
 from vlrl.methods.core.rollout import Independent, written
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
@@ -44,6 +45,10 @@ class Luffy(Independent):
     def __post_init__(self) -> None:
         if self.per_prompt < 1:
             raise ValueError(f"per_prompt={self.per_prompt} must be at least 1; use rollout: {{name: independent}} for no demonstrations")
+
+    @property
+    def provides(self) -> tuple[Capability, ...]:
+        return () if self.trained else (UNTRAINED_DEMONSTRATIONS,)
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
