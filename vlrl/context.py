@@ -5,7 +5,8 @@ The attributes named like config slots hold the current phase's plug-ins of thes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,26 +20,68 @@ if TYPE_CHECKING:
 class PolicyModel(Protocol):
     """A policy as plug-ins see it: a model and its processor (`vlrl.policy.Policy`)."""
 
-    model: Any  # the transformers model
-    tokenizer: Any
     family: Any
     device: Any
     version: int  # updates so far
-    pad_id: int
-    forbidden_ids: Sequence[int]  # placeholders of media, which are never sampled
-    wrapped: Any
+
+    @property
+    def model(self) -> Any:
+        """The transformers model."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The processor's tokenizer."""
+
+    @property
+    def pad_id(self) -> int:
+        """The padding token's id."""
+
+    @property
+    def forbidden_ids(self) -> Sequence[int]:
+        """Placeholders of media, which are never sampled."""
 
     def encode(self, prompt: Prompt) -> Any:
         """The prompt's token ids and media features; its length is in tokens."""
 
+    def encode_media(self, features: Sequence[Any]) -> Sequence[Any]:
+        """The vision tower's output for the media of an encoded prompt."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion tokens, special tokens left out."""
 
+    def render(self, prompt: Prompt) -> str:
+        """The prompt as text, media as placeholders."""
+
     def spaces(self, prompt: Prompt) -> Sequence[Any]:
-        """One CoordinateSpace per picture of the prompt."""
+        """The CoordinateSpace of each image, then of each video."""
 
     def forward(self, batch: TokenBatch, aux_tensors: Sequence[Any] = ()) -> dict[str, Tensor]:
         """{"logp": (B, T), aux tensor: (B, T) or (B, T, K)}, temperature-scaled. Honours the autograd mode."""
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Around forwards of `family.hidden` and `family.logits`: matrix products in the policy's own type."""
+
+    def with_model(self, model: Any) -> PolicyModel:
+        """A view that runs another model of the same architecture."""
+
+    def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> None:
+        """Put a LoRA adapter on the linear layers of `parts` whose names match `targets`, and freeze everything else."""
+
+    @staticmethod
+    def part_of(name: str) -> str:
+        """The part of the model that a parameter belongs to: "vision", "projector" or "language"."""
+
+    def keep_reference(self, renew: bool = False) -> None:
+        """Copy the weights as they are now as the KL reference, unless there is one already (or `renew`)."""
+
+    def reference(self) -> AbstractContextManager[PolicyModel]:
+        """The policy with the reference's weights, for forward passes without gradient."""
+
+    def reference_state(self) -> dict[str, Any]:
+        """The reference's weights, for a restart."""
+
+    def load_reference(self, state: Mapping[str, Any]) -> None:
+        """Undo `reference_state`."""
 
 
 class RunContext(Protocol):
