@@ -8,6 +8,7 @@ import pytest
 import torch
 from samples import PROMPTS, Noise, ask, groups_of, policy_of
 
+from vlrl.context import PolicyModel
 from vlrl.methods.core.aux_tensor import Entropy, RefLogp
 from vlrl.policy import Family, Policy
 from vlrl.policy.encoder import LRUCache
@@ -54,6 +55,11 @@ def test_each_image_is_decoded_processed_and_encoded_once() -> None:
     assert policy.counters["decoded"] == policy.counters["processed"] == 2
     assert policy.counters["patches"] == 2 * (6 * 4 + 8 * 8)  # 84 x 56 and 112 x 112 pixels in patches of 14, in each of two passes
     assert policy.counters["head_rows"] == 2 * int((batch.mask_BT & batch.loss_mask_BT).sum())
+
+
+def test_the_policy_has_every_member_of_the_protocol(policy: Policy) -> None:
+    members = {name for name in vars(PolicyModel) if not name.startswith("_")} | set(PolicyModel.__annotations__)
+    assert len(members) > 20 and [name for name in sorted(members) if not hasattr(policy, name)] == []
 
 
 def test_text_rows_run_no_vision_code(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
