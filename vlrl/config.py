@@ -148,16 +148,21 @@ def _check_keys(config: Config) -> None:
     known = {*SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__}
     for key in config.tree:
         if key not in known:
-            raise ConfigError(f"{key}: {_unknown(key, known)} ({config.origins.get(key, 'config')})")
+            raise ConfigError(f"{key}: {_unknown(key, known, config.origins.get(key, 'config'))}")
     for name, override in (config.tree.get("phases") or {}).items():
         for key in override or {}:
             if key not in known - {"phases", "seed", "threads", "output", "plugins", "policy", "engine", "about"}:
-                reason = "this key is the same in all phases; set it at the top of the config" if key in known else _unknown(key, known)
+                if key in known:
+                    reason = "this key is the same in all phases; set it at the top of the config"
+                else:
+                    reason = _unknown(key, known, config.origins.get(f"phases.{name}.{key}", "config"))
                 raise ConfigError(f"phases.{name}.{key}: {reason}")
 
 
-def _unknown(key: str, known: Iterable[str]) -> str:
-    return f"this key is now called {RENAMED[key]!r}" if key in RENAMED else f"unknown key.{suggest(key, known)}"
+def _unknown(key: str, known: Iterable[str], origin: str) -> str:
+    if key in RENAMED:
+        return f"this key is now called {RENAMED[key]!r} ({origin})"
+    return f"unknown key ({origin}).{suggest(key, known)}"
 
 
 def _read(path: Path, stack: tuple[Path, ...]) -> tuple[Tree, Origins]:

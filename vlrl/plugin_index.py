@@ -48,6 +48,13 @@ class PluginEntry:
         return ast.get_docstring(source.nodes[self.cls]) or ""
 
     @cached_property
+    def module_doc(self) -> str:
+        """The docstring of its file, which describes the paper as a whole."""
+        source = _source(self.module)
+        assert source is not None
+        return ast.get_docstring(source.tree) or ""
+
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The fields that a config can set, those of base classes first."""
         return tuple(_fields(self.module, self.cls))
@@ -117,8 +124,12 @@ class _Source:
         return out
 
     @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
     def nodes(self) -> dict[str, ast.ClassDef]:
-        return {node.name: node for node in ast.parse(self.text).body if isinstance(node, ast.ClassDef)}
+        return {node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _folder(package: str) -> Path:

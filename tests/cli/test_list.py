@@ -36,7 +36,7 @@ def test_all_kinds(vlrl):
     code, text = vlrl("list", "--json")
     rows = {row["kind"]: row for row in json.loads(text)}
     assert code == 0 and set(rows) == {*STAGES, "family", "scorer", "aggregate"}
-    assert "grpo" in rows["advantage"]["plugins"] and "qwen2_5_vl" in rows["family"]["plugins"]
+    assert "grpo" in rows["advantage_estimator"]["plugins"] and "qwen2_5_vl" in rows["family"]["plugins"]
 
 
 def test_a_users_plugin_is_listed_with_its_paper_and_fields(vlrl, plugin):
@@ -49,7 +49,7 @@ def test_a_users_plugin_is_listed_with_its_paper_and_fields(vlrl, plugin):
     assert "Pays [bold]always[/bold]." in line and "arXiv:1234.56789" in line
 
 
-@pytest.mark.parametrize("kind", ["advantage", "credit", "surrogate", "term", "reduce", "weight"])
+@pytest.mark.parametrize("kind", ["advantage_estimator", "token_credit", "policy_loss", "loss_term", "loss_aggregation", "token_weight"])
 def test_methods_are_listed_with_a_paper_and_a_whole_line(vlrl, kind):
     rows = {row["name"]: row for row in json.loads(vlrl("list", kind, "--json")[1])}
     assert not [name for name, row in rows.items() if not row["paper"] or len(row["summary"]) < 5 or row["summary"].endswith((":", ","))]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vlrl.trainer.batch import denominators_of, make_batch, split_micros, split_minis
+from vlrl.trainer.loss_inputs import denominators_of, make_batch, split_micro_batches, split_mini_batches
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
@@ -40,13 +40,13 @@ def test_totals_count_trained_tokens():
 
 def test_micro_batches_hold_whole_groups_within_the_budget():
     groups = [group_of(str(n), n) for n in (5, 1, 9, 4, 30)]
-    micros = split_micros(groups, 10, lambda group: len(group.rollouts[0]))
+    micros = split_micro_batches(groups, 10, lambda group: len(group.rollouts[0]))
     assert [[len(g.rollouts[0]) for g in micro] for micro in micros] == [[30], [9], [5, 4, 1]]
 
 
 def test_minibatches_partition_the_groups_in_the_given_order():
     groups = [group_of(str(n), 1) for n in range(5)]
-    parts = list(split_minis(groups, 2, [4, 3, 2, 1, 0]))
+    parts = list(split_mini_batches(groups, 2, [4, 3, 2, 1, 0]))
     assert [[g.row.id for g in part] for part in parts] == [["4", "3"], ["2", "1", "0"]]
-    assert list(split_minis([], 2, [])) == []
+    assert list(split_mini_batches([], 2, [])) == []
     assert torch.is_tensor(make_batch(parts[0], 0).ids_BT)

@@ -5,7 +5,7 @@ import torch
 from kit import open_run, weights
 
 from vlrl.registry import ConfigError
-from vlrl.trainer.loop import assign, collect, learn, minis, train_step
+from vlrl.trainer.loop import assign, collect, learn, mini_batches, train_step
 from vlrl.trainer.scoring import RewardError
 
 
@@ -70,16 +70,16 @@ def test_totals_are_of_the_whole_step(tmp_path):
     run = open_run(tmp_path, "num_minibatches=2", "micro_batch_tokens=1", reward="test_loop_ids")
     groups = collect(run)
     assign(groups, run)
-    parts = minis(groups, run, 0)
-    assert len(parts) == 2 and all(len(part.micros) == 2 for part in parts)
-    assert sum(part.totals.sequences for part in parts) == sum(map(len, groups)) == 32
-    assert sum(part.totals.tokens for part in parts) == sum(len(r) for g in groups for r in g)
+    parts = mini_batches(groups, run, 0)
+    assert len(parts) == 2 and all(len(part.micro_batches) == 2 for part in parts)
+    assert sum(part.loss_denominators.sequences for part in parts) == sum(map(len, groups)) == 32
+    assert sum(part.loss_denominators.tokens for part in parts) == sum(len(r) for g in groups for r in g)
 
 
 def test_a_reward_that_raises_is_counted_and_its_rollouts_dropped(tmp_path):
     run = open_run(tmp_path, "error_limit=0.5", reward="test_loop_broken")
     metrics = train_step(run)
-    assert metrics["reward/errors"] == 8 and metrics["gate/no survivors"] == 1
+    assert metrics["reward/errors"] == 8 and metrics["group_filter/all_rollouts_failed_scoring"] == 1
     assert all(group.row.id != "r1" for group in run.groups)
     kind, data = run.recorder.events[0]
     assert kind == "warning" and "'mine' raised on row 'r1': RuntimeError: the judge is out" in data["message"]
@@ -120,7 +120,7 @@ def test_a_step_without_survivors_learns_nothing_and_says_so(tmp_path):
     before = weights(run)
     metrics = train_step(run)
     assert torch.equal(before, weights(run)) and metrics["groups"] == 0
-    assert any("no group survived" in data["message"] for _, data in run.recorder.events)
+    assert any("no group passed" in data["message"] for _, data in run.recorder.events)
 
 
 def test_a_loss_that_is_not_finite_names_the_rows(tmp_path):

@@ -33,7 +33,7 @@ def test_a_mapping_becomes_a_plugin_with_coerced_values():
 @pytest.mark.parametrize(
     "spec, message",
     [
-        ({"name": "test_registry_gat"}, "gate.g: no gate named 'test_registry_gat'. Did you mean 'test_registry_gate'"),
+        ({"name": "test_registry_gat"}, "gate.g: no group_filter named 'test_registry_gat'. Did you mean 'test_registry_gate'"),
         ({"name": "test_registry_gate", "shar": 1}, "gate.g.shar: unknown field .* Did you mean 'share'"),
         ({"name": "test_registry_gate", "share": "much"}, "gate.g.share: 'much' is not valid"),
         ({"name": "test_registry_gate", "share": 2}, "gate.g: share is at most 1"),
@@ -82,9 +82,9 @@ def test_every_stage_is_discovered_and_documented():
 def test_plugin_files(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from dataclasses import dataclass\nfrom vlrl.registry import register\nfrom vlrl.stages import Gate\nfrom vlrl.types import Verdict\n\n"
-        "@register('from_a_file')\n@dataclass(frozen=True)\nclass Mine(Gate):\n    'Mine.'\n"
-        "    def __call__(self, group):\n        return Verdict(False, 'no')\n"
+        "from dataclasses import dataclass\nfrom vlrl.registry import register\nfrom vlrl.stages import GroupFilter\nfrom vlrl.types import FilterDecision\n\n"
+        "@register('from_a_file')\n@dataclass(frozen=True)\nclass Mine(GroupFilter):\n    'Mine.'\n"
+        "    def __call__(self, group):\n        return FilterDecision(False, 'no')\n"
     )
     load_plugin_file(file)
     assert build(GroupFilter, "from_a_file")(None) == (False, "no")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any
 
 import typer
 
@@ -22,16 +23,16 @@ _COMMANDS = {  # command: where its function is
 _GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
 
 
-def _named(place: str) -> object:
+def _named(place: str) -> Any:
     module, _, attribute = place.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 def _add(name: str) -> None:
     if name in _COMMANDS:
-        app.command(name)(_named(_COMMANDS[name]))  # type: ignore[type-var]
+        app.command(name)(_named(_COMMANDS[name]))
     elif name in _GROUPS:
-        app.add_typer(_named(_GROUPS[name]), name=name)  # type: ignore[arg-type]
+        app.add_typer(_named(_GROUPS[name]), name=name)
 
 
 def main() -> None:

@@ -76,19 +76,19 @@ def paper_of(doc: str) -> str:
     return found[0] if found else ""
 
 
-def _row(kind: str, name: str, doc: str, place: str, fields: dict[str, dict[str, str]]) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "summary": doc.partition("\n")[0], "doc": doc, "paper": paper_of(doc), "origin": place, "fields": fields}
+def _row(kind: str, name: str, doc: str, paper: str, place: str, fields: dict[str, dict[str, str]]) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "summary": doc.partition("\n")[0], "doc": doc, "paper": paper, "origin": place, "fields": fields}
 
 
 def _from_index(entry: PluginEntry) -> dict[str, Any]:
     fields = {f.name: {"type": f.type, "default": "(required)" if f.default is None else f.default} for f in entry.fields}
-    return _row(entry.kind, entry.name, entry.doc, entry.origin, fields)
+    return _row(entry.kind, entry.name, entry.doc, paper_of(entry.doc) or paper_of(entry.module_doc), entry.origin, fields)
 
 
 def _from_class(cls: type[Stage]) -> dict[str, Any]:
     doc = inspect.getdoc(cls) or ""
     fields = {f.name: {"type": _type(f), "default": _default(f)} for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]  # plug-ins are dataclasses
-    return _row(cls.kind, cls.name, doc, origin(cls), fields)
+    return _row(cls.kind, cls.name, doc, paper_of(doc), origin(cls), fields)
 
 
 def _type(item: dataclasses.Field[Any]) -> str:

@@ -10,26 +10,35 @@ from typing import Annotated
 
 import typer
 
+from vlrl.config import SLOTS
 from vlrl.registry import ConfigError, suggest
 from vlrl.stages import STAGES
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SPLIT = "# --- test ---\n"
-_TYPES = ("Completion", "Group", "LossInputs", "Prompt", "Request", "Rollout", "Row", "Sampling")
-_MAPS = {  # where a kind stands in a config: a named map, or a slot of one
-    "source": "data: {{train: {{mine: {{name: {0}}}}}}}", "reward": "rewards: {{mine: {{name: {0}}}}}", "weight": "token_weights: {{mine: {{name: {0}}}}}",
-    "term": "loss_terms: {{mine: {{name: {0}}}}}", "callback": "callbacks: {{mine: {{name: {0}}}}}", "probe": "metrics: {{mine: {{name: {0}}}}}",
-    "select": "select: {{mine: {{name: {0}}}}}", "shape": "reward_shaping: {{mine: {{name: {0}}}}}", "gate": "group_filters: {{mine: {{name: {0}}}}}",
-    "field": "aux_tensors: {{<the name that a plug-in needs>: {{name: {0}}}}}",
-}  # fmt: skip
+_TYPES = ("Completion", "FilterDecision", "Group", "LossInputs", "Prompt", "Request", "Rollout", "Row", "Sampling")
+_MAPS = {  # kinds whose slot is a named map
+    "source": "data: {{train: {{mine: {{name: {0}}}}}}}",
+    "select": "select: {{mine: {{name: {0}}}}}",
+    "reward": "rewards: {{mine: {{name: {0}}}}}",
+    "reward_shaping": "reward_shaping: {{mine: {{name: {0}}}}}",
+    "group_filter": "group_filters: {{mine: {{name: {0}}}}}",
+    "aux_tensor": "aux_tensors: {{<the name that a plug-in needs>: {{name: {0}}}}}",
+    "token_weight": "token_weights: {{mine: {{name: {0}}}}}",
+    "loss_term": "loss_terms: {{mine: {{name: {0}}}}}",
+    "callback": "callbacks: {{mine: {{name: {0}}}}}",
+    "metric": "metrics: {{mine: {{name: {0}}}}}",
+}
+_SLOT_OF = {kind: slot for slot, kind in SLOTS.items()}
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help="A kind of plug-in: reward, advantage, term, ... (`vlrl list` shows all).")],
+    kind: Annotated[str, typer.Argument(help="A kind of plug-in: reward, policy_loss, ... (`vlrl list` shows all), or a config slot.")],
     name: Annotated[str, typer.Argument(help="What configs will call it, for instance my_reward.")],
     folder: Annotated[Path, typer.Option("--folder", "-d", help="Where the two files go.")] = Path(),
 ) -> None:
     """Write NAME.py, a small working plug-in of that kind, and test_NAME.py, and say how to use them."""
+    kind = SLOTS.get(kind, kind)
     files = render(kind, name)
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:
@@ -38,7 +47,7 @@ def new(
     for file, text in files.items():
         (folder / file).write_text(text, encoding="utf-8")
     plugin, test = (folder / file for file in files)
-    slot = _MAPS.get(kind, kind + ": {{name: {0}}}").format(name)
+    slot = _MAPS.get(kind, _SLOT_OF.get(kind, kind) + ": {{name: {0}}}").format(name)
     typer.echo(f"wrote {plugin} and {test}\ntry it:  python -m pytest {test}\nsee it:  vlrl list {kind} --plugin {plugin}")
     typer.echo(f"use it, in a config:\n  plugins: [{plugin}]\n  {slot}")
 

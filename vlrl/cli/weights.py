@@ -55,9 +55,7 @@ def extrapolate(
 
     ends = trajectory.checkpoints([old, new])
     if len(ends) != 2:
-        raise ConfigError(
-            f"weights: {str(old)!r} and {str(new)!r} hold {len(ends)} checkpoints; give two, such as runs/x/checkpoints/step-000050"
-        )
+        raise ConfigError(f"weights: {str(old)!r} and {str(new)!r} hold {len(ends)} checkpoints; give two, such as runs/x/checkpoints/step-000050")
     if step <= ends[1].step:
         raise ConfigError(f"weights: --step {step} is not beyond {ends[1].step}, the later checkpoint's")
     moved = trajectory.extrapolate(*ends, step, output)

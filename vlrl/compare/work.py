@@ -92,10 +92,9 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
 
     The entropy and the length in a run's own log are of what it trains on, and what that is depends on the method: these compare.
     """
-    from vlrl.eval.heldout import primary_slot
     from vlrl.eval.statistics.samples import pass_at_k
     from vlrl.trainer.data import heldout_by_task
-    from vlrl.trainer.loop import score
+    from vlrl.trainer.scoring import score
     from vlrl.trainer.run import Run
 
     run = Run(config)
@@ -111,21 +110,17 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     for completion in run.engine.generate(requests):
         groups[completion.request.tag].rollouts.append(run.make_rollout(completion))
     score(groups, run)
-    right = []
-    for group in groups:
-        slots = [primary_slot(rollout, run.rewards) for rollout in group]
-        right.append([rollout.rewards[slot] >= 0.5 if slot else False for rollout, slot in zip(group, slots)])
-    lengths = [(len(rollout.logp), ok) for group, oks in zip(groups, right) for rollout, ok in zip(group, oks)]
+    correct = [[rollout.correct for rollout in group] for group in groups if len(group)]
+    lengths = [(len(rollout.logp), rollout.correct) for group in groups for rollout in group]
     kl = divergence(run, groups, weights)
     run.close()
-    live = [r for r in right if r]
-    surprise = [-value for group in groups for rollout in group for value in rollout.logp]
+    surprisal = [-value for group in groups for rollout in group for value in rollout.logp]
     return {
-        "sampled_entropy": _mean(surprise),
-        "pass@1": _mean([sum(r) / len(r) for r in live]),
-        f"pass@{samples}": _mean([pass_at_k(len(r), sum(r), len(r)) for r in live]),
+        "sampled_entropy": _mean(surprisal),
+        "pass@1": _mean([sum(r) / len(r) for r in correct]),
+        f"pass@{samples}": _mean([pass_at_k(len(r), sum(r), len(r)) for r in correct]),
         "kl": kl,
-        "right_length": _mean([length for length, ok in lengths if ok]),
+        "correct_length": _mean([length for length, ok in lengths if ok]),
         "wrong_length": _mean([length for length, ok in lengths if not ok]),
     }
 
@@ -135,7 +130,7 @@ def divergence(run: Any, groups: Sequence[Group], weights: str) -> float:
     import torch
 
     from vlrl.policy import Policy
-    from vlrl.trainer.batch import make_batch
+    from vlrl.trainer.loss_inputs import make_batch
 
     start = Policy(replace(run.family, model=weights), device=run.policy.device)
     total, count = 0.0, 0.0

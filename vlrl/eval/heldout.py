@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
+from vlrl.types import Group, Prompt, Request, Row, Sampling
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
@@ -39,12 +38,6 @@ def greedy(run: RunContext, prompt: Prompt) -> Sampling:
     return replace(run.sampling(prompt, 0), temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, top_logprobs=0)
 
 
-def primary_slot(rollout: Rollout, rewards: Mapping[str, Any]) -> str | None:
-    """The first reward slot with a weight above 0 that scored this rollout; None if there is none."""
-    weighted = [slot for slot, reward in rewards.items() if getattr(reward, "weight", 1.0) > 0]
-    return next((slot for slot in weighted if slot in rollout.rewards), None)
-
-
 def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
     """One group of one greedy rollout per row, in order. Raises RuntimeError if the engine leaves a row out."""
     prompts = [run.prompt_template(row) for row in rows]
@@ -63,10 +56,9 @@ def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool |
 
     The run's statistics are left alone: an error here is neither an error of a training rollout nor counted in `error_limit`.
     """
-    from vlrl.trainer.scoring import _score_all, set_outcome
+    from vlrl.trainer.scoring import run_rewards, set_outcome
 
-    failures: list[tuple[Rollout, str, BaseException]] = []
-    asyncio.run(_score_all(groups, run.rewards, failures))
+    failures = run_rewards(groups, run.rewards)
     reasons = {id(rollout): f"reward {slot!r} raised {type(error).__name__}: {error}" for rollout, slot, error in reversed(failures)}
     checked: list[tuple[bool | None, str]] = []
     for rollout in (group.rollouts[0] for group in groups):

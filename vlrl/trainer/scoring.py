@@ -30,9 +30,8 @@ def score(groups: Sequence[Group], run: RunContext) -> None:
     Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before); rewards that compare siblings score anew.
     Raises RewardError once more than `error_limit` of all rollouts of the run so far (and at least 3) could not be scored.
     """
-    failures: list[tuple[Rollout, str, BaseException]] = []
     new = [not rollout.rewards for group in groups for rollout in group]
-    asyncio.run(_score_all(groups, run.rewards, failures))
+    failures = run_rewards(groups, run.rewards)
     failed = {id(rollout) for rollout, _, _ in failures}
     run.stats.scored += sum(new)
     run.stats.score_errors += len(failed)
@@ -51,6 +50,13 @@ def score(groups: Sequence[Group], run: RunContext) -> None:
             ) from error
 
 
+def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward]) -> list[tuple[Rollout, str, BaseException]]:
+    """Fill `rollout.rewards` with every reward slot that applies. Returns (rollout, slot, exception) for each reward that raised."""
+    failures: list[tuple[Rollout, str, BaseException]] = []
+    asyncio.run(_score_all(groups, rewards, failures))
+    return failures
+
+
 def set_outcome(rollout: Rollout, phase: Phase, rewards: Mapping[str, Reward]) -> None:
     """`rollout.outcome` is the raw score of the row's outcome slot, `rollout.correct` whether it reaches that reward's `correct_at`.
 
@@ -61,7 +67,7 @@ def set_outcome(rollout: Rollout, phase: Phase, rewards: Mapping[str, Reward]) -
     rollout.correct = slot is not None and rollout.rewards[slot] >= rewards[slot].correct_at - 1e-9
 
 
-async def _score_all(groups: Sequence[Group], rewards: dict[str, Reward], failures: list) -> None:
+async def _score_all(groups: Sequence[Group], rewards: Mapping[str, Reward], failures: list) -> None:
     await asyncio.gather(*(_score_slot(group, slot, reward, failures) for group in groups for slot, reward in rewards.items()))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from vlrl.config import Config
 from vlrl.context import RunContext
-from vlrl.eval.heldout import accuracy
+from vlrl.eval.heldout import evaluate_run
 from vlrl.logging.trackers import check_trackers
 from vlrl.registry import ConfigError, suggest
 from vlrl.trainer import checkpoint
@@ -77,7 +77,7 @@ def _train_phase(run: Run, summary: dict[str, Any]) -> None:
         metrics = step_of(run)
         run.phase_step += 1
         if watch.heldout_every and run.phase_step % watch.heldout_every == 0:
-            metrics |= {f"heldout/{task}": value for task, value in accuracy(run).items()}
+            metrics |= evaluate_run(run).metrics()
         run.recorder.step(run.step, run.phase, metrics, {"step": time.time() - before, **run.stats.seconds}, run.groups)
         done = run.phase_step == run.settings.steps
         if (watch.checkpoint_every and run.phase_step % watch.checkpoint_every == 0) or (done and not last_phase):
@@ -104,12 +104,15 @@ def loop_named(name: str) -> Callable[[RunContext], dict[str, float]]:
 
 def _heldout(run: Run, summary: dict[str, Any], name: str) -> None:
     begun = time.time()
-    scores = accuracy(run)
-    if not scores:
+    result = evaluate_run(run)
+    if not result.accuracy and not result.errors:
         return
+    scores = dict(result.accuracy)
     summary["heldout"][name] = scores
+    if result.errors:
+        summary.setdefault("heldout_errors", {})[name] = dict(result.errors)
     summary["seconds"]["heldout"] = summary["seconds"].get("heldout", 0.0) + time.time() - begun
-    run.recorder.event("heldout", name=name, scores=scores)
+    run.recorder.event("heldout", name=name, scores=scores, **({"errors": dict(result.errors)} if result.errors else {}))
 
 
 def check_output(output: Path) -> None:
@@ -172,7 +175,7 @@ def _read_partial(run: Run) -> dict[str, Any]:
     for path in (_partial(run), run.output / "summary.json"):
         if path.is_file():
             said = json.loads(path.read_text(encoding="utf-8"))
-            return {name: said[name] for name in ("heldout", "seconds")}
+            return {name: said[name] for name in ("heldout", "seconds", "heldout_errors") if name in said}
     return {"heldout": {}, "seconds": {}}
 
 

@@ -36,10 +36,11 @@ def test_a_sampler_learns_of_answers_and_a_strategy_of_all_that_it_made(tmp_path
     groups = collect(run)
     groups[0].rollouts[0].source = "expert"
     for part in (run.prompt_sampler, run.rollout_budget, run.rollout):
-        monkeypatch.setattr(type(part), "observe", lambda self, groups: seen.update({self.kind: sum(map(len, groups))}))
+        read = "sampled_groups" if part is run.rollout else "answered_groups"
+        monkeypatch.setattr(type(part), "end_step", lambda self, run, read=read: seen.update({self.kind: sum(map(len, getattr(run, read)))}))
     end_step(run, {})
     whole = sum(map(len, groups))
-    assert seen == {"sampler": whole - 1, "budget": whole - 1, "strategy": whole}
+    assert seen == {"prompt_sampler": whole - 1, "rollout_budget": whole - 1, "rollout_strategy": whole}
 
 
 def test_nothing_sampled():

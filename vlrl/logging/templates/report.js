@@ -1,0 +1,55 @@
+"use strict";
+// The value under the pointer, on every chart.
+for (const chart of document.querySelectorAll("svg.chart")) {
+  const points = JSON.parse(chart.dataset.points), output = chart.parentElement.querySelector("output"), last = output.textContent;
+  const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+  dot.setAttribute("r", 3.5);
+  dot.setAttribute("class", "dot");
+  chart.addEventListener("pointermove", event => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(chart.getScreenCTM().inverse()).x;
+    let near = points[0];
+    for (const point of points) if (Math.abs(point[2] - at) < Math.abs(near[2] - at)) near = point;
+    dot.setAttribute("cx", near[2]);
+    dot.setAttribute("cy", near[3]);
+    chart.append(dot);
+    output.textContent = "step " + Math.round(near[0]) + ": " + Number(near[1].toPrecision(4));
+  });
+  chart.addEventListener("pointerleave", () => { dot.remove(); output.textContent = last; });
+}
+// A link to a closed section opens it.
+addEventListener("hashchange", () => {
+  const details = document.querySelector(location.hash + " > details");
+  if (details) details.open = true;
+});
+// The filter of the rollouts.
+const form = document.getElementById("filter");
+if (form) {
+  const cards = [...document.querySelectorAll("article.card")], shown = document.getElementById("shown");
+  const apply = () => {
+    const value = name => form.elements[name] ? form.elements[name].value : "";
+    const low = value("low") === "" ? -Infinity : Number(value("low")), high = value("high") === "" ? Infinity : Number(value("high"));
+    const text = value("text").toLowerCase();
+    let count = 0;
+    for (const card of cards) {
+      const fits = ["step", "phase", "task"].every(key => !value(key) || card.dataset[key] === value(key));
+      let left = 0;
+      for (const rollout of card.querySelectorAll(".rollout")) {
+        const reward = Number(rollout.dataset.reward);
+        rollout.hidden = !(fits && reward >= low && reward <= high && rollout.querySelector(".text").textContent.toLowerCase().includes(text));
+        if (!rollout.hidden) left += 1;
+      }
+      card.hidden = left === 0;
+      count += left;
+    }
+    shown.textContent = count + " rollouts";
+  };
+  form.addEventListener("input", apply);
+  form.addEventListener("submit", event => event.preventDefault());
+  apply();
+  // Point at an answer: only its own boxes stay.
+  for (const card of cards) for (const rollout of card.querySelectorAll(".rollout")) {
+    const mine = () => [...card.querySelectorAll("svg .said")].forEach(mark => mark.classList.toggle("off", mark.dataset.index !== rollout.dataset.index));
+    rollout.addEventListener("pointerenter", mine);
+    rollout.addEventListener("pointerleave", () => card.querySelectorAll("svg .off").forEach(mark => mark.classList.remove("off")));
+  }
+}
