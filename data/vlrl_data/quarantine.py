@@ -15,6 +15,7 @@ from pathlib import Path
 from vlrl.registry import ConfigError
 
 LOG = logging.getLogger("vlrl.data")
+MAX_SHOWN = 1000  # characters of a reason
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Quarantine:
 
     def add(self, index: int, location: str, reason: str, id: str = "") -> None:
         """Add a row."""
-        self.rows.append(QuarantinedRow(self.source, index, *map(_utf8, (location, reason, id))))
+        self.rows.append(QuarantinedRow(self.source, index, *map(_printable, (location, reason, id))))
 
     def counts(self) -> dict[str, int]:
         """Number of rows per kind of reason, most frequent first."""
@@ -94,6 +95,7 @@ def _source_of(line: str) -> str:
         return ""
 
 
-def _utf8(text: str) -> str:
-    """The text with lone surrogates written as \\udXXX, so that any file can hold it."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def _printable(text: str) -> str:
+    """The text with lone surrogates written as \\udXXX, so that any file can hold it, and cut after `MAX_SHOWN` characters."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text)} characters)"

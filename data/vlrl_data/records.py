@@ -228,7 +228,7 @@ def _arrow_table(path: Path, convert: Callable[[Path, Path], None] | None, cache
     try:
         arrow = path if convert is None or cache is None else cache.get(key, lambda target: convert(path, target), ".arrow")
         return ArrowTable(arrow, path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as {path.suffix}: {error} (is the file cut short, or of another type?)") from None
 
 

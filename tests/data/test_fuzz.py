@@ -1,4 +1,7 @@
-"""Any record becomes a row or a RowError: no other error is raised."""
+"""Any record becomes a row or a RowError, any file rows or a ConfigError: no other error is raised."""
+
+import random
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -9,8 +12,10 @@ from vlrl_data.record_families.answers import parse_answer
 from vlrl_data.row_builder import RowBuilder, RowOptions
 from vlrl_data.tools.duplicates import ngrams
 from vlrl_data.tools.preview import marks_of
+from vlrl_data.validation import validate_row
 
-from vlrl.registry import ConfigError
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Source
 from vlrl.types import MediaError, Row, RowError
 
 PLACE = MediaSettings(("/no/such/folder",), web=Web(enabled=False))
@@ -72,3 +77,55 @@ def test_answers_marks_and_words(value):
     answer = parse_answer(value)
     assert isinstance(marks_of(answer), list)
     assert all(ngrams(str(value), n) is not None for n in (1, 3))
+
+
+FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"
+FILES = sorted(file for file in FIXTURES.iterdir() if file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".tar"))
+INSERTED = [
+    *(b'"', b"[", b"{", b"}", b"]", b"null", b"5", b"[]", b"{}", b"true", b"1e999", b"NaN", b'""', b"-1", b"[[1,2,3,4]]"),
+    *(
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\\ud800",
+        b"\x00",
+        b"9" * 4400,
+        b"../../../../etc/passwd",
+        b"http://[",
+        b"data:",
+        b"<image>",
+        b'"' + b"A" * 300 + b'"',
+    ),
+]
+
+
+def mutated(content, rng):
+    data = bytearray(content)
+    for _ in range(rng.randint(1, 5)):
+        place, kind = rng.randrange(len(data) + 1), rng.random()
+        if kind < 0.6:
+            data[place : place + rng.choice([0, rng.randint(1, 12)])] = rng.choice(INSERTED)
+        elif kind < 0.8:
+            data[place : place + 1] = bytes([rng.randrange(256)])
+        elif kind < 0.9:
+            del data[place : place + rng.randint(1, 40)]
+        else:
+            del data[max(1, place) :]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_mutated_files(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("VLRL_CACHE", str(tmp_path / "cache"))
+    rng = random.Random(file.name)
+    copy = tmp_path / file.name
+    for _ in range(40):
+        copy.write_bytes(mutated(file.read_bytes(), rng))
+        spec = {"name": "webdataset" if file.suffix == ".tar" else "files", "path": str(copy), "max_bad": 1.0, "web": {"enabled": False}}
+        try:
+            rows = build(Source, spec)()
+        except ConfigError as error:
+            assert file.name in str(error) or "no record family" in str(error) or "a record must be" in str(error)
+        else:
+            assert all(row.reason for row in rows.quarantine.rows)
+            for row in rows:
+                validate_row(row)

@@ -444,3 +444,19 @@ def test_damaged_images_raise_nothing_else(kind):
                 read_image(medium)
             except MediaError as error:
                 assert str(error)
+
+
+@pytest.mark.parametrize("first", ['{"qeustion": "?"}', "5", "[1]", '{"question": "?", "answer": }', "null"])
+def test_an_unknown_first_record_does_not_refuse_the_file(tmp_path, first):
+    (tmp_path / "rows.jsonl").write_text(first + "\n" + json.dumps(GOOD))
+    rows = read(tmp_path / "rows.jsonl")
+    assert [row.id for row in rows] == ["good"] and len(rows.quarantine.rows) == 1
+
+
+def test_reasons_are_short(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b", "images": ["x" * 100_000 + "."]}))
+    assert len(read(tmp_path / "rows.jsonl").quarantine.rows[0].reason) < 1100
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"a" * 100_000: 1}))
+    with pytest.raises(ConfigError, match="no record family") as error:
+        read(tmp_path / "rows.jsonl")
+    assert len(str(error.value)) < 1000

@@ -25,7 +25,7 @@ def recognise(record: Any) -> tuple[RecordFamily, str]:
     for family in FAMILIES.values():
         if reason := family.why(record):
             return family, reason
-    fields = ", ".join(sorted(map(str, record)))
+    fields = ", ".join(sorted(str(name)[:40] for name in record)[:40])
     raise ConfigError(
         f"format: no record family has the fields {fields}; rename them with `fields: {{yours: ours}}`. Families: {', '.join(FAMILIES)}."
     )

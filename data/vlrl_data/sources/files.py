@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from vlrl.context import RunContext
 
 
+PROBED_RECORDS = 10_000  # records that are tried for the record family
+
+
 @dataclass
 class RecordSourceState(State):
     """The run's folder, and the rows of the last read."""
@@ -116,20 +119,24 @@ class RecordSource(Source):
         return {"data/quarantined": float(len(rows.quarantine.rows))} if rows is not None and rows.quarantine.rows else {}
 
     def family_of(self, records: Records) -> tuple[RecordFamily, str]:
-        """The record family and the reason for it: the first readable record decides."""
+        """The record family and the reason for it: the first record that some family recognises decides.
+
+        Raises ConfigError, with the fault of the first record, if none of the first `PROBED_RECORDS` is recognised.
+        """
         if self.format != "auto":
             return by_name(self.format), "set by `format`"
-        unreadable = ""
-        for index in range(len(records)):
+        unreadable, unknown = "", None
+        for index in range(min(len(records), PROBED_RECORDS)):
             try:
                 record = records.get(index)
+                if isinstance(record, Mapping):
+                    record = {self.fields.get(name, name): value for name, value in record.items()}
+                return recognise(record)
             except BadRecord as error:
                 unreadable = unreadable or f"; the first: {error}"
-                continue
-            if isinstance(record, Mapping):
-                record = {self.fields.get(name, name): value for name, value in record.items()}
-            return recognise(record)
-        raise ConfigError(f"{self.label()}: none of {len(records)} records can be read{unreadable}")
+            except ConfigError as error:
+                unknown = unknown or error
+        raise unknown or ConfigError(f"{self.label()}: none of {len(records)} records can be read{unreadable}")
 
     def _part(self, records: Records, folder: str, stem: str) -> DatasetPart:
         family, why = self.family_of(records)
