@@ -18,7 +18,7 @@ def launcher(engine: str, processes: int = 2) -> list[str]:
 
 
 def run(arguments: list[str]) -> None:
-    done = subprocess.run(arguments, cwd=ROOT, environment=ENVIRONMENT, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(arguments, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
 
 

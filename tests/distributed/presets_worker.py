@@ -29,20 +29,24 @@ PRESETS = {
     "ghpo": HASH,
 }  # a coarse one for gates
 MORE = {
-    "ghpo": ["rollout.threshold=0.9"],  # some groups fail
+    "ghpo": ["rewards.mine.correct_at=0.9"],  # some groups fail
     "open_reasoner_zero": ["callbacks.critic.updates=1"],  # more would be of other groups on two ranks
-    "memory_r": [  # every shape that learns: from the groups of all ranks
-        "reward_shaping.noise={name: noisy_verifier_corrections, slot: bit, appeal: mine}", "reward_shaping.length={name: laser_2, every: 1, target: 1, slot: bit}",
-        "reward_shaping.memory.slot=bit", "rewards.bit.name=bit_of_tokens", "advantage.scale=none",
+    "memory_r": [  # every reward shaping that learns: from the groups of all ranks
+        "reward_shaping.noise={name: noisy_verifier_corrections, appeal: mine}",
+        "reward_shaping.length={name: laser_2, every: 1, target: 1}",
+        "rewards.mine.correct_at=0.5",
+        "rewards.bit.name=bit_of_tokens",
+        "outcome=bit",
+        "advantage.scale=none",
     ],
-}  # fmt: skip
+}
 KEPT = (
     "critic/loss",
     "noisy_verifier/rho1",
-    "memory/right",
+    "memory/correct",
     "memory/wrong",
-    "length_step/medium",
-    "length_step/high",
+    "target_length/medium",
+    "target_length/high",
     "seen",
     "seen/mean",
     "seen/constant",

@@ -21,7 +21,7 @@ def together(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("together")
     launch = ["-m", "accelerate.commands.launch", "--config_file", str(ROOT / "configs" / "accelerate" / "ddp.yaml")]
     start = [sys.executable, *launch, "--num_processes", "2", "--main_process_port", "0", str(HERE / "presets_worker.py"), str(folder)]
-    done = subprocess.run(start, cwd=ROOT, environment=ENVIRONMENT, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(start, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
 

@@ -50,7 +50,7 @@ def test_only_the_ticket_is_trained():
         changed, mask = p.detach() != before[name], ticket(name, p.shape, 0.1, 0)
         assert not (changed & ~mask).any()
         moved, total = moved + int(changed.sum()), total + int(mask.sum())
-    assert moved > total / 4 and metrics[-1]["tune/share"] == pytest.approx(total / sum(p.numel() for p in run.policy.model.parameters()))
+    assert moved > total / 4 and metrics[-1]["trainable/share"] == pytest.approx(total / sum(p.numel() for p in run.policy.model.parameters()))
 
 
 def test_tickets_refuse_spread_weights():

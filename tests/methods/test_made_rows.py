@@ -25,22 +25,22 @@ def reward(name, text, answer, meta=None, **fields):
 
 
 def test_masked_working_can_be_put_back():
-    (row,) = chosen("masked_steps", [WORK, Row("short", "?", target="7")], blanks=3)
+    (row,) = chosen("mr_rlvr.masked_steps", [WORK, Row("short", "?", target="7")], blanks=3)
     shown = row.question.splitlines()[2:]
     assert row.id == "w/fill" and row.task == "fill" and row.question.startswith("27+5+3=\n") and len(row.answer) == 3
     restored = re.sub(r"\[(\d)\]", lambda blank: row.answer[int(blank[1]) - 1], "\n".join(shown))
     assert restored == "27+5=32\n32+3=35\nso 35" and shown != restored.splitlines()
     assert reward("filled", row.target, row.answer) == 1.0
-    assert [r.question for r in chosen("masked_steps", [WORK], blanks=3, seed=1)] != [row.question]
-    assert chosen("masked_steps", [Row("f", "?", target="$a+b$ is $c$")])[0].answer == ["$a+b$", "$c$"]
+    assert [r.question for r in chosen("mr_rlvr.masked_steps", [WORK], blanks=3, seed=1)] != [row.question]
+    assert chosen("mr_rlvr.masked_steps", [Row("f", "?", target="$a+b$ is $c$")])[0].answer == ["$a+b$", "$c$"]
 
 
 def test_shuffled_steps_can_be_ordered():
-    (row,) = chosen("shuffled_steps", [WORK, Row("few", "?", target="a\nb"), Row("twice", "?", target="a\nb\na")])
+    (row,) = chosen("mr_rlvr.shuffled_steps", [WORK, Row("few", "?", target="a\nb"), Row("twice", "?", target="a\nb\na")])
     steps = [line.partition(") ")[2] for line in row.question.splitlines()[2:]]
     assert [steps[number - 1] for number in row.answer] == ["27+5=32", "32+3=35", "so 35"] and row.answer != [1, 2, 3]
     assert reward("order", row.target, row.answer, metric="positions") == 1.0
-    assert row.task == "reorder" and len(chosen("shuffled_steps", [Row("c", "?", target="a1b2c3")], split="(?=[abc])")) == 1
+    assert row.task == "reorder" and len(chosen("mr_rlvr.shuffled_steps", [Row("c", "?", target="a1b2c3")], split="(?=[abc])")) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def reward_of(row, text):
 
 def test_captions():
     rows = [Row("a", "How many?", meta={"caption": "three cups"}), Row("b", "?")]
-    assert [row.question for row in chosen("captioned", rows)] == ["The picture shows: three cups\nHow many?"]
+    assert [row.question for row in chosen("infi_mmr", rows)] == ["The picture shows: three cups\nHow many?"]
 
 
 @pytest.mark.parametrize(
@@ -156,11 +156,11 @@ def test_between():
 @pytest.mark.parametrize(
     "spec",
     [
-        {"name": "masked_steps", "blanks": 0},
-        {"name": "masked_steps", "span": "("},
-        {"name": "shuffled_steps", "fewest": 1},
+        {"name": "mr_rlvr.masked_steps", "blanks": 0},
+        {"name": "mr_rlvr.masked_steps", "span": "("},
+        {"name": "mr_rlvr.shuffled_steps", "min_steps": 1},
         {"name": "better_response", "worse": "chosen"},
-        {"name": "captioned", "text": "no field"},
+        {"name": "infi_mmr", "text": "no field"},
         {"name": "checkable", "words": 0},
         {"name": "open_ended", "rules": ["luck"]},
         {"name": "between", "low": 2, "high": 1},

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from make import group, run
 
+from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.papers.campo import Campo, common_prefixes, loop_start
 from vlrl.methods.papers.cde import Cde, mean_surprisal
 from vlrl.methods.papers.diver import Diver
@@ -22,7 +23,7 @@ from vlrl.registry import ConfigError
 
 def on(shape, step=0, weight=1.0, **parts):
     """The shape, set up in a run with one reward "a"."""
-    rewards = {"a": SimpleNamespace(weight=weight), **parts.pop("rewards", {})}
+    rewards = {"a": SimpleNamespace(weight=weight, correct_at=1.0), **parts.pop("rewards", {})}
     made = run(rewards=rewards, phase_step=step, **parts)
     shape.setup(made)
     return shape, made
@@ -180,14 +181,18 @@ def test_noisy_verdicts_are_put_right_on_average():
 
 
 def test_the_appeal_tells_how_often_right_answers_are_refused():
-    shape, _ = on(NoisyVerifierCorrections(rho1=0.2, appeal="better", decay=0.5), rewards={"better": SimpleNamespace(weight=0.0)})
+    better = {"better": SimpleNamespace(weight=0.0, correct_at=1.0)}
+    shape, made = on(NoisyVerifierCorrections(rho1=0.2, appeal="better", decay=0.5), rewards=better)
+    shape.end_step(made)
     assert shape.metrics() == {"noisy_verifier/rho1": 0.2}
     shape(group(1, 0, 0, 0, raw={"a": [1.0, 0.0, 0.0, 0.0], "better": [1.0, 1.0, 0.0, 0.0]}))
-    assert shape.rate == 0.2 and shape.metrics() == {"noisy_verifier/rho1": 0.5}
+    assert shape.rate == 0.2
+    shape.end_step(made)
+    assert shape.metrics() == {"noisy_verifier/rho1": 0.5} == shape.metrics()
     shape(group(1, 1, 0, 0, raw={"a": [1.0, 1.0, 0.0, 0.0], "better": [1.0, 1.0, 0.0, 0.0]}))
-    shape.metrics()
+    shape.end_step(made)
     assert shape.rate == pytest.approx(0.5 / 3)  # overturned 0.5, confirmed 0.5 + 2
-    again, _ = on(NoisyVerifierCorrections(appeal="better"), rewards={"better": SimpleNamespace(weight=0.0)})
+    again, _ = on(NoisyVerifierCorrections(appeal="better"), rewards=better)
     again.load_state_dict(shape.state_dict())
     assert again.rate == shape.rate
 
@@ -195,9 +200,9 @@ def test_the_appeal_tells_how_often_right_answers_are_refused():
 def test_what_noise_cannot_be_put_right():
     with pytest.raises(ValueError, match="rho0"):
         NoisyVerifierCorrections(rho0=0.5, rho1=0.5)
-    with pytest.raises(ValueError, match="verdicts are 0 or 1"):
+    with pytest.raises(ValueError, match="corrects verdicts of 0 or 1"):
         on(NoisyVerifierCorrections())[0](scored(0.5))
-    shape, made = on(NoisyVerifierCorrections(), advantage=SimpleNamespace(name="grpo", scale="group"))
+    shape, made = on(NoisyVerifierCorrections(), advantage=GRPO(scale="group"))
     with pytest.raises(ConfigError, match="undoes the correction"):
         shape.check(made)
 

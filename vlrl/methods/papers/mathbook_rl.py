@@ -1,4 +1,7 @@
-"""Advantages shared by the variants of one principle."""
+"""MathBook-RL (We-Math 2.0), pre-aligned RL: rewards are averaged by rank over the variants of one knowledge principle.
+
+Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433, with released code.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,35 @@ from vlrl.types import Group
 @register("mathbook_rl")
 @dataclass(frozen=True)
 class MathbookRl(AdvantageEstimator):
-    """A_i = (mean over variants of the reward at i's rank - mean) / (std + eps), mean and std over all rollouts of the principle.
+    """MathBook-RL's advantage: A_i = (mean over variants of the reward at i's rank - mean) / (std + eps), mean and std over the principle's rollouts.
 
-    Groups whose rows have the same `row.meta[key]` are variants. The rewards of each are sorted from best to worst, averaged place by place, and a
-    rollout takes the average of its place; the better a principle is known by all its variants, the more its best rollouts get.
+    Groups whose rows have the same `row.meta[key]` are variants of one principle. The rewards of each variant are sorted from best to worst and
+    averaged rank by rank; a rollout takes the average of its rank. The better the policy does on all variants, the larger the advantage of the best
+    rollouts.
     Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (pre-aligned RL, as released).
-    Deviates: groups of different sizes are averaged over the places that they have.
-    Edge: one variant is GRPO; equal rewards give zeros; rollouts of equal reward keep their order. A row without the key stands alone.
+    Deviates: with groups of different sizes, a rank is averaged over the groups that have it.
+    Edge: one variant is GRPO with the population std; equal rewards give zeros; rollouts of equal reward keep their order. A row without the key is a
+    principle of its own.
     """
 
     key: str = "principle"
     eps: float = 1e-6
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        families: dict[object, list[int]] = {}
+        principles: dict[object, list[int]] = {}
         for index, group in enumerate(groups):
-            families.setdefault(group.row.meta.get(self.key, ("alone", index)), []).append(index)
-        out: list[list[float]] = [[] for _ in groups]
-        for family in families.values():
-            ranked = [sorted(groups[i].rewards, reverse=True) for i in family]
-            places = [[r[k] for r in ranked if k < len(r)] for k in range(max(map(len, ranked)))]
-            averages = [sum(place) / len(place) for place in places]
-            everything = [value for r in ranked for value in r]
-            mean = sum(everything) / len(everything)
-            std = (sum((v - mean) ** 2 for v in everything) / len(everything)) ** 0.5
-            for i in family:
-                order = sorted(range(len(groups[i])), key=lambda k, i=i: -groups[i].rewards[k])
+            principles.setdefault(group.row.meta.get(self.key, ("alone", index)), []).append(index)
+        advantages: list[list[float]] = [[] for _ in groups]
+        for variants in principles.values():
+            by_rank = [sorted(groups[i].rewards, reverse=True) for i in variants]
+            ranks = [[rewards[k] for rewards in by_rank if k < len(rewards)] for k in range(max(map(len, by_rank)))]
+            averages = [sum(rewards) / len(rewards) for rewards in ranks]
+            pooled = [reward for rewards in by_rank for reward in rewards]
+            mean = sum(pooled) / len(pooled)
+            std = (sum((reward - mean) ** 2 for reward in pooled) / len(pooled)) ** 0.5
+            for i in variants:
+                rewards = groups[i].rewards
+                order = sorted(range(len(rewards)), key=rewards.__getitem__, reverse=True)
                 rank = {k: place for place, k in enumerate(order)}
-                out[i] = [(averages[rank[k]] - mean) / (std + self.eps) for k in range(len(groups[i]))]
-        return out
+                advantages[i] = [(averages[rank[k]] - mean) / (std + self.eps) for k in range(len(rewards))]
+        return advantages

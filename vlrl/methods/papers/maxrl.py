@@ -1,27 +1,27 @@
-"""Towards maximum likelihood of a correct answer."""
+"""MaxRL: maximum-likelihood reinforcement learning, which approximates the gradient of log p(correct) instead of that of p(correct).
+
+Paper: Tajwar et al. 2026 (MaxRL), arXiv:2602.02710.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vlrl.context import RunContext
 from vlrl.functional import maxrl_advantages
 from vlrl.methods.core.advantage import GroupRelative, by_group, flat_rewards
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
 
 @register("maxrl")
 @dataclass(frozen=True)
 class MaxRL(GroupRelative):
-    """A_i = (r_i - mean r) / mean r: the gradient of log p(correct), up to order G, where RL's is that of p(correct).
+    """MaxRL's advantage: A_i = (r_i - mean r) / mean r, the gradient of log p(correct) up to order G, the group size.
 
-    Paper: Tajwar et al. 2026, arXiv:2602.02710, estimator of sec. 4 (1 / successes sum over successes of grad log pi, with the mean as control).
-    Edge: no success gives zeros.  Raises ValueError for a negative reward: the divisor is a success rate.
+    Paper: Tajwar et al. 2026 (MaxRL), arXiv:2602.02710, estimator of sec. 4 (1 / successes times the sum over successes of grad log pi, with the mean
+    as control variate). Edge: a group without a success gives zeros.  Raises ValueError for a negative reward: the divisor is a success rate.
     """
 
     eps: float = 0.0
@@ -30,11 +30,15 @@ class MaxRL(GroupRelative):
         super().check(run)
         if run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values()):
             raise ConfigError(
-                "advantage maxrl divides by the mean reward, and shapes or negative weights may make that negative; drop them, or use advantage grpo"
+                "advantage: 'maxrl' divides by the mean reward, which reward_shaping or a negative reward weight may make negative; drop them, or "
+                "use advantage: {name: grpo}"
             )
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         for group in groups:
             if any(r < 0 for r in group.rewards):
-                raise ValueError(f"row {group.row.id!r}: maxrl divides by the mean reward, so rewards must not be negative, got {min(group.rewards)}")
+                raise ValueError(
+                    f"row {group.row.id!r}: 'maxrl' divides by the mean reward, so rewards must not be negative, got {min(group.rewards)}; "
+                    "use advantage: {name: grpo}"
+                )
         return by_group(maxrl_advantages(*flat_rewards(groups), eps=self.eps), groups)

@@ -1,4 +1,7 @@
-"""Sample on weakly augmented pictures, train on strongly augmented ones."""
+"""MiCo: augmented GRPO. Rollouts are sampled on weakly augmented pictures and trained on strongly augmented ones.
+
+Paper: MiCo, arXiv:2506.22434. The rows are those of source `gen_mico`.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from vlrl.types import Prompt, Row
 @register("mico")
 @dataclass(frozen=True)
 class Mico(Chat):
-    """As `chat`, and prompt.train = the same question about `row.meta["train_images"]`: log-probs and the update use those pictures.
+    """MiCo's augmented prompts: as `chat`; log-probs and the update use the same question with the pictures of `row.meta["train_images"]`.
 
     Paper: MiCo, arXiv:2506.22434, sec. 3 (augmented GRPO: rollouts on weak, optimisation on strong augmentation). Rows: `gen_mico`.
-    Edge: a row without `train_images` is trained on what it was sampled with; another number of pictures than the row has raises ValueError.
+    Edge: a row without `train_images` is trained on the pictures it was sampled with; raises ValueError where their number differs from `images`.
     """
 
     def __call__(self, row: Row) -> Prompt:
         prompt = super().__call__(row)
-        strong = tuple(row.meta.get("train_images", ()))
-        if not strong:
+        train_images = tuple(row.meta.get("train_images", ()))
+        if not train_images:
             return prompt
-        if len(strong) != len(row.images):
-            raise ValueError(f"row {row.id!r}: {len(strong)} train_images for {len(row.images)} images; give one each")
-        return replace(prompt, train=replace(prompt, images=strong))
+        if len(train_images) != len(row.images):
+            raise ValueError(f"row {row.id!r}: {len(train_images)} train_images for {len(row.images)} images; give one each")
+        return replace(prompt, train=replace(prompt, images=train_images))

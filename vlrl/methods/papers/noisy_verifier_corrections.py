@@ -1,30 +1,46 @@
-"""Rewards of a verifier that errs, put right on average."""
+"""Noisy verifier corrections: rewards of a verifier with known error rates are corrected so that the gradient is right on average.
+
+Backward correction (PGBC) gives the true verdict on average, forward correction (PGFC) the direction of its gradient.
+Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915. No code was found.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from vlrl.methods.papers.t_grpo import ReadsAccuracy
+from vlrl.context import RunContext
+from vlrl.methods.core.advantage import GRPO
 from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping
-from vlrl.types import Group
+from vlrl.stages import RewardShaping, State, transient
+from vlrl.types import Group, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+
+@dataclass
+class NoisyVerifierCorrectionsState(State):
+    """Decayed counts of rollouts that the appeal calls correct: those that the verifier refused, and those that it confirmed.
+
+    `step` has the (refused, confirmed) counts of each group of the current step.
+    """
+
+    overturned: float = 0.0
+    confirmed: float = 0.0
+    step: list[tuple[int, int]] = transient(factory=list)
 
 
 @register("noisy_verifier_corrections")
 @dataclass(frozen=True)
-class NoisyVerifierCorrections(ReadsAccuracy, RewardShaping):
-    """total + w (r' - r), r in {0, 1} the raw verdict of `slot`, w its weight.  backward: r' = (r - rho0) / (1 - rho0 - rho1);
-    forward: r' = r - (1 - rho1).
+class NoisyVerifierCorrections(RewardShaping):
+    """Corrected rewards: total + w (r' - r), r in {0, 1} the raw verdict of `slot`, w the weight of its reward.
 
-    rho0 = P(r = 1 | wrong), rho1 = P(r = 0 | right). Backward is the true verdict on average; forward is 0 on average for a right rollout and
-    -(1 - rho0 - rho1) for a wrong one, so that the gradient points where the true verdicts' would and only rho1 has to be known.
-    `row.meta["noise"]` = [rho0, rho1] goes before the fields. `slot`: empty: the first reward with a weight. `appeal`: the slot of a better
+        backward (PGBC): r' = (r - rho0) / (1 - rho0 - rho1)        forward (PGFC): r' = r - (1 - rho1)
+
+    rho0 = P(r = 1 | wrong), rho1 = P(r = 0 | correct). Backward is the true verdict on average; forward is 0 on average for a correct rollout and
+    -(1 - rho0 - rho1) for a wrong one, so that the gradient has the direction of the true verdicts' and only rho1 has to be known.
+    `row.meta["noise"]` = [rho0, rho1] has priority over the fields. `slot`: empty is the row's outcome reward. `appeal`: the slot of a better
     verifier (weight 0); rho1 is then estimated as overturned / (overturned + confirmed), where overturned are the rollouts with r = 0 that the
-    appeal calls right, counts that are forgotten at `decay` per group; a step's groups, those of all ranks, count once it is over.
+    appeal calls correct (by its `correct_at`), counts that decay by `decay` per group; a step's groups, those of all ranks, count from the next step.
     Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915. Deviates: no code was found; the estimate takes a rule-based appeal of every rollout
     where the paper appeals a sample to a small language model. Edge: rates that are the same for all rollouts of a group are an affine map,
     which division by the group's std undoes: use an advantage that does not divide (grpo with scale none; reinforce with decay 0 for forward). A
@@ -37,64 +53,59 @@ class NoisyVerifierCorrections(ReadsAccuracy, RewardShaping):
     appeal: str = ""
     decay: float = 0.99
     slot: str = ""
-    seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
-    counts: dict[str, float] = field(init=False, default_factory=dict, repr=False, compare=False)
-    fresh: list[tuple[int, int]] = field(init=False, default_factory=list, repr=False, compare=False)  # of this step, by group
-    held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if min(self.rho0, self.rho1) < 0 or self.rho0 + self.rho1 >= 1:
-            raise ValueError(f"rho0, rho1: rates of a verifier better than chance add up to less than 1, got {self.rho0} and {self.rho1}")
+            raise ValueError(f"rho0={self.rho0} and rho1={self.rho1} must not be negative, and their sum must be below 1: better than chance")
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay={self.decay} must be in (0, 1]")
 
+    def init_state(self) -> NoisyVerifierCorrectionsState:
+        return NoisyVerifierCorrectionsState()
+
     def check(self, run: RunContext) -> None:
-        self.check_slot(run)
-        if self.appeal and self.appeal not in run.rewards:
-            raise ConfigError(f"shape.noisy_verifier.appeal: no reward slot {self.appeal!r}; known: {', '.join(run.rewards)}")
-        if getattr(run.advantage, "scale", "none") != "none":
+        for key, slot in (("slot", self.slot), ("appeal", self.appeal)):
+            if slot and slot not in run.rewards:
+                raise ConfigError(f"reward_shaping: {key}={slot!r} of {self.name!r} is no reward slot; known: {', '.join(run.rewards)}")
+        if isinstance(run.advantage, GRPO) and run.advantage.scale != "none":
             raise ConfigError(
-                f"shape.noisy_verifier: advantage {run.advantage.name!r} divides by the std of rewards, which undoes the correction; "
-                "use advantage: {name: grpo, scale: none}, or reinforce"
+                f"reward_shaping: advantage {run.advantage.name!r} divides by the std of rewards, which undoes the correction of {self.name!r}; "
+                "use advantage: {name: grpo, scale: none}, or advantage: {name: reinforce}"
             )
 
-    def setup(self, run: RunContext) -> None:
-        super().setup(run)
-        self.held["run"] = run
-        self.held["weight"] = run.rewards[self.seen["slot"]].weight
-
     def __call__(self, group: Group) -> list[float]:
-        verdicts = [self.accuracy(rollout) for rollout in group]
+        if not len(group):
+            return []
+        slot = self.slot or self.run.outcome_slot(group.row)
+        verdicts = group.raw(slot)
         if not set(verdicts) <= {0.0, 1.0}:
-            raise ValueError(f"shape.noisy_verifier: slot {self.seen['slot']!r} gave {sorted(set(verdicts))}; verdicts are 0 or 1")
+            raise ValueError(f"reward_shaping: reward slot {slot!r} gave {sorted(set(verdicts))}; {self.name!r} corrects verdicts of 0 or 1")
         if self.appeal:
-            self.fresh.append(self.judged(verdicts, group.raw(self.appeal)))
+            self.state.step.append(self.appealed(verdicts, group.rollouts))
         rho0, rho1 = group.row.meta.get("noise", (self.rho0, self.rate))
         backward = self.mode == "backward"
         corrected = [(r - rho0) / (1 - rho0 - rho1) if backward else r - (1 - rho1) for r in verdicts]
-        return [rollout.reward + self.held["weight"] * (new - r) for rollout, new, r in zip(group, corrected, verdicts)]
+        weight = self.run.rewards[slot].weight
+        return [rollout.reward + weight * (new - r) for rollout, new, r in zip(group, corrected, verdicts)]
+
+    def appealed(self, verdicts: Sequence[float], rollouts: Sequence[Rollout]) -> tuple[int, int]:
+        """How many rollouts that the appeal calls correct the verifier refused, and how many it confirmed."""
+        correct_at = self.run.rewards[self.appeal].correct_at - 1e-9
+        correct = [verdict for verdict, rollout in zip(verdicts, rollouts, strict=True) if rollout.rewards[self.appeal] >= correct_at]
+        return correct.count(0.0), correct.count(1.0)
 
     @property
     def rate(self) -> float:
-        """rho1, as estimated where there is an appeal; `rho1` until it has seen a right rollout. At most 0.9, less rho0."""
-        right = sum(self.counts.values())
-        return min(self.counts["overturned"] / right, 0.9 * (1 - self.rho0)) if right else self.rho1
+        """rho1: `rho1` until an appeal has found a correct rollout, then the estimate, at most 0.9 (1 - rho0)."""
+        correct = self.state.overturned + self.state.confirmed
+        return min(self.state.overturned / correct, 0.9 * (1 - self.rho0)) if correct else self.rho1
 
-    def judged(self, verdicts: list[float], appeals: list[float]) -> tuple[int, int]:
-        """How many rollouts that are right by the appeal the verifier refused, and how many it confirmed."""
-        right = [verdict for verdict, appeal in zip(verdicts, appeals, strict=True) if appeal > 0.5]
-        return right.count(0.0), right.count(1.0)
+    def end_step(self, run: RunContext) -> None:
+        counts, state = run.gather_and_clear(self.state.step), self.state
+        factor = self.decay ** len(counts)
+        state.overturned = factor * state.overturned + sum(overturned for overturned, _ in counts)
+        state.confirmed = factor * state.confirmed + sum(confirmed for _, confirmed in counts)
 
     def metrics(self) -> dict[str, float]:
-        """Called once per step on every rank: counts its groups."""
-        found = self.held["run"].gather_and_clear(self.fresh)
-        for index, name in enumerate(("overturned", "confirmed")):
-            self.counts[name] = self.decay ** len(found) * self.counts.get(name, 0.0) + sum(group[index] for group in found)
+        """rho1 of the next step."""
         return {"noisy_verifier/rho1": self.rate}
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(self.counts)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.counts.clear()
-        self.counts.update(state)
