@@ -120,7 +120,7 @@ class VLLMEngine(PolicyEngine):
             "enforce_eager": self.eager,
             "tensor_parallel_size": self.tensor_parallel,
             "logprobs_mode": "processed_logprobs",
-            "logits_processors": ["vlrl.engine.vllm._logits:ForbiddenIds", "vlrl.engine.vllm._logits:PerRequest"],
+            "logits_processors": ["vlrl.engine.vllm.logits:ForbiddenIds", "vlrl.engine.vllm.logits:PerRequest"],
             "additional_config": {FORBIDDEN: list(policy.forbidden_ids)},
             "generation_config": "vllm",
             "worker_extension_cls": "vlrl.engine.vllm.weights.WeightLoader",

@@ -1,7 +1,7 @@
 """Logits processors that vLLM's worker imports by name: ids that may never be sampled; bans, temperature schedules and callables of a request.
 
-Private to this folder, because it imports vLLM, which takes seconds: plug-in discovery skips it. Both processors run before vLLM's own temperature,
-top-k, top-p and min-p.
+Both processors run before vLLM's own temperature, top-k, top-p and min-p. This is the only module that imports vLLM at the top, which takes seconds:
+nothing else imports it.
 """
 
 from __future__ import annotations
