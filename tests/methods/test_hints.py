@@ -16,7 +16,7 @@ from vlrl.methods.core.token_weight import MaskGivenPrefix
 from vlrl.methods.papers.g2rpo_a import G2rpoA, adapted_length
 from vlrl.methods.papers.ghpo import HINT_SHARE, Ghpo
 from vlrl.methods.papers.luffy import LuffyPolicyShaping
-from vlrl.methods.papers.seele import Seele, curve, fit, rate_for
+from vlrl.methods.papers.seele import HINT_RATE, Seele, clamped, curve, fit, rate_for
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Row
 
@@ -147,13 +147,15 @@ def test_rounds_settle_where_half_are_right():
     parts = letters(lambda request, index: "!" if len(request.prefix_ids) >= 5 else "?", [SOLVED.row])
     strategy = prepared(Seele(rounds=6, delimiter=""), parts)
     a, b = strategy([SOLVED, prompt("b")], [12, 7], parts)
-    given = [r.info["given"] for r in a]
+    given = [GIVEN_TOKENS[r] for r in a]
     assert given[:4] == [7, 7, 0, 0] and set(given[4:]) == {4, 5}
-    assert a.rewards == [float(n >= 5) for n in given] and all(r.text == "abcdefgh"[: r.info["given"]] + "?!"[r.info["given"] >= 5] for r in a)
-    assert [r.info["given"] for r in b] == [0] * 7 and "hint_rate" not in b.info and b.rollouts[0].loss_mask is None
-    assert 4 / 8 < a.info["hint_rate"] < 5 / 8
+    assert a.rewards == [float(n >= 5) for n in given] and all(r.text == "abcdefgh"[:n] + "?!"[n >= 5] for r, n in zip(a, given))
+    assert [GIVEN_TOKENS[r] for r in b] == [0] * 7 and not HINT_RATE.on(b) and b.rollouts[0].loss_mask is None
+    assert 4 / 8 < HINT_RATE[a] < 5 / 8
     end_step(strategy, [a, b])
-    assert parts.history == {"a": {"seele": a.info["hint_rate"]}} and json.loads(json.dumps(parts.history)) == parts.history
+    numbers = strategy.metrics()
+    assert numbers["hint/correct"] == (pytest.approx(sum(a.rewards) + sum(b.rewards)), 19.0) and numbers == strategy.metrics()
+    assert parts.history == {"a": {"seele": HINT_RATE[a]}} and json.loads(json.dumps(parts.history)) == parts.history
     parts.asked.clear()
     strategy([SOLVED], [6], parts)
     assert parts.asked[0][2] in ("abcd", "abcde")  # the next visit begins where this one ended
@@ -164,7 +166,7 @@ def test_parts_end_at_the_delimiter():
     strategy = Seele(delimiter="\n\n")
     texts = ["".join(map(chr, ids)) for ids in strategy.parts(prompt("s", target="one\n\ntwo\n\nthree"), parts)]
     assert texts == ["one\n\n", "two\n\n", "three"] and strategy.parts(prompt("s"), parts) == []
-    assert (strategy.bounded(math.inf, 3), strategy.bounded(-math.inf, 3)) == (pytest.approx(2 / 3), 0.0)
+    assert (clamped(math.inf, 3), clamped(-math.inf, 3)) == (pytest.approx(2 / 3), 0.0)
     with pytest.raises(ValueError, match="target"):
         Seele(target=1.0)
 

@@ -13,7 +13,7 @@ from tiny import steps, text_run
 from vlrl.methods.papers.co_reward import PARAPHRASED, CoRewardPerView
 from vlrl.methods.papers.laser import SELF_REWARD_AT, Laser, LaserLastToken, LaserSelfRewarded
 from vlrl.methods.papers.rlpr import Rlpr, RlprStdFilter, reasoning, reflection
-from vlrl.methods.papers.sar import Sar, SarUnconditionalLogp, bare
+from vlrl.methods.papers.sar import Sar, SarUnconditionalLogp, without_question
 from vlrl.methods.papers.verifree import VeriFree
 from vlrl.registry import ConfigError
 from vlrl.stages import TOKEN_ADVANTAGES
@@ -162,7 +162,7 @@ def test_log_probs_without_the_question(real):
     with torch.no_grad():
         asked, alone = made.policy.forward(batch)["logp"], field(made.policy, batch)
         own = made.policy.forward(
-            make_batch([type(g)(bare(g.prompt), [type(r)(bare(g.prompt), r.ids) for r in g]) for g in batch.groups], made.policy.pad_id)
+            make_batch([type(g)(p, [type(r)(p, r.ids) for r in g]) for g in batch.groups for p in (without_question(g.prompt),)], made.policy.pad_id)
         )
     assert alone.shape == asked.shape and (alone - asked)[batch.mask_BT].abs().max() > 1e-6
     assert torch.allclose(torch.where(batch.mask_BT, alone, 0.0), torch.where(batch.mask_BT, own["logp"], 0.0), atol=1e-5)

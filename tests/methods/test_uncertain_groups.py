@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from make import group, run
+from make import end_step, group, run
 from tiny import steps, text_run
 
 from vlrl.methods.papers.self import Self
@@ -80,23 +80,24 @@ def test_the_bank_has_room_for_so_many():
 
 @pytest.mark.parametrize(("greedy", "keep"), [(1.0, False), (0.0, True), (None, False)])
 def test_solved_greedily(greedy, keep):
-    gate, given = Self(), group(1.0, 0.0)
+    given = group(1.0, 0.0)
     if greedy is not None:
-        given.untrained = [Rollout(given.prompt, [1], reward=1.1, rewards={"acc": greedy}, source="greedy", trained=False)]
-    gate.setup(run(rewards={"acc": SimpleNamespace(weight=1.0)}))
-    assert gate(given).keep is keep
+        given.untrained = [Rollout(given.prompt, [1], reward=1.1, outcome=greedy, correct=greedy == 1.0, source="greedy", trained=False)]
+    assert Self()(given).keep is keep
 
 
 def test_self_trains_and_says_what_it_needs():
     metrics = steps(text_run(["methods/self"]), 2)
-    assert all(m["groups"] + m.get("gate/solved greedily", 0.0) == 4.0 for m in metrics)
-    with pytest.raises(ConfigError, match="only strategy remax"):
+    assert all(m["groups"] + m.get("group_filter/solved greedily", 0.0) == 4.0 for m in metrics)
+    with pytest.raises(ConfigError, match="requires 'remax.greedy_baseline'.*rollout: .name: remax.greedy_baseline"):
         text_run(["methods/self"], ["rollout={name: independent}"])
-    with pytest.raises(ConfigError, match="greedy_wrong"):
+    with pytest.raises(ConfigError, match="no plug-in of this config reads.*name: self"):
         text_run(["methods/self"], ["group_filters=null"])
 
 
-@pytest.mark.parametrize(("method", "reason"), [("vcrl", "gate/too certain"), ("balanced_online_difficulty_filtering", "gate/too hard")])
+@pytest.mark.parametrize(
+    ("method", "reason"), [("vcrl", "group_filter/too certain"), ("balanced_online_difficulty_filtering", "group_filter/too hard")]
+)
 def test_filters_train(method, reason):
     metrics = steps(text_run([f"methods/{method}"], ["max_refill_rounds=3"]), 3)
     assert sum(m.get(reason, 0.0) for m in metrics) > 0 and all(m["groups"] <= 4 + 3 for m in metrics)

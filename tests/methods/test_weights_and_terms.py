@@ -83,9 +83,11 @@ def test_target_entropy_pulls_from_both_sides(entropies, loss, sign):
 def test_siren_anchors_at_the_first_step():
     term = Siren(share=0.5)
     term.setup(run(gather=lambda own: [*own, (2.4, 1)]))  # another rank saw 2.4
-    first = inputs([[-1.0, -1.0]], nucleus_entropy=[[0.2, 0.8]])
-    assert term(first).loss.item() == 0.0 and term.metrics() == {"siren/anchor": pytest.approx(1.6)}
-    later = inputs([[-1.0, -1.0]], nucleus_entropy=[[0.5, 0.3]])
+    first = inputs([[-1.0, -1.0]], **{"siren.nucleus_entropy": [[0.2, 0.8]]})
+    assert term(first).loss.item() == 0.0 and term.metrics() == {"siren/anchor": 0.0}
+    end_step(term, [])
+    assert term.metrics() == {"siren/anchor": pytest.approx(1.6)} == term.metrics()
+    later = inputs([[-1.0, -1.0]], **{"siren.nucleus_entropy": [[0.5, 0.3]]})
     assert term(later).loss.item() == pytest.approx(1.21)
     again = Siren(share=0.5)
     again.load_state_dict(term.state_dict())
@@ -95,7 +97,7 @@ def test_siren_anchors_at_the_first_step():
 
 def test_siren_squares_the_mean_over_rollouts_of_their_peaks():
     # quantiles 0.8 of 5 and 3 values lie at 3.2 and 1.6 steps: above are the 0.9 of the first and the 0.7 of the second
-    x = inputs([[-1.0] * 5] * 2, lengths=[5, 3], nucleus_entropy=[[0.1, 0.9, 0.2, 0.3, 0.4], [0.7, 0.1, 0.2, 9.0, 9.0]])
+    x = inputs([[-1.0] * 5] * 2, lengths=[5, 3], **{"siren.nucleus_entropy": [[0.1, 0.9, 0.2, 0.3, 0.4], [0.7, 0.1, 0.2, 9.0, 9.0]]})
     x.aux_tensors["siren.nucleus_entropy"].requires_grad_()
     out = Siren(anchor=0.5)(x)
     assert out.loss.tolist() == pytest.approx([0.09, 0.09])  # ((0.9 + 0.7) / 2 - 0.5)^2

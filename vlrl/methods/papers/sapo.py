@@ -1,4 +1,7 @@
-"""A soft gate instead of a clip."""
+"""SAPO: soft adaptive policy optimization, a sigmoid gate on the importance ratio in place of PPO's clip.
+
+Paper: Gao et al. 2025 (Qwen), arXiv:2511.20347.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from vlrl.types import LossInputs, PerToken
 @register("sapo")
 @dataclass(frozen=True)
 class SAPO(PolicyLoss):
-    """L = -f(r) A with f(r) = 4 / tau * sigmoid(tau (r - 1)); tau is `positive` for A > 0, else `negative`.
+    """SAPO's policy loss: L = -f(r) A with f(r) = 4 / tau * sigmoid(tau (r - 1)); tau is `positive` for A > 0, else `negative`.
 
-    f'(1) = 1, so that on the old policy the gradient is REINFORCE's, and it fades smoothly on both sides.
+    r = pi / pi_old of the token. f'(1) = 1, so on the old policy the gradient is that of REINFORCE, and it decays smoothly on both sides.
     Paper: Gao et al. 2025 (Qwen), arXiv:2511.20347, eq. 5-7; temperatures 1.0 and 1.05 from sec. 5.
     """
 

@@ -1,30 +1,35 @@
-"""Answers that judge themselves: a right one and its verdict, or a wrong one, its verdict, and a better one."""
+"""Self-rewarding correction: cold-start traces in which a response judges itself, and corrects itself where it is wrong.
+
+`self_rewarding_correction` is the rollout strategy of the imitation phase. It composes traces of the candidates that callback
+`judgerlvr.keep_candidates` kept in an earlier phase.
+Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613, first stage.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from vlrl.context import RunContext
+from vlrl.methods.core.policy_loss import ZeroLoss
 from vlrl.methods.papers.judgerlvr import KEY
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RolloutStrategy
 from vlrl.types import Group, Prompt, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
 
 @register("self_rewarding_correction")
 @dataclass(frozen=True)
 class SelfRewardingCorrection(RolloutStrategy):
-    """y = right attempt + `right`, or (even chance) wrong attempt + `wrong` + right attempt + `right`; source "kept", one per prompt, unsampled.
+    """Self-correction traces: a correct attempt + `right`, or (probability 1/2) a wrong attempt + `wrong` + a correct attempt + `right`.
 
+    One trace per prompt (source "kept"); no engine samples. `right` and `wrong` are the verdicts' texts.
     Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613, first stage: sequential rejection sampling of attempt, verdict and
-    correction, kept where verdicts and answers agree with the checker. Deviates: attempts are those of callback `keep_candidates`, so the correction
-    is a right attempt of its own and was not written after the wrong one; the wrong attempt's tokens are not trained on, its verdict is; the
-    verdicts' words could be checked in a secondary source alone. Edge: a row of which no pair was kept gives an empty group, which is counted and
+    correction, kept where verdicts and answers agree with the checker. Deviates: attempts are those of callback `judgerlvr.keep_candidates`, so the
+    correction is a correct attempt of its own and was not written after the wrong one; the wrong attempt's tokens are not trained on, its verdict is;
+    the verdicts' words could be checked in a secondary source alone. Edge: a row without kept candidates gives an empty group, which is counted and
     replaced. The choice is a function of the run's seed, the step and the row.
     """
 
@@ -33,24 +38,28 @@ class SelfRewardingCorrection(RolloutStrategy):
     samples: ClassVar[bool] = False
 
     def check(self, run: RunContext) -> None:
-        if run.objective.policy_loss.name != "zero_loss":
-            raise ConfigError("strategy correction_traces gives one text per prompt to imitate; use surrogate: {name: none} with term nll")
+        if not isinstance(run.objective.policy_loss, ZeroLoss):
+            raise ConfigError(
+                f"rollout: {self.name!r} gives one text per prompt to imitate, which policy_loss {run.objective.policy_loss.name!r} has nothing to "
+                "compare with; use policy_loss: {name: zero_loss} and loss_terms: {nll: {name: nll}}"
+            )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         return [Group(prompt, self.trace(prompt, run)) for prompt in prompts]
 
     def trace(self, prompt: Prompt, run: RunContext) -> list[Rollout]:
-        """The prompt's trace, if there is one."""
-        pair = run.history.get(prompt.row.id, {}).get(KEY)
-        if not pair:
+        """The prompt's trace, or an empty list for a row without candidates."""
+        candidates = run.history.get(prompt.row.id, {}).get(KEY)
+        if not candidates:
             return []
         tokenizer = run.policy.tokenizer
-        good = pair["yes"].removeprefix(prompt.prefix)
-        bad = pair["no"].removeprefix(prompt.prefix)
-        erring = random.Random(f"{run.seed}/traces/{run.step}/{prompt.row.id}").random() < 0.5
-        skipped = tokenizer.encode(bad, add_special_tokens=False) if erring else []
-        said = (self.wrong + pair["yes"] if erring else good) + self.right
-        ids = [*skipped, *tokenizer.encode(said, add_special_tokens=False), tokenizer.eos_token_id]
-        rollout = Rollout(prompt, ids, prompt.prefix + (bad if erring else "") + said, source="kept", spaces=tuple(run.policy.spaces(prompt)))
-        rollout.loss_mask = [False] * len(skipped) + [True] * (len(ids) - len(skipped)) if erring else None
+        correct_attempt = candidates["yes"].removeprefix(prompt.prefix)
+        wrong_attempt = candidates["no"].removeprefix(prompt.prefix)
+        with_error = random.Random(f"{run.seed}/traces/{run.step}/{prompt.row.id}").random() < 0.5
+        masked = tokenizer.encode(wrong_attempt, add_special_tokens=False) if with_error else []
+        trained = (self.wrong + candidates["yes"] if with_error else correct_attempt) + self.right
+        ids = [*masked, *tokenizer.encode(trained, add_special_tokens=False), tokenizer.eos_token_id]
+        text = prompt.prefix + (wrong_attempt if with_error else "") + trained
+        rollout = Rollout(prompt, ids, text, source="kept", spaces=tuple(run.policy.spaces(prompt)))
+        rollout.loss_mask = [False] * len(masked) + [True] * (len(ids) - len(masked)) if with_error else None
         return [rollout]

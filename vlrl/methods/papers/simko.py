@@ -1,6 +1,9 @@
-"""Log-probs of the likeliest tokens.
+"""SimKO: at high-entropy tokens, correct rollouts smooth their update over the top-K candidates, and wrong top-1 tokens get a larger penalty.
 
-Spread what is right over candidates, press down what is wrong at the top.
+    simko.topk_logp   auxiliary tensor: log-probs of the K most likely tokens
+    simko             policy loss
+
+Paper: Peng et al. 2025 (SimKO), arXiv:2510.14807, with released code.
 """
 
 from __future__ import annotations
@@ -35,12 +38,15 @@ class SimkoTopkLogp(AuxTensor):
 @register("simko")
 @dataclass(frozen=True)
 class SimKO(PolicyLoss):
-    """PPO's clipped loss, on a rollout's `share` of tokens of highest entropy with label smoothing over the top K and a heavier top-1 penalty.
+    """SimKO's policy loss: PPO's clipped loss, changed on the `share` of a rollout's tokens with the highest entropy.
 
-    A > 0:  r <- (1 - c) r + c / K sum_k r_k, r_k with the value of r and the gradient of candidate k's log-prob;
-    A < 0 and the sampled token is the likeliest:  A <- penalty * A.
+    There, label smoothing over the top K for A > 0, and a heavier penalty of the top-1 token for A < 0:
 
-    Paper: Peng et al. 2025, arXiv:2510.14807, eq. 6-9; share 0.2, K 3, c 0.01, penalty 1.1 are the released code's. K is field `topk_logp`'s.
+        A > 0:  r <- (1 - c) r + c / K sum_k r_k, r_k with the value of r and the gradient of candidate k's log-prob
+        A < 0 and the sampled token is the most likely one:  A <- penalty * A
+
+    c is `smoothing`, K that of aux tensor `simko.topk_logp`.
+    Paper: Peng et al. 2025, arXiv:2510.14807, eq. 6-9; share 0.2, K 3, c 0.01, penalty 1.1 are the released code's.
     Deviates: candidates are those of the current forward, not of the old policy (the same on-policy).
     """
 
@@ -58,6 +64,6 @@ class SimKO(PolicyLoss):
         candidates_BT = ratio_BT.detach() * (top_BTK - top_BTK.detach()).exp().mean(-1)
         smooth_BT = (1 - self.smoothing) * ratio_BT + self.smoothing * candidates_BT
         ratio_BT = torch.where(forks_BT & (x.advantage_BT > 0), smooth_BT, ratio_BT)
-        likeliest_BT = x.logp_BT.detach() >= top_BTK[..., 0].detach() - 1e-6
-        advantage_BT = torch.where(forks_BT & likeliest_BT & (x.advantage_BT < 0), self.penalty * x.advantage_BT, x.advantage_BT)
+        is_top1_BT = x.logp_BT.detach() >= top_BTK[..., 0].detach() - 1e-6
+        advantage_BT = torch.where(forks_BT & is_top1_BT & (x.advantage_BT < 0), self.penalty * x.advantage_BT, x.advantage_BT)
         return clipped_ratio_loss(ratio_BT, advantage_BT, self.low, self.high)
