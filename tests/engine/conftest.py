@@ -1,4 +1,4 @@
-"""A tiny Qwen2.5-VL and a tiny text model, made on the spot."""
+"""Fixtures: a tiny Qwen2.5-VL and a tiny text model with random weights."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ def engine(policy):
 
 @pytest.fixture
 def tools():
-    """The helpers above, for test files."""
+    """The helpers of engine_kit, for test files."""
     import types
 
     return types.SimpleNamespace(

@@ -1,4 +1,4 @@
-"""A tiny Qwen2.5-VL, a tiny text model, and prompts of every kind, made on the spot."""
+"""A tiny Qwen2.5-VL, a tiny text model with random weights, and prompts of every kind."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from vlrl.types import Clip, Media, Prompt, Request, Row, Sampling
 
 @dataclass(frozen=True)
 class Noise(Media):
-    """A picture, or a video of `frames`, of random pixels."""
+    """An image, or a video of `frames`, of random pixels."""
 
     seed: int
     size: tuple[int, int] = (56, 56)

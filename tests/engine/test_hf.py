@@ -43,7 +43,7 @@ def by_generate(engine, request):
 def test_greedy_equals_generate_on_mixed_requests(policy, tools, budget):
     engine = HF(token_budget=budget, prefill_tokens=700).attach(policy)
     prompts = mixed_prompts(tools)
-    stops = tuple(range(0, 300, 8))  # so that rows end early, at different times
+    stops = tuple(range(0, 300, 8))  # so that sequences end early, at different times
     requests = [
         tools.request(p, temperature=0.0, max_tokens=3 + 7 * (i % 4), stop_ids=stops if i % 2 else (), tag=i) for i, p in enumerate(prompts * 2)
     ]
@@ -101,7 +101,7 @@ def test_sampled_logp_is_the_trainers(engine, policy, tools, temperature):
         ours, theirs = torch.tensor(c.logp), trainer_logp(policy, c, temperature)
         banned = torch.tensor(list(policy.forbidden_ids))
         assert len(banned) and not set(c.ids) & set(policy.forbidden_ids)
-        gap = ours - theirs  # what is forbidden has some mass in the trainer's distribution
+        gap = ours - theirs  # forbidden ids have some probability in the trainer's distribution
         assert (gap > -1e-4).all() and gap.mean() < 0.5
         torch.testing.assert_close(torch.tensor(engine.score(prompt, c.ids)), trainer_logp(policy, c, 1.0), atol=1e-4, rtol=0)
 
@@ -145,7 +145,7 @@ def test_sliding_windows_and_bidirectional_images(tools):
     found = {c.request.tag: c for c in engine.generate([tools.request(p, temperature=0.0, max_tokens=20, tag=i) for i, p in enumerate(prompts)])}
     assert len(found) == 5 and max(len(c.ids) for c in found.values()) > 8
     for completion in found.values():
-        gap = torch.tensor(completion.logp) - trainer_logp(policy, completion, 1.0)  # what may not be sampled has some mass there
+        gap = torch.tensor(completion.logp) - trainer_logp(policy, completion, 1.0)  # forbidden ids have some probability there
         assert gap.min() > -1e-3 and gap.max() < 0.3
         scored = torch.tensor(engine.score(completion.request.prompt, completion.ids))
         torch.testing.assert_close(scored, trainer_logp(policy, completion, 1.0), atol=1e-4, rtol=0)

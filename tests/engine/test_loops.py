@@ -1,4 +1,4 @@
-"""The loops that collect ahead: what they train on, how stale it is, that threads change nothing they must not, and that they resume."""
+"""The one-step-off and asynchronous loops: staleness, threads against turns, every row trained once, resuming."""
 
 import json
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Rows(Source):
 @register("test_ahead_ids")
 @dataclass(frozen=True)
 class Ids(Reward):
-    """More even ids, more reward: something to learn."""
+    """The share of even ids."""
 
     def __call__(self, rollout):
         return sum(1.0 for i in rollout.ids if i % 2 == 0) / len(rollout.ids)
@@ -38,7 +38,7 @@ class Ids(Reward):
 @register("test_ahead_bomb")
 @dataclass(frozen=True)
 class Bomb(Callback):
-    """Stops the run in one step, while `armed`."""
+    """Interrupts the run at one step, while `armed`."""
 
     armed: ClassVar[bool] = False
     step: int = 5
@@ -67,7 +67,7 @@ def weights_of(folder):
     ("one_step_off", (), [0, 1, 1, 1, 1, 1, 1, 1]),
     ("asynchronous", ("loop_options={staleness: 2}",), [0, 1, 2, 2, 2, 2, 2, 2]),
 ])  # fmt: skip
-def test_staleness_is_what_the_loop_says(tmp_path, loop, options, ages):
+def test_staleness_of_each_step(tmp_path, loop, options, ages):
     train(config(tmp_path, loop, *options), live=False)
     steps = metrics_of(tmp_path)
     assert [step["staleness/max"] for step in steps] == ages and [step["step"] for step in steps] == list(range(1, 9))
@@ -79,7 +79,7 @@ def test_staleness_is_what_the_loop_says(tmp_path, loop, options, ages):
 
 
 @pytest.mark.parametrize("loop", ["one_step_off", "asynchronous"])
-def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path, loop):
+def test_a_resumed_run_equals_an_undisturbed_one(tmp_path, loop):
     train(config(tmp_path / "whole", loop), live=False)
     Bomb.armed = True
     try:
@@ -95,7 +95,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path, loop):
 FAKE = "engine={name: fake, options: ['ab', 'ba', 'aab', 'b']}"
 
 
-def test_a_thread_changes_nothing_in_lockstep(tmp_path, monkeypatch):
+def test_one_step_off_is_the_same_with_and_without_a_thread(tmp_path, monkeypatch):
     train(config(tmp_path / "threads", "one_step_off", FAKE), live=False)
     monkeypatch.setattr(_pipeline, "overlaps", lambda run: False)
     train(config(tmp_path / "turns", "one_step_off", FAKE), live=False)
@@ -103,14 +103,14 @@ def test_a_thread_changes_nothing_in_lockstep(tmp_path, monkeypatch):
     assert weights_of(tmp_path / "threads") == weights_of(tmp_path / "turns")
 
 
-def test_seconds_saved_are_what_was_collected_and_not_waited_for(tmp_path):
+def test_seconds_saved(tmp_path):
     assert overlap(tmp_path) == {}
     steps = [{"step": 5.0, "collect": 4.0, "idle": 4.0}, {"step": 3.0, "collect": 4.0, "idle": 1.0}, {"step": 1.0}]
     (tmp_path / "timings.jsonl").write_text("".join(json.dumps({"step": i, "seconds": s}) + "\n" for i, s in enumerate(steps)))
     assert overlap(tmp_path) == {"engine_busy": 8.0, "engine_idle": 0.0, "trainer_busy": 3.0, "trainer_idle": 5.0, "saved": 3.0}
 
 
-def test_threads_keep_the_bound_and_lose_no_row(tmp_path):
+def test_threads_keep_the_staleness_bound_and_lose_no_row(tmp_path):
     train(config(tmp_path, "asynchronous", FAKE, "loop_options={staleness: 3}", "watch.rollouts_every=1"), live=False)
     steps = metrics_of(tmp_path)
     assert len(steps) == 8 and max(step["staleness/max"] for step in steps) <= 3
@@ -124,7 +124,7 @@ def test_threads_keep_the_bound_and_lose_no_row(tmp_path):
     assert all(seen[:48].count(f"r{i}") == 4 for i in range(12))
 
 
-def test_errors_of_the_thread_come_out(tmp_path):
+def test_errors_of_the_thread_are_raised(tmp_path):
     with pytest.raises(ConfigError, match="staleness"):
         train(config(tmp_path / "a", "asynchronous", "loop_options={staleness: 0}"), live=False)
     with pytest.raises(ConfigError, match="takes none"):

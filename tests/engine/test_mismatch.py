@@ -1,4 +1,4 @@
-"""Mismatch corrections and numbers, by hand."""
+"""Engine-trainer mismatch: corrections and metrics, against values by hand."""
 
 import math
 
@@ -57,7 +57,7 @@ def test_icepop():
     torch.testing.assert_close(IcePop()(make_inputs(OLD, SAMPLED)), torch.tensor([[4.0, 1.0], [0.5, 4.0]]))
 
 
-def test_masked_tokens_and_other_sources_count_nothing():
+def test_masked_tokens_and_other_sources_have_weight_one():
     x = make_inputs(OLD, SAMPLED, masks=[[False, True], [True, True]], sources=["policy", "expert"])
     torch.testing.assert_close(TIS(cap=0.0)(x), torch.ones(2, 2))
     torch.testing.assert_close(TIS(level="sequence", cap=0.0)(x), torch.ones(2, 1))

@@ -1,4 +1,4 @@
-"""Conversations: who wrote which token, what the tools say, what a picture in a reply does."""
+"""Conversations: loss masks, tool replies, images in replies."""
 
 import json
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ def make_run(policy, env, respond, max_tokens=60):
     return run
 
 
-def test_replies_are_masked_and_the_policy_speaks_for_itself(text_policy, tools):
+def test_replies_carry_no_loss_and_are_not_part_of_the_text(text_policy, tools):
     said = ["first!", "second!", "<answer>3</answer>"]
     turns = iter(said * 2)
     env = Echo("tool says <answer>9</answer>", "more <|im_end|>")
@@ -102,11 +102,11 @@ def test_with_a_real_model_the_trainer_scores_what_was_sampled(policy, tools):
     for logp_T, rollout in zip(out, [r for g in groups for r in g]):
         for t, mine in enumerate(rollout.loss_mask or [True] * len(rollout)):
             if mine:
-                assert rollout.logp[t] - logp_T[t].item() > -1e-3  # what may not be sampled has some mass in the trainer's distribution
+                assert rollout.logp[t] - logp_T[t].item() > -1e-3  # forbidden ids have some probability in the trainer's distribution
                 assert rollout.logp[t] - logp_T[t].item() < 1.0
 
 
-def test_a_picture_in_a_reply_starts_a_new_rollout(policy, tools):
+def test_an_image_in_a_reply_starts_a_new_rollout(policy, tools):
     picture = tools.Noise(1, (112, 112))
     run = make_run(policy, Zoom(side=56), None, max_tokens=200)
     space = policy.spaces(tools.prompt("Find", picture))[0]
@@ -168,7 +168,7 @@ class _Still(engine_kit.Noise):
         (call("zoom", box=[90, 90, 99, 99]), "at least 8 pixels"),
     ],
 )
-def test_zoom_tells_the_model_what_was_wrong(text, problem):
+def test_zoom_replies_with_the_error(text, problem):
     (message,) = zoomed(text)
     assert problem in message["content"][0]["text"] and "media" not in message["content"][0]
 

@@ -1,4 +1,4 @@
-"""SPEC-RL: the rule by hand; unbiased when nothing changed; what is reused in a run."""
+"""SPEC-RL: the acceptance rule by hand; the share of reused drafts in runs."""
 
 import json
 import math

@@ -19,7 +19,7 @@ def both(request):
     from vlrl.engine.vllm.inprocess import VLLM
 
     torch.set_num_threads(1)
-    policy = make_policy("qwen2_5_vl", hidden=128, layers=2)  # heads of 32: the least that vLLM's CPU attention takes
+    policy = make_policy("qwen2_5_vl", hidden=128, layers=2)  # heads of 32: the smallest that vLLM's CPU attention takes
     engine = VLLM(max_model_len=2048, options={"max_num_seqs": 32}).attach(policy)
     yield HF().attach(policy), engine, policy
     engine.close()

@@ -1,4 +1,4 @@
-"""Training through the real vLLM (CPU build), in process and through a server that is killed, and whose worker is killed, in mid-run."""
+"""Training with the real vLLM (CPU build): in process, and with a server whose worker is killed during the run."""
 
 import json
 import math
@@ -31,7 +31,7 @@ SHORT = [
 @register("test_even_ids")
 @dataclass(frozen=True)
 class EvenIds(Reward):
-    """The share of even ids: nearly every group has something to learn from, also before the model knows a digit."""
+    """The share of even ids: rewards differ within nearly every group, also before the model has learned the task."""
 
     def __call__(self, rollout):
         return sum(1.0 for i in rollout.ids if i % 2 == 0) / len(rollout.ids)
@@ -43,7 +43,7 @@ def metrics_of(folder):
 
 
 def assert_every_rollout_once(folder, steps):
-    """Four prompts of eight completions in every step, each there once and counted once."""
+    """Every step has four prompts of eight completions, each stored once and counted once."""
     import pyarrow.parquet as pq
 
     metrics = metrics_of(folder)
@@ -92,7 +92,7 @@ class Killer(Callback):
             os.kill(victim.pid, 9)
 
 
-def test_a_server_whose_worker_is_killed_in_mid_training_costs_no_rollout(tmp_path):
+def test_killing_a_servers_worker_loses_no_rollout(tmp_path):
     pytest.importorskip("vllm")
     more = [
         "phases.rl.steps=3",
