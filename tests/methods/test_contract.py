@@ -51,8 +51,16 @@ def random_inputs(needs=(), seed=0, rows=slice(None), width=5, advantage=True):
 
     group_of = torch.tensor(GROUPS)[rows]
     scale = scale[rows] if advantage else 0.0 * scale[rows]
-    x = inputs(part(logp), old=part(old), sampled=part(old), advantage=scale.tolist(), lengths=LENGTHS[rows], reward=REWARDS[rows],
-               group_of=(group_of - group_of.min()).tolist(), **{k: part(v) for k, v in extra.items()})  # fmt: skip
+    x = inputs(
+        part(logp),
+        old=part(old),
+        sampled=part(old),
+        advantage=scale.tolist(),
+        lengths=LENGTHS[rows],
+        reward=REWARDS[rows],
+        group_of=(group_of - group_of.min()).tolist(),
+        **{k: part(v) for k, v in extra.items()},
+    )
     for tensor in x.aux_tensors.values():
         tensor.requires_grad_()
     return x
@@ -148,7 +156,8 @@ def scored(*rewards, name="q", seed=0):
 
 @pytest.mark.parametrize("name", names(S.AdvantageEstimator))
 def test_advantages(name):
-    advantage = make(S.AdvantageEstimator, name)
+    fields = {"max_reward": 1.0} if name == "bnpo" else {}
+    advantage = make(S.AdvantageEstimator, name, **fields)
     groups = [scored(1, 0, 0, name="a"), scored(1, 1, 0, 1, name="b"), scored(0.5, 0.5, name="c")]
     advantage.prepare(groups)
     values = advantage(groups)
@@ -156,7 +165,7 @@ def test_advantages(name):
     if name not in SIGNAL_WITHOUT_CONTRAST:
         assert values[2] == [0.0, 0.0]
     if not advantage.state_dict():
-        backwards = make(S.AdvantageEstimator, name)(groups[::-1])[::-1]
+        backwards = make(S.AdvantageEstimator, name, **fields)(groups[::-1])[::-1]
         assert [a for row in backwards for a in row] == pytest.approx([a for row in values for a in row], abs=1e-9)
 
 

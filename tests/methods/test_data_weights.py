@@ -66,12 +66,12 @@ def test_explorability(right, entropies, expected):
 def test_what_is_kept_of_visits():
     callback, made = DepoExplorability(keep=2), run()
     callback.setup(made)
-    seen = group(1.0, 0.0, name="a")
+    visited = group(1.0, 0.0, name="a")
     for value in (0.2, 0.4, 0.6):
-        seen.rollouts[0].signals, seen.rollouts[1].signals = {"entropy": [value, value]}, {"entropy": [value]}
-        told = callback(made, [seen, group(name="b")])
+        visited.rollouts[0].signals, visited.rollouts[1].signals = {"entropy": [value, value]}, {"entropy": [value]}
+        logged = callback(made, [visited, group(name="b")])
     assert made.history["a"][KEY]["visits"] == 3 and made.history["a"][KEY]["last"] == pytest.approx([0.8, 1.2])
-    assert told["mean"] == pytest.approx(1.2)
+    assert logged["mean"] == pytest.approx(1.2)
     with pytest.raises(ConfigError, match="keep"):
         DepoExplorability(keep=0)
 
@@ -86,17 +86,17 @@ def test_who_is_retained():
 
 
 def test_share_falls_by_epochs():
-    sampler = Depo(first=0.9, fall=0.3, least=0.4)
+    sampler = Depo(initial_share=0.9, decay=0.3, min_share=0.4)
     sampler.setup(run(rows={"main": [Row(str(i), "?") for i in range(8)]}, source_weights={}, seed=0))
     shares = []
     for _ in range(4):
         shares.append(sampler.share())
-        sampler._state["position"] += 8
+        sampler.state.position += 8
     assert shares == pytest.approx([1.0, 0.6, 0.4, 0.4])
-    sampler._state["position"] = 8
-    assert len(sampler(3)) == 3 and sampler._state["position"] == 13  # 3 of the next 5
-    with pytest.raises(ConfigError, match="least"):
-        Depo(least=0.0)
+    sampler.state.position = 8
+    assert len(sampler(3)) == 3 and sampler.state.position == 13  # 3 of the next 5
+    with pytest.raises(ConfigError, match="min_share"):
+        Depo(min_share=0.0)
 
 
 @pytest.mark.parametrize("method", ["depo", "pf_ppo", "light_if"])
@@ -108,5 +108,5 @@ def test_presets_train(method):
 
 
 def test_depo_needs_its_callback():
-    with pytest.raises(ConfigError, match="add callbacks"):
+    with pytest.raises(ConfigError, match="requires 'depo.explorability'.*set callbacks"):
         text_run(["methods/depo"], ["callbacks=null"])

@@ -8,7 +8,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from make import group, run
+from make import end_step, group, run
 from tiny import steps, text_run
 
 from vlrl.methods.papers.exgrpo import Exgrpo, ExgrpoWithExperience, bucket_weight
@@ -52,7 +52,7 @@ def test_the_pool_opens_with_accuracy_and_keeps_what_is_neither_solved_nor_hopel
     made = opened(upper=3)
     end_step(made, [seen("r0", 1, 0, 1, 0), seen("r1", 0, 0, 0, 0), seen("r2", 1, 1, 1, 1), seen("stranger", 1, 0, 0, 0)])
     pool = made.state_dict()["pool"]
-    assert list(pool) == ["r0"] and pool["r0"]["right"] == 2 and [item["text"] for item in pool["r0"]["rollouts"]] == ["r0 0", "r0 2"]
+    assert list(pool) == ["r0"] and pool["r0"]["correct"] == 2 and [item["text"] for item in pool["r0"]["rollouts"]] == ["r0 0", "r0 2"]
     end_step(made, [seen("r0", 1, 0, 1, 0, texts=["r0 0", "x", "new", "y"])])  # no text twice
     assert [item["text"] for item in made.state_dict()["pool"]["r0"]["rollouts"]] == ["r0 0", "r0 2", "new"]
     end_step(made, [seen("r0", 1, 1, 1, 1)])
@@ -63,9 +63,9 @@ def test_half_of_the_rows_are_old_ones_and_say_so():
     made = opened()
     end_step(made, [seen(f"r{i}", 1, 0, 1, 0) for i in range(6)])
     rows = made(8)
-    old = [row for row in rows if made.kept(row)]
+    old = [row for row in rows if made.stored_rollouts(row)]
     assert len(rows) == 8 and len({row.id for row in old}) >= 4 and {row.id for row in rows[4:]} <= {f"r{i}" for i in range(6)}
-    assert made.kept(rows[-1])[0]["ids"] == [10, 11, 12] and made.kept(ROWS[9]) == []
+    assert made.stored_rollouts(rows[-1])[0]["ids"] == [10, 11, 12] and made.stored_rollouts(ROWS[9]) == []
 
 
 def test_draws_follow_the_buckets():
@@ -91,22 +91,21 @@ def test_the_surest_success_is_replayed():
     prompt = Prompt(ROWS[0], ())
     items = [{"ids": [5, 6], "logp": [-0.3, -0.2], "text": t, "temperature": 1.3} for t in ("dull", "sure")]
     fake = SimpleNamespace(
-        sampler=SimpleNamespace(kept=lambda row: items if row.id == "r0" else []), decode=lambda prompt, attempt: SimpleNamespace(), seed=0, step=1,
+        prompt_sampler=SimpleNamespace(stored_rollouts=lambda row: items if row.id == "r0" else []), seed=0, step=1,
         engine=SimpleNamespace(generate=lambda requests: [], score_all=lambda pairs: [[-2.0, -2.0], [-0.5, -0.1]]),
         policy=SimpleNamespace(spaces=lambda prompt: (), version=3),
     )  # fmt: skip
     strategy = ExgrpoWithExperience()
-    object.__setattr__(strategy, "seeds", lambda run, prompt: 0)
     fake.make_rollout = lambda completion: completion
     fake.engine.generate = lambda requests: [
         SimpleNamespace(request=request, index=i, source="policy") for request in requests for i in range(request.n)
     ]
-    fake.decode = lambda prompt, attempt: "same"
+    fake.sampling = lambda prompt, attempt: "same"
     (found,), (single,) = strategy([prompt], [4], fake), strategy([prompt], [1], fake)
     assert [r.source for r in found] == ["policy"] * 3 + ["replay"] and len(single) == 1
     assert (found.rollouts[3].text, found.rollouts[3].logp, found.rollouts[3].temperature) == ("sure", [-0.3, -0.2], 1.3)
-    with pytest.raises(ConfigError, match="sampler"):
-        strategy.check(SimpleNamespace(sampler=SimpleNamespace(name="shuffle")))
+    with pytest.raises(ConfigError, match="requires 'exgrpo.experience'"):
+        text_run(["methods/exgrpo"], ["prompt_sampler={name: shuffle}"])
 
 
 def test_preset_replays():

@@ -97,7 +97,7 @@ def test_surprise():
 
 def test_habits():
     text = "First, add. Wait, let me check: work backwards from the target. Wait"
-    found = probe("habits")([group(1, 0, texts=[text, "7"])])
+    found = probe("answer_styles.habits")([group(1, 0, texts=[text, "7"])])
     assert found == near({
         "verification": 0.5, "share/verification": 0.5, "backtracking": 1.0, "share/backtracking": 0.5, "subgoals": 0.5, "share/subgoals": 0.5,
         "backward_chaining": 0.5, "share/backward_chaining": 0.5,
@@ -106,11 +106,11 @@ def test_habits():
 
 def test_styles():
     texts = ["```x```", "def f(x", r"\boxed{1}", "- a\n- b", "<answer>1</answer>", "plain"]
-    found = probe("styles")([group(*[1] * 6, texts=texts)])
+    found = probe("answer_styles")([group(*[1] * 6, texts=texts)])
     assert found == near(
         {"code": 2 / 6, "latex": 1 / 6, "list": 1 / 6, "tags": 1 / 6, "other": 1 / 6, "entropy": math.log(3) / 3 + 4 * math.log(6) / 6}
     )
-    assert probe("styles")([group(1, texts=["plain"])])["entropy"] == 0
+    assert probe("answer_styles")([group(1, texts=["plain"])])["entropy"] == 0
 
 
 def test_migration_compares_with_the_first_visit_and_survives_a_restart():
@@ -202,7 +202,7 @@ def test_what_is_right_is_the_first_weighted_slot_of_the_run():
     ("name", "fields"),
     [
         ("pass_at_k", {"ks": [0]}),
-        ("habits", {"patterns": {"x": "("}}),
+        ("answer_styles.habits", {"patterns": {"x": "("}}),
         ("repetition", {"n": 0}),
         ("policy_cliff", {"change": 0}),
         ("calibration", {"bins": 0}),

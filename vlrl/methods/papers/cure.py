@@ -16,7 +16,7 @@ from typing import Any
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
-from vlrl.methods.common.branching import Branching, entropy, from_token, joined
+from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, entropy
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Rollout
 
@@ -56,29 +56,29 @@ class Cure(Branching):
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         branched = [count // (1 + self.branches) for count in counts]
-        groups = self.roots(prompts, [count - n * self.branches for count, n in zip(counts, branched, strict=True)], run)
+        groups = self.sample_roots(prompts, [count - n * self.branches for count, n in zip(counts, branched, strict=True)], run)
         requests = []
         for group, n in zip(groups, branched, strict=True):
             for place in range(n):
                 seed = self.seeds(run, group.prompt)
                 end = self.branching_point(group.rollouts[place], run, seed)
                 sampling = run.sampling(group.prompt, len(group) + place)
-                requests.append(from_token(group.rollouts[place], end, sampling, seed, self.branches, tag=(group, place, end)))
+                requests.append(branch_request(group.rollouts[place], end, sampling, seed, self.branches, tag=(group, place, end)))
         found = {(id(c.request), c.index): c for c in run.engine.generate(requests)}
         for request in requests:
             group, place, end = request.tag
             for index in range(request.n):
-                rollout = joined(run, found[id(request), index], group.rollouts[place], end, trained=False)
+                rollout = branch_rollout(run, found[id(request), index], group.rollouts[place], end, trained=False)
                 BRANCH.set(rollout, (place, end))
                 group.rollouts.append(rollout)
-        return self.forget(groups)
+        return self.drop_alternatives(groups)
 
     def branching_point(self, rollout: Rollout, run: RunContext, seed: int) -> int:
         """The number of its tokens that the branches keep."""
         tokenizer: Any = run.policy.tokenizer
         special = set(tokenizer.all_special_ids)
         words = [tokenizer.decode([token]) for token in rollout.ids]
-        entropies = [entropy(token) for token in self.known(rollout, run)]
+        entropies = [entropy(token) for token in self.alternatives_of(rollout, run)]
         places = critical(entropies, words, self.top_k, [token in special for token in rollout.ids])
         return random.Random(seed).choice(places) if places else 0
 

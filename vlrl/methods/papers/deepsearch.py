@@ -19,7 +19,7 @@ from typing import Literal
 from vlrl.capabilities import Annotation, Capability
 from vlrl.context import RunContext
 from vlrl.functional.exact import mean
-from vlrl.methods.common.branching import from_token, joined, together
+from vlrl.methods.common.branching import branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.core.advantage import check_credit
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
@@ -80,7 +80,7 @@ class Deepsearch(Independent):
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         searches = {place: self.search(prompt, count, run) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) if count}
-        trees = together(run, searches)
+        trees = run_in_rounds(run, searches)
         return [Group(prompt, [with_values(leaf) for leaf in trees.get(place, [])]) for place, prompt in enumerate(prompts)]
 
     def search(self, prompt: Prompt, count: int, run: RunContext) -> Generator[list[Request], list[Completion], list[Node]]:
@@ -118,13 +118,13 @@ class Deepsearch(Independent):
         """The request for the children of a node."""
         sampling, length = run.sampling(prompt, 0), len(node.rollout)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, length + self.chunk))
-        return from_token(node.rollout, length, sampling, self.seeds(run, prompt), count)
+        return branch_request(node.rollout, length, sampling, self.seeds(run, prompt), count)
 
     def expand(self, node: Node, completions: Sequence[Completion], run: RunContext) -> list[Node]:
         """Add the children to a node; returns those that end a path, with their `end_value`. Ends that could not be scored are dropped."""
         limit = run.sampling(node.rollout.prompt, 0).max_tokens
         for completion in completions:
-            rollout = joined(run, completion, node.rollout, len(node.rollout), trained=True)
+            rollout = branch_rollout(run, completion, node.rollout, len(node.rollout), trained=True)
             node.children.append(Node(rollout, node, node.depth + 1))
         over = [c for c in node.children if c.rollout.finish != "length" or len(c.rollout) >= limit or c.depth >= self.depth]
         judged = Group(node.rollout.prompt, [child.rollout for child in over])

@@ -83,25 +83,25 @@ class Eepo(Branching):
             )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
-        groups = self.roots(prompts, [count - count // 2 for count in counts], run)
+        groups = self.sample_roots(prompts, [count - count // 2 for count in counts], run)
         low = self.entropy_is_low(groups, run)
         later = [count // 2 for count in counts]
         if low and any(later):
             with self.unlearned(groups, run):
-                second = self.roots(prompts, later, run)
+                second = self.sample_roots(prompts, later, run)
         else:
-            second = self.roots(prompts, later, run)
+            second = self.sample_roots(prompts, later, run)
         self.state.active = float(low)
         for group, more in zip(groups, second, strict=True):
             for rollout in more:
                 SECOND_HALF.set(rollout, low)
             group.rollouts += more.rollouts
-        return self.forget(groups)
+        return self.drop_alternatives(groups)
 
     def entropy_is_low(self, groups: Sequence[Group], run: RunContext) -> bool:
         """Whether the mean entropy of the last steps is below the threshold; adds this step's entropy once."""
         state = self.state
-        tokens = [entropy(token) for group in groups for rollout in group for token in self.known(rollout, run)]
+        tokens = [entropy(token) for group in groups for rollout in group for token in self.alternatives_of(rollout, run)]
         if tokens and state.step != run.step:
             state.entropies = [*state.entropies, sum(tokens) / len(tokens)][-self.window :]
             state.step = run.step
