@@ -1,4 +1,9 @@
-"""The variance-minimising baseline."""
+"""OPO: on-policy RL with the optimal reward baseline, the one with the least variance of the gradient.
+
+`opo` is an advantage estimator, meant for exactly on-policy steps.
+
+Paper: Hao et al. 2025 (On-Policy RL with Optimal reward baseline), arXiv:2505.23585, eq. 7.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +19,11 @@ from vlrl.types import Group
 @register("opo")
 @dataclass(frozen=True)
 class OPO(GroupRelative):
-    """A_i = r_i - sum_j n_j r_j / sum_j n_j, n the length in tokens.
+    """OPO's advantage: the reward minus the length-weighted mean reward of the group.
 
-    Paper: Hao et al. 2025 (On-Policy RL with Optimal reward baseline), arXiv:2505.23585, eq. 7.
-    Meant for exactly on-policy steps.  Edge: equal rewards give zeros.
+        A_i = r_i - sum_j n_j r_j / sum_j n_j
+
+    n_j is the length of rollout j in tokens. Edge: equal rewards give zeros.
     """
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:

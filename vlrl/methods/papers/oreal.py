@@ -1,77 +1,79 @@
-"""Clone the right, push away the wrong in proportion.
+"""OREAL: behaviour cloning on correct rollouts, policy gradient on wrong ones, and a token-level reward model that weights the tokens.
 
-The tokens that a reward model finds decisive.
+    oreal                   advantage: separate coefficients and token means for correct and wrong rollouts
+    oreal.decisive_tokens   token weight: from a scorer that learns outcomes (callback `critic` or `critic_model` with objective: outcome)
+
+Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, with released code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from vlrl.context import RunContext
 from vlrl.methods.core.advantage import RLOO, GroupRelative
 from vlrl.registry import ConfigError, register
 from vlrl.stages import TokenWeight
 from vlrl.types import Group, LossInputs
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
 
 @register("oreal")
 @dataclass(frozen=True)
 class OREAL(GroupRelative):
-    """A_i = `positive` RLOO_i N / N+ for right rollouts, `negative` RLOO_i N / N- for wrong ones; N, N+, N- count the trained tokens of the step.
+    """OREAL's advantage: RLOO, scaled so that correct and wrong rollouts each have a mean over their own tokens.
 
-    With surrogate `reinforce` and reduction `token_mean` the first is behaviour cloning, the second policy gradient on failures, each a mean over its
-    own tokens. `one_each` trains only on the first right and the first wrong rollout of a group (the loss mask of the others is emptied); the
-    baseline sees all.
+        A_i = positive RLOO_i N / N+ for a correct rollout,  negative RLOO_i N / N- for a wrong one
+
+    N, N+ and N- count the trained tokens of the step: all, of correct and of wrong rollouts. With the policy loss `policy_gradient` and the
+    aggregation `token_mean` the first is behaviour cloning, the second policy gradient on failures. `one_each` trains only on the first correct and
+    the first wrong rollout of a group (the loss mask of the others is False everywhere); the baseline is computed from all of them.
     Paper: Lyu et al. 2025, arXiv:2502.06781, eq. 7-8; positive 1.0, negative 0.5, RLOO as factor of both and one rollout of each kind as in the
-    released code.  Deviates: of each kind the first rollout is taken, there one at random, which is the same for independent samples.
-    Edge: groups that are all right or all wrong have no signal.
+    released code. Deviates: of each kind the first rollout is taken, there one at random, which is the same for independent samples.
+    Edge: groups that are all correct or all wrong have no signal.
     """
 
     positive: float = 1.0
     negative: float = 0.5
     one_each: bool = True
-    threshold: float = 0.5
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         tokens = {True: 0, False: 0}
-        kept: list[list[bool | None]] = []
+        kinds: list[list[bool | None]] = []  # per rollout: correct or wrong; None for one that is not trained on
         for group in groups:
-            right = [r > self.threshold for r in group.rewards]
-            chosen = {right.index(kind) for kind in (True, False) if kind in right} if self.one_each else set(range(len(right)))
-            kept.append([kind if i in chosen else None for i, kind in enumerate(right)])
+            correct = [rollout.correct for rollout in group]
+            chosen = {correct.index(kind) for kind in (True, False) if kind in correct} if self.one_each else set(range(len(correct)))
+            kinds.append([kind if i in chosen else None for i, kind in enumerate(correct)])
             for i, rollout in enumerate(group):
                 if i in chosen:
-                    tokens[right[i]] += len(rollout) if rollout.loss_mask is None else sum(rollout.loss_mask)
+                    tokens[correct[i]] += len(rollout) if rollout.loss_mask is None else sum(rollout.loss_mask)
                 else:
                     rollout.loss_mask = [False] * len(rollout)
         factor = {kind: coef * sum(tokens.values()) / max(tokens[kind], 1) for kind, coef in ((True, self.positive), (False, self.negative))}
         return [
-            [0.0 if kind is None else factor[kind] * a for kind, a in zip(kinds, row, strict=True)]
-            for kinds, row in zip(kept, RLOO()(groups), strict=True)
+            [0.0 if kind is None else factor[kind] * a for kind, a in zip(row_kinds, row, strict=True)]
+            for row_kinds, row in zip(kinds, RLOO()(groups), strict=True)
         ]
 
 
 @register("oreal.decisive_tokens")
 @dataclass(frozen=True)
 class OrealDecisiveTokens(TokenWeight):
-    """w_t = clip((p_t - threshold) / (1 - threshold), 0, 1), p_t = sigmoid of the mean logit of tokens 1..t; where A < 0 with 1 - p_t for p_t.
+    """OREAL's token weights: w_t = clip((p_t - threshold) / (1 - threshold), 0, 1), p_t = sigmoid of the mean logit of tokens 1..t.
 
-    Logits are field `token_score` (a head on the policy's states) or `model_value` (a model of its own); their mean over a rollout learns its
-    outcome. The first `warmup` steps weigh nothing: only the scorer learns.
+    Where A < 0, 1 - p_t replaces p_t. Logits are the aux tensor `token_score` (a head on the policy's states) or `model_value` (a separate model);
+    their mean over a rollout is trained to predict its outcome. In the first `warmup` steps of the phase all weights are 0: only the scorer learns.
     Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, sec. 3.3; running mean, threshold 0.5 and the frozen steps (10 of 90) as in the released code.
+    Edge: before the plug-in is set up there is no warm-up. Shapes: (B, T).
     """
 
     threshold: float = 0.5
     warmup: int = 10
     scores: Literal["token_score", "model_value"] = "token_score"
-    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -80,15 +82,14 @@ class OrealDecisiveTokens(TokenWeight):
     def check(self, run: RunContext) -> None:
         wanted = {"token_score": "critic", "model_value": "critic_model"}[self.scores]
         if not any(callback.name == wanted for callback in run.callbacks.values()):
-            raise ConfigError(f"token_weights: oreal needs a scorer that learns; add callbacks: {{critic: {{name: {wanted}, objective: outcome}}}}")
-
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
+            raise ConfigError(
+                f"token_weights: 'oreal.decisive_tokens' needs a trained scorer; add callbacks: {{critic: {{name: {wanted}, objective: outcome}}}}"
+            )
 
     def __call__(self, x: LossInputs) -> Tensor:
-        if self.run is not None and self.run.phase_step < self.warmup:
+        if self.is_set_up and self.run.phase_step < self.warmup:
             return torch.zeros_like(x.mask_BT)
         count_BT = x.mask_BT.cumsum(-1).clamp(min=1)
-        right_BT = ((x[self.scores].detach() * x.mask_BT).cumsum(-1) / count_BT).sigmoid()
-        speaks_BT = torch.where(x.advantage_BT < 0, 1 - right_BT, right_BT)
-        return ((speaks_BT - self.threshold) / (1 - self.threshold)).clamp(0, 1)
+        p_correct_BT = ((x[self.scores].detach() * x.mask_BT).cumsum(-1) / count_BT).sigmoid()
+        p_BT = torch.where(x.advantage_BT < 0, 1 - p_correct_BT, p_correct_BT)
+        return ((p_BT - self.threshold) / (1 - self.threshold)).clamp(0, 1)

@@ -1,58 +1,59 @@
-"""The worst step decides."""
+"""PURE: min-form credit assignment for process rewards, where the worst step of a rollout decides its return.
+
+`pure` is an advantage estimator that writes advantages per token, for token_credit `per_token`. It reads step scores (STEP_SCORES).
+
+Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8, with released code.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from vlrl.context import RunContext
+from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.advantage import RLOO, GroupRelative, check_credit, hand_over, whiten_rows
 from vlrl.registry import register
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-
-def softmin_rewards(rewards: Sequence[float], temperature: float) -> list[float]:
-    """r'_i = softmin(r / T)_i * r_i: a sum of these is close to min r for small T."""
-    low = min(rewards, default=0.0)
-    weights = [math.exp(-(r - low) / temperature) for r in rewards]
-    return [w / math.fsum(weights) * r for w, r in zip(weights, rewards)]
 
 
 @register("pure")
 @dataclass(frozen=True)
 class Pure(GroupRelative):
-    """A_{i,t} = outcome * RLOO_i + sum over the steps k from t's on of (r'_k - b_k), then mean 0 and variance 1 over all tokens of the batch.
+    """PURE's advantage: outcome RLOO plus the return of the softmin-weighted step scores, whitened over all tokens of the batch.
 
-    r' = softmin(r / T) r of the step scores r in `rollout.info["steps"]`, (end, score) pairs as a process reward model gives them; the return of r'
-    is about the least of them. b_k: with `baseline` "token" the others' r' per token times the step's tokens, with "step" the mean over the others of
-    their r' per step. Credit `per_token` hands the result out.
+        A_{i,t} = outcome RLOO_i + sum_{k >= step of t} (r'_k - b_k),  r' = softmin(r / T) r
+
+    r are the step scores of a rollout (STEP_SCORES); the return of r' is close to the smallest of them. b_k is the baseline: with `baseline` "token"
+    the others' r' per token times the tokens of the step, with "step" the mean over the others of their r' per step. Whitening gives mean 0 and
+    variance 1.
     Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8; T 0.1, outcome 0.1, the token baseline and the whitening as in the released code.
-    Edge: a rollout without steps has its outcome only: prompts with only a verifiable reward mix in freely. So do the tokens after the last step. A
-    rollout whose siblings have no steps has no baseline.
+    Edge: a rollout without steps has only its outcome, so prompts with only a verifiable reward can be mixed in; so have the tokens after the last
+    step. A rollout whose siblings have no steps has no baseline.
     """
 
     temperature: float = 0.1
     outcome: float = 0.1
     baseline: Literal["token", "step"] = "token"
-
     writes_tokens = True
+    provides = (TOKEN_ADVANTAGES,)
+    requires = (STEP_SCORES,)
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        check_credit(run, "pure")
+        check_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         rows = []
         for group, outcomes in zip(groups, RLOO()(groups), strict=True):
-            steps = [rollout.info.get("steps") or [] for rollout in group]
+            steps = [STEP_SCORES.get(rollout, []) for rollout in group]
             shaped = [softmin_rewards([r for _, r in s], self.temperature) for s in steps]
             for i, (rollout, ends, values, outcome) in enumerate(zip(group, steps, shaped, outcomes, strict=True)):
                 widths = [end - start for start, (end, _) in zip([0, *(end for end, _ in ends)], ends)]
-                gains = [value - b for value, b in zip(values, self.expected(group, shaped, i, widths), strict=True)]
+                gains = [value - b for value, b in zip(values, self.baselines(group, shaped, i, widths), strict=True)]
                 row = [self.outcome * outcome] * len(rollout)
                 start = 0
                 for k, width in enumerate(widths):
@@ -62,8 +63,8 @@ class Pure(GroupRelative):
         whiten_rows(rows)
         return hand_over(groups, rows)
 
-    def expected(self, group: Group, shaped: Sequence[Sequence[float]], i: int, widths: Sequence[int]) -> list[float]:
-        """What the other rollouts lead one to expect of each step."""
+    def baselines(self, group: Group, shaped: Sequence[Sequence[float]], i: int, widths: Sequence[int]) -> list[float]:
+        """b_k of rollout i, one per step, from the other rollouts; `widths` are the tokens of its steps."""
         others = [(math.fsum(values), len(values), len(rollout)) for j, (rollout, values) in enumerate(zip(group, shaped)) if j != i and values]
         if not others:
             return [0.0] * len(widths)
@@ -71,3 +72,10 @@ class Pure(GroupRelative):
             return [math.fsum(total / steps for total, steps, _ in others) / len(others)] * len(widths)
         per_token = math.fsum(total for total, _, _ in others) / sum(tokens for _, _, tokens in others)
         return [per_token * width for width in widths]
+
+
+def softmin_rewards(rewards: Sequence[float], temperature: float) -> list[float]:
+    """r'_i = softmin(r / T)_i * r_i: their sum is close to min r for small T."""
+    low = min(rewards, default=0.0)
+    weights = [math.exp(-(r - low) / temperature) for r in rewards]
+    return [w / math.fsum(weights) * r for w, r in zip(weights, rewards)]

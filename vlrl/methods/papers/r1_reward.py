@@ -1,6 +1,9 @@
-"""Advantages of the whole step, outliers left out.
+"""R1-Reward (StableReinforce): Reinforce++ without advantage outliers, and with log-ratios clipped before the exponential.
 
-StableReinforce: ratios bounded before they are taken.
+    r1_reward.sigma_filter   advantage: whitened over the step, outliers set to 0
+    r1_reward.pre_clip       policy loss: PPO's clip on pre-clipped ratios
+
+Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2, with released code. Deviates: none known.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from vlrl.types import Group, LossInputs, PerToken
 @register("r1_reward.sigma_filter")
 @dataclass(frozen=True)
 class R1RewardSigmaFilter(AdvantageEstimator):
-    """A = (r - mean) / (std + eps) over the step, and 0 where |A| > sigma.
+    """StableReinforce's advantage filter: A = (r - mean) / (std + eps) over the step, and 0 where |A| > sigma.
 
-    Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2 (advantage filter, 3 sigma; Reinforce++ as base).
-    Deviates: none known. Edge: equal rewards give zeros; fewer than eleven rollouts cannot have an outlier beyond 3 sigma.
+    Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2 (3 sigma; Reinforce++ as base).
+    Edge: equal rewards give zeros; fewer than eleven rollouts cannot have an outlier beyond 3 sigma.
     """
 
     sigma: float = 3.0
@@ -33,23 +36,23 @@ class R1RewardSigmaFilter(AdvantageEstimator):
             raise ValueError(f"sigma={self.sigma} must be above 0 (3 is the paper's)")
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        everything = [reward for group in groups for reward in group.rewards]
-        centre, spread = mean(everything), std(everything, unbiased=False)
+        rewards = [reward for group in groups for reward in group.rewards]
+        centre, spread = mean(rewards), std(rewards, unbiased=False)
 
-        def score(reward: float) -> float:
+        def advantage(reward: float) -> float:
             value = (reward - centre) / (spread + self.eps) if reward != centre else 0.0
             return value if abs(value) <= self.sigma else 0.0
 
-        return [[score(reward) for reward in group.rewards] for group in groups]
+        return [[advantage(reward) for reward in group.rewards] for group in groups]
 
 
 @register("r1_reward.pre_clip")
 @dataclass(frozen=True)
 class R1RewardPreClip(PolicyLoss):
-    """L = -min(r A, clip(r, 1 - low, 1 + high) A),  r = exp(clip(log pi - log pi_old, ln floor, ln ceiling)).
+    """StableReinforce's pre-clip: L = -min(r A, clip(r, 1 - low, 1 + high) A),  r = exp(clip(log pi - log pi_old, ln floor, ln ceiling)).
 
     Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2 (bounds 1e-3 and 1e3 of the released code).
-    Deviates: none known. Edge: on the old policy it is PPO; a token whose log ratio is outside the bounds gets no gradient. Shapes: (B, T).
+    Edge: on the old policy it is PPO; a token whose log-ratio is outside the bounds gets no gradient. Shapes: (B, T).
     """
 
     low: float = 0.2

@@ -1,70 +1,82 @@
-"""The trained policy's right answers are kept, and the policy goes back to where it began.
+"""Re-distillation: supervised training of the original policy on correct samples of the policy that reinforcement learning made of it.
 
-What an earlier phase kept, in place of samples.
+    re_distillation.keep_correct   callback of the RL phase: keeps correct rollouts in the run's history, and restores the phase's first weights
+    re_distillation                rollout strategy of the next phase: the kept rollouts in place of samples
+
+Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988; checked against KK_re_distillation.py of the release: the last 11 steps' rollouts, the
+first correct one per question, 1000 of them, then supervised training of the base model. Deviates: the first `max_rows` instead of a random choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from vlrl.context import RunContext
 from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, RolloutStrategy
+from vlrl.stages import Callback, RolloutStrategy, State, transient
 from vlrl.types import Group, Prompt, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+KEY = "re_distillation"  # in a row's memory (`run.history`): {"ids": completion tokens, "text": text} of the kept rollout
 
-KEY = "re_distillation"
+
+@dataclass
+class KeepCorrectState(State):
+    """The policy that holds the phase's first weights as its reference; None where they are not restored. Saved are these weights."""
+
+    policy: Any = transient()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.policy.reference_state() if self.policy is not None else {}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        if self.policy is not None:
+            self.policy.load_reference(values)
 
 
 @register("re_distillation.keep_correct")
 @dataclass(frozen=True)
 class ReDistillationKeepCorrect(Callback):
-    """The first right rollout of each prompt of the phase's last `last` steps goes into the run's history; `most` at most, 0 for all.
+    """Keeps the first correct rollout of each prompt of the phase's last `last` steps in the run's history, of at most `max_rows` rows (0: all).
 
-    `go_back`: after the phase's last step the policy has the weights that the phase began with. Strategy `kept` trains on what was kept.
-    Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988; checked against KK_re_distillation.py of the release: the last 11 steps' rollouts,
-    the first right one per question, 1000 of them, then supervised training of the base model. Deviates: the first `most` instead of a random choice.
-    Right means a reward above `threshold`. Every rank keeps what all ranks found. With `go_back` the weights at the beginning are held
-    in memory. Raises ConfigError for adapters and for weights that are spread over ranks, which have no such copy.
+    `go_back`: after the phase's last step the policy gets the weights that the phase began with. Rollout strategy `re_distillation` trains on what
+    was kept. Every rank keeps what all ranks found. Logs the number of rows with a kept rollout. With `go_back` the first weights are held in memory.
+    Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988. Raises ConfigError for `go_back` with adapters or sharded weights, which have no such
+    copy.
     """
 
     last: int = 11
-    most: int = 1000
-    threshold: float = 0.5
+    max_rows: int = 1000
     go_back: bool = True
-    held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def init_state(self) -> KeepCorrectState:
+        return KeepCorrectState()
 
     def setup(self, run: RunContext) -> None:
+        super().setup(run)
         if not self.go_back:
             return
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
-            raise ConfigError("callbacks: keep_right goes back to a copy of all weights, which neither adapters nor weights spread over ranks have; "
-                              "set go_back: false and start a run of its own on what was kept")  # fmt: skip
+            raise ConfigError(
+                "callbacks: 're_distillation.keep_correct' restores a copy of all weights, which neither adapters nor sharded weights have; "
+                "set go_back: false, and train on the kept rollouts in a run of its own"
+            )
         run.policy.keep_reference()
-        self.held["policy"] = run.policy
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.held["policy"].reference_state() if self.held else {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self.held:
-            self.held["policy"].load_reference(state)
+        self.state.policy = run.policy
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        left = run.settings.steps - run.phase_step  # this step included
+        remaining = run.settings.steps - run.phase_step  # this step included
         kept = sum(KEY in memory for memory in run.history.values())
-        if left <= self.last:
+        if remaining <= self.last:
             for group in groups:
-                right = next((rollout for rollout in group if rollout.source == "policy" and rollout.reward > self.threshold), None)
-                if right is not None and KEY not in run.history.get(group.row.id, {}) and (kept < self.most or not self.most):
-                    run.history.setdefault(group.row.id, {})[KEY] = {"ids": list(right.ids), "text": right.text}
+                correct = next((rollout for rollout in group if rollout.source == "policy" and rollout.correct), None)
+                if correct is not None and KEY not in run.history.get(group.row.id, {}) and (kept < self.max_rows or not self.max_rows):
+                    run.history.setdefault(group.row.id, {})[KEY] = {"ids": list(correct.ids), "text": correct.text}
                     kept += 1
-        if left <= 1 and self.go_back:
+        if remaining <= 1 and self.go_back:
             with torch.no_grad():
                 run.policy.model.load_state_dict(run.policy.reference_state()["weights"])
             run.engine.sync(run.policy)
@@ -74,10 +86,11 @@ class ReDistillationKeepCorrect(Callback):
 @register("re_distillation")
 @dataclass(frozen=True)
 class ReDistillation(RolloutStrategy):
-    """y = the rollout that callback `keep_right` kept of the row (source "kept"), one per prompt; no engine is asked.
+    """Re-distillation's data: the rollout that `re_distillation.keep_correct` kept of each row (source "kept"), one per prompt; the engine is not
+    used.
 
     Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988: fine-tuning on samples of the trained policy. It is scored like any rollout.
-    Edge: a row of which nothing was kept gives an empty group, which is counted and replaced by the next row.
+    Edge: a row without a kept rollout gives an empty group, which is counted and replaced by the next row.
     """
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:

@@ -1,32 +1,33 @@
-"""Solutions, and verdicts of the policy on some of them."""
+"""RISE: the policy is trained to verify its own solutions while it is trained to solve; a verifier's score is the gold answer of the verdict.
+
+`rise` is a rollout strategy.
+
+Paper: Liu et al. 2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1 (128 pairs for 1024 problems: share 1/8; as many answers to each).
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from vlrl.methods.common.derived_prompts import accuracy, check_task, derived, fitting, harmless
+from vlrl.context import RunContext
+from vlrl.methods.common.derived_prompts import check_task, derived, fitting, harmless
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.types import Group, Prompt
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 
 @register("rise")
 @dataclass(frozen=True)
 class Rise(Independent):
-    """n solutions of every prompt, and for `share` as many (question, solution) pairs, drawn among all, n verdicts whose gold answer is the score.
+    """RISE's rollouts: n solutions of every prompt, and n verdicts on each of `share` times as many (question, solution) pairs, drawn from all.
 
-    A pair is asked by `ask`, which holds {question} and {solution}, as a row of the task `task`; its gold answer is the raw score that the solution
-    got in `slot` (empty: the first with a weight), so that the reward for that task compares the score that the policy gives with it. Verdicts are
-    groups of their own, learned from in the same step.
-    Paper: Liu et al. 2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1 (128 pairs for 1024 problems: share 1/8; as many answers to each).
-    Deviates: the words of `ask` are ours. With several ranks each draws among its own solutions. Edge: a pair that is too long for a prompt is left
-    out; what `share` leaves as a fraction is drawn by chance.
+    A pair is asked by `ask`, which contains {question} and {solution}, as a row of the task `task`; its gold answer is the raw score of the
+    solution's outcome reward, so that the reward for that task compares the score that the policy gives with it. Verdicts are groups of their own,
+    trained on in the same step.
+    Paper: Liu et al. 2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1. Deviates: the words of `ask` are ours. With several ranks each draws from
+    its own solutions. Edge: a pair that is too long for a prompt is left out; a fractional number of pairs is rounded at random.
     """
 
     share: float = 0.125
@@ -35,16 +36,15 @@ class Rise(Independent):
         "Examine it, then give the score as your answer."
     )
     task: str = "verification"
-    slot: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ValueError(f"share={self.share} must be in (0, 1]: pairs to verify per prompt")
         if "{question}" not in self.ask or "{solution}" not in self.ask:
-            raise ValueError(f"ask={self.ask!r} must hold {{question}} and {{solution}}")
+            raise ValueError(f"ask={self.ask!r} must contain {{question}} and {{solution}}")
 
     def check(self, run: RunContext) -> None:
-        check_task(run, "rise", self.task, self.slot)
+        check_task(run, self.name, self.task, "")
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
@@ -55,7 +55,7 @@ class Rise(Independent):
         rows = []
         for group, place in chosen:
             rollout = group.rollouts[place]
-            words = self.ask.replace("{solution}", harmless(rollout.text)).replace("{question}", group.row.question)
-            rows.append(derived(group.row, f"verify-{place}", words, f"{accuracy(run, rollout, self.slot):g}", self.task))
-        asked = fitting(run, rows)
-        return groups + super().__call__(asked, [run.group_size] * len(asked), run)
+            question = self.ask.replace("{solution}", harmless(rollout.text)).replace("{question}", group.row.question)
+            rows.append(derived(group.row, f"verify-{place}", question, f"{rollout.outcome or 0.0:g}", self.task))
+        verifications = fitting(run, rows)
+        return groups + super().__call__(verifications, [run.group_size] * len(verifications), run)

@@ -1,4 +1,9 @@
-"""A signal for groups whose rewards are all equal."""
+"""RL-ZVP: advantages for zero-variance prompts, whose rollouts are all correct or all wrong, shaped by the entropy of the tokens.
+
+`rl_zvp` is a token credit.
+
+Paper: Le et al. 2025 (RL-ZVP), arXiv:2509.21880, eq. 5-6.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +18,22 @@ from vlrl.types import Group
 @register("rl_zvp")
 @dataclass(frozen=True)
 class RlZvp(TokenCredit):
-    """All right: A_{i,t} = alpha H_{i,t}.  All wrong: A_{i,t} = -alpha (max_k H_{i,k} - H_{i,t}).  Else the group's own advantages.
+    """RL-ZVP's advantages of a group whose rewards are all equal; other groups keep their own advantages.
 
-    H is the policy's token entropy (nats) when the batch was collected. Right means a reward above `threshold`.
-    Paper: Le et al. 2025 (RL-ZVP), arXiv:2509.21880, eq. 5-6.  Edge: an all-wrong rollout whose entropies are equal gets zeros.
+        all correct: A_{i,t} = alpha H_{i,t};  all wrong: A_{i,t} = -alpha (max_k H_{i,k} - H_{i,t})
+
+    H is the policy's token entropy (nats) when the batch was collected.
+    Edge: a wrong rollout whose entropies are all equal gets zeros; equal rewards of which only some are correct give the group's own advantages.
     """
 
     alpha: float = 0.1
-    threshold: float = 0.5
     needs = ("entropy",)
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
-        rewards = group.rewards
-        if max(rewards) != min(rewards):
+        rewards, correct = group.rewards, {rollout.correct for rollout in group}
+        if max(rewards) != min(rewards) or len(correct) > 1:
             return [[a] * len(rollout) for a, rollout in zip(advantages, group, strict=True)]
         entropies = [rollout.signals["entropy"] for rollout in group]
-        if rewards[0] > self.threshold:
+        if correct == {True}:
             return [[self.alpha * h for h in row] for row in entropies]
         return [[-self.alpha * (max(row) - h) for h in row] for row in entropies]

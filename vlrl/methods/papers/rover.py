@@ -1,16 +1,20 @@
-"""Vocabulary means of log-probs.
+"""ROVER: random policy valuation, RL with the Q-function of the uniform random policy, read off the log-ratios of the trained policy.
 
-The value of the uniform random policy.
+    rover.vocab_mean       aux tensor: mean of the log-probs over the vocabulary
+    rover.old_vocab_mean   aux tensor: the same of the policy at the start of the step
+    rover                  policy loss: the squared Bellman error
+
+Paper: He et al. 2025 (ROVER), arXiv:2509.24981, sec. 4 and eq. 6-8.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from vlrl.context import PolicyModel
 from vlrl.registry import register
 from vlrl.stages import AuxTensor, PolicyLoss
 from vlrl.types import LossInputs, PerToken, TokenBatch
@@ -19,9 +23,9 @@ from vlrl.types import LossInputs, PerToken, TokenBatch
 @register("rover.vocab_mean")
 @dataclass(frozen=True, kw_only=True)
 class RoverVocabMean(AuxTensor):
-    """mean_v log pi(v | s_t): what the uniform policy expects of the log-probs (nats).
+    """mean_v log pi(v | s_t): the expected log-prob (nats) under the uniform policy.
 
-    Paper: He et al. 2025 (ROVER), arXiv:2509.24981, sec. 4.  Shapes: (N, V) to (N,), with gradient.
+    Paper: He et al. 2025 (ROVER), arXiv:2509.24981, sec. 4. Shapes: (N, V) to (N,), with gradient.
     """
 
     in_forward = True
@@ -35,22 +39,25 @@ class RoverVocabMean(AuxTensor):
 class RoverOldVocabMean(AuxTensor):
     """mean_v log pi_old(v | s_t), of the policy at the start of the step.
 
-    Paper: He et al. 2025 (ROVER), arXiv:2509.24981, sec. 4.  Shapes: (B, T).
+    Paper: He et al. 2025 (ROVER), arXiv:2509.24981, sec. 4. Shapes: (B, T).
     """
 
     at_start = True
 
-    def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
         return policy.forward(batch, [RoverVocabMean()])["rover.vocab_mean"]
 
 
 @register("rover")
 @dataclass(frozen=True)
 class Rover(PolicyLoss):
-    """L = (Q_t - sg(r + V_{t+1}))^2,  Q_t = rho log(pi / pi_old)(a_t),  V_{t+1} = rho mean_v log(pi / pi_old)(v | s_{t+1}), 0 after the last token.
+    """ROVER's loss: the squared difference of Q and its target, the reward plus the value of the next state under the uniform policy.
 
-    r is the advantage: use grpo with scale "none" (reward minus group mean). No clipping and no KL: the policy is the softmax of Q.
-    Paper: He et al. 2025, arXiv:2509.24981, eq. 6-8.  Edge: on the old policy the gradient is -2 rho r grad log pi.
+        L = (Q_t - sg(r + V_{t+1}))^2,  Q_t = rho log(pi / pi_old)(a_t),  V_{t+1} = rho mean_v log(pi / pi_old)(v | s_{t+1})
+
+    V is 0 after the last token. r is the advantage: use grpo with scale "none" (reward minus group mean). No clipping and no KL: the policy is the
+    softmax of Q.
+    Paper: He et al. 2025, arXiv:2509.24981, eq. 6-8. Edge: on the old policy the gradient is -2 rho r grad log pi.
     """
 
     rho: float = 1.0
@@ -64,5 +71,5 @@ class Rover(PolicyLoss):
     def __call__(self, x: LossInputs) -> PerToken:
         q_BT = self.rho * x.log_ratio_BT
         value_BT = self.rho * ((x["rover.vocab_mean"] - x["rover.old_vocab_mean"]) * x.mask_BT).detach()
-        following_BT = torch.cat([value_BT[:, 1:], torch.zeros_like(value_BT[:, :1])], -1)
-        return PerToken((q_BT - x.advantage_BT - following_BT).square(), {"q": q_BT.detach(), "ratio": x.log_ratio_BT.exp().detach()})
+        next_value_BT = torch.cat([value_BT[:, 1:], torch.zeros_like(value_BT[:, :1])], -1)
+        return PerToken((q_BT - x.advantage_BT - next_value_BT).square(), {"q": q_BT.detach(), "ratio": x.log_ratio_BT.exp().detach()})
