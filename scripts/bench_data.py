@@ -36,7 +36,8 @@ def megabytes() -> float:
 def sampler_over(rows: Any, **options: Any) -> PromptSampler:
     """The default sampler over one source."""
     sampler: PromptSampler = build(PromptSampler, {"name": "shuffle", **options})
-    sampler.setup(SimpleNamespace(rows={"bench": rows}, source_weights={}, seed=0, accelerator=None))  # type: ignore[arg-type]
+    run: Any = SimpleNamespace(rows={"bench": rows}, source_weights={}, seed=0, accelerator=None)
+    sampler.setup(run)
     return sampler
 
 

@@ -22,11 +22,28 @@ from vlrl_rewards.math import pool as math_pool
 CORES = 2
 Work = Callable[[int, int], float]
 _WORK = "Let me think. We have 3 boxes with 4 pens each, so there are $3 \\times 4 = 12$ pens; some are lent. " * 5
-_MATH = [("12", "12"), ("\\frac{1}{2}", "0.5"), ("2\\sqrt{2}", "\\sqrt{8}"), ("x^2+2x+1", "(x+1)^2"), ("(1,2]", "[1,2]"), ("\\frac{7}{3}", "7/4"),
-         ("\\{1,2,3\\}", "3, 2, 1"), ("5 cm", "50 mm"), ("\\pi", "3.14"), ("y=2x+3", "2x-y+3=0"), ("12\\%", "0.12"), ("-3", "3")]  # fmt: skip
-_REST = [("mcq", "B", "The answer is (B) Paris, because A is wrong."), ("mcq", "B", "So it is Rome."), ("yes_no", "yes", "Yes, it does."),
-         ("text", "Eiffel Tower", "It is the Eiffel Tower."),
-         ("text", "red", "The car is blue."), ("f1", "a red car", "<answer>one red car</answer>")]  # fmt: skip
+_MATH = [
+    ("12", "12"),
+    ("\\frac{1}{2}", "0.5"),
+    ("2\\sqrt{2}", "\\sqrt{8}"),
+    ("x^2+2x+1", "(x+1)^2"),
+    ("(1,2]", "[1,2]"),
+    ("\\frac{7}{3}", "7/4"),
+    ("\\{1,2,3\\}", "3, 2, 1"),
+    ("5 cm", "50 mm"),
+    ("\\pi", "3.14"),
+    ("y=2x+3", "2x-y+3=0"),
+    ("12\\%", "0.12"),
+    ("-3", "3"),
+]
+_REST = [
+    ("mcq", "B", "The answer is (B) Paris, because A is wrong."),
+    ("mcq", "B", "So it is Rome."),
+    ("yes_no", "yes", "Yes, it does."),
+    ("text", "Eiffel Tower", "It is the Eiffel Tower."),
+    ("text", "red", "The car is blue."),
+    ("f1", "a red car", "<answer>one red car</answer>"),
+]
 
 
 def ours_math(start: int, count: int) -> float:

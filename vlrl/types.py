@@ -422,12 +422,8 @@ class LossInputs:
         reward_B = logp_BT.new_zeros(rows) if reward_B is None else reward_B
         group_B = torch.zeros(rows, dtype=torch.long, device=logp_BT.device) if group_B is None else group_B
         per_token = {"mask_BT": mask_BT, "advantages": advantage_BT, "old_logp_BT": old_logp_BT, "sampled_logp_BT": sampled_logp_BT}
-        for name, tensor in per_token.items():
-            if tensor.shape != logp_BT.shape:
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must be (B, T) = {(rows, length)} as logp_BT")
-        for name, tensor in {"reward_B": reward_B, "group_B": group_B}.items():
-            if tensor.shape != (rows,):
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must be (B,) = {(rows,)}")
+        _check_shapes(per_token, (rows, length), "(B, T)")
+        _check_shapes({"reward_B": reward_B, "group_B": group_B}, (rows,), "(B,)")
         numbers = group_B.tolist()
         if any(after - before not in (0, 1) for before, after in zip([0, *numbers], numbers)):
             raise ValueError(f"group_B={numbers} must rise from 0 without gaps: the rows of a group stand together")
@@ -436,17 +432,8 @@ class LossInputs:
             raise ValueError(f"groups has {[len(group) for group in made]} rollouts per group, which group_B={numbers} does not say")
         ids_BT = torch.zeros(rows, length, dtype=torch.long, device=logp_BT.device)
         batch = TokenBatch(made, [group.prompt for group in made], group_B, ids_BT, mask_BT > 0, mask_BT > 0, torch.ones_like(mask_BT))
-        return cls(
-            batch=batch,
-            logp_BT=logp_BT,
-            old_logp_BT=old_logp_BT,
-            sampled_logp_BT=sampled_logp_BT,
-            advantage_BT=torch.where(mask_BT > 0, advantage_BT.detach(), 0.0),
-            reward_B=reward_B,
-            mask_BT=mask_BT,
-            group_B=group_B,
-            aux_tensors=dict(aux_tensors or {}),
-        )
+        advantage_BT = torch.where(mask_BT > 0, advantage_BT.detach(), 0.0)
+        return cls(batch, logp_BT, old_logp_BT, sampled_logp_BT, advantage_BT, reward_B, mask_BT, group_B, dict(aux_tensors or {}))
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.aux_tensors:
@@ -462,6 +449,12 @@ class LossInputs:
     def log_ratio_BT(self) -> Tensor:
         """log pi_theta - log pi_old, zero outside the mask."""
         return (self.logp_BT - self.old_logp_BT) * self.mask_BT
+
+
+def _check_shapes(tensors: Mapping[str, Tensor], shape: tuple[int, ...], legend: str) -> None:
+    for name, tensor in tensors.items():
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must be {legend} = {shape}, as logp_BT is (B, T)")
 
 
 def _placeholder_groups(mask: Sequence[Sequence[float]], rewards: Sequence[float], numbers: Sequence[int]) -> list[Group]:

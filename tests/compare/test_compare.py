@@ -90,8 +90,13 @@ def test_senseless_plans_are_refused(tmp_path, bad):
 
 
 def plan(folder, *presets):
-    words = ("policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}", "prompts_per_step=4", "group_size=4",
-             "data.heldout.arithmetic.count=6", "sampling.max_tokens=8")  # fmt: skip
+    words = (
+        "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}",
+        "prompts_per_step=4",
+        "group_size=4",
+        "data.heldout.arithmetic.count=6",
+        "sampling.max_tokens=8",
+    )
     return Plan(presets, "arithmetic", 1, folder, steps=2, cold_steps=2, samples=2, overrides=words)
 
 

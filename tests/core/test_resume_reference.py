@@ -11,9 +11,20 @@ from vlrl.config import load
 from vlrl.trainer.train import train
 
 SMALL = str(Path(__file__).parent / "small.yaml")
-SHORT = ["data.heldout=null", "rewards.digits=null", "rewards.sums=null", "rewards.any.name=test_loop_ids",
-         "phases.cold_start.steps=1", "phases.rl.steps=3", "phases.rl.num_minibatches=1", "optimizer.lr=1.0e-2",
-         "phases.rl.loss_terms.kl.coef=1.0", "watch.checkpoint_every=1", "watch.keep=0", "watch.entropy=false"]  # fmt: skip
+SHORT = [
+    "data.heldout=null",
+    "rewards.digits=null",
+    "rewards.sums=null",
+    "rewards.any.name=test_loop_ids",
+    "phases.cold_start.steps=1",
+    "phases.rl.steps=3",
+    "phases.rl.num_minibatches=1",
+    "optimizer.lr=1.0e-2",
+    "phases.rl.loss_terms.kl.coef=1.0",
+    "watch.checkpoint_every=1",
+    "watch.keep=0",
+    "watch.entropy=false",
+]
 TINY = "policy.tiny={hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32, vision_hidden: 16, vision_layers: 1, vision_heads: 2}"
 
 

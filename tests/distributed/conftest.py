@@ -13,8 +13,16 @@ def command(launcher: list[str], output: Path, *more: str, config: str = "mixed.
 
 def launcher(engine: str, processes: int = 2) -> list[str]:
     """The arguments of `accelerate launch` with one of the shipped configs, on this machine's CPU."""
-    return ["-m", "accelerate.commands.launch", "--config_file", str(ROOT / "configs" / "accelerate" / f"{engine}.yaml"),
-            "--num_processes", str(processes), "--main_process_port", "0"]  # fmt: skip
+    return [
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        str(ROOT / "configs" / "accelerate" / f"{engine}.yaml"),
+        "--num_processes",
+        str(processes),
+        "--main_process_port",
+        "0",
+    ]
 
 
 def run(arguments: list[str]) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -48,7 +49,7 @@ def _measured(sides: dict[str, Side], repeats: int) -> dict[str, Any]:
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for seed in range(repeats + 1):
         for name, side in sides.items():
-            tokens, used = measure(lambda side=side, seed=seed: side(seed))
+            tokens, used = measure(partial(side, seed))
             runs[name].append({**used, "tokens": tokens})
     out: dict[str, Any] = {name: {key: statistics.median(r[key] for r in used[1:]) for key in used[0]} for name, used in runs.items()}
     clock = next(key for key in next(iter(out.values())) if key.endswith("seconds"))
@@ -109,7 +110,8 @@ def _trl(shared: dict[str, Any]) -> Side:
     from trl import GRPOConfig, GRPOTrainer
 
     seeing, group, ends = bool(shared["prompts"][0].images), shared["group"], set(shared["ends"])
-    loader, reader = (AutoModelForImageTextToText, AutoProcessor) if seeing else (AutoModelForCausalLM, AutoTokenizer)
+    loader: Any = AutoModelForImageTextToText if seeing else AutoModelForCausalLM
+    reader: Any = AutoProcessor if seeing else AutoTokenizer
     config = GRPOConfig(
         output_dir=str(Path(shared["folder"]) / "trl"), per_device_train_batch_size=group, gradient_accumulation_steps=len(shared["prompts"]),
         num_generations=group, max_completion_length=shared["longest"], bf16=False, use_cpu=not torch.cuda.is_available(), report_to=[],
@@ -117,7 +119,7 @@ def _trl(shared: dict[str, Any]) -> Side:
     )  # fmt: skip
     trainer = GRPOTrainer(
         model=loader.from_pretrained(shared["folder"], dtype=torch.float32), args=config, processing_class=reader.from_pretrained(shared["folder"]),
-        train_dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": "?"}]]}), reward_funcs=_no_reward,
+        train_dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": "?"}]]}), reward_funcs=cast(Any, _no_reward),
     )  # fmt: skip
 
     def side(seed: int) -> int:

@@ -6,7 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import torch
@@ -21,20 +21,21 @@ class Theirs:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
         from trl import GRPOConfig, GRPOTrainer
 
-        seeing = bool(groups[0].prompt.images)
-        loader, reader = (AutoModelForImageTextToText, AutoProcessor) if seeing else (AutoModelForCausalLM, AutoTokenizer)
+        multimodal = bool(groups[0].prompt.images)
+        loader: Any = AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
+        reader: Any = AutoProcessor if multimodal else AutoTokenizer
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = loader.from_pretrained(folder, dtype=torch.float32).to(device)
-        self.groups, self.prompt_ids, self.seeing = list(groups), prompt_ids, seeing
+        self.groups, self.prompt_ids, self.multimodal = list(groups), prompt_ids, multimodal
         size = len(groups[0])
         config = GRPOConfig(
             output_dir=tempfile.mkdtemp(), per_device_train_batch_size=size, gradient_accumulation_steps=len(groups), num_generations=size,
             max_completion_length=max(len(r) for g in groups for r in g), gradient_checkpointing=checkpointing, bf16=False, fp16=False,
             use_cpu=device == "cpu", loss_type="dapo", beta=0.0, shuffle_dataset=False, report_to=[], disable_tqdm=True, logging_steps=10**6,
         )  # fmt: skip
-        self.trainer = GRPOTrainer(
+        self.trainer: Any = GRPOTrainer(
             model=self.model, args=config, train_dataset=self._dataset(), processing_class=reader.from_pretrained(folder, padding_side="left"),
-            reward_funcs=self._rewards, rollout_func=self._rollouts,
+            reward_funcs=cast(Any, self._rewards), rollout_func=self._rollouts,
         )  # fmt: skip
         self.trainer.current_gradient_accumulation_steps = len(groups)
         self.trainer.create_optimizer_and_scheduler(10)
@@ -47,8 +48,8 @@ class Theirs:
         rows: dict[str, list] = {"prompt": [[{"role": "user", "content": g.row.question}] for g in self.groups]}
         rows["row"] = list(range(len(self.groups)))
         dataset = Dataset.from_dict(rows)
-        if self.seeing:
-            images = [[{"bytes": image.data, "path": None} for image in g.prompt.images] for g in self.groups]  # type: ignore[attr-defined]
+        if self.multimodal:
+            images = [[{"bytes": cast(Any, image).data, "path": None} for image in g.prompt.images] for g in self.groups]
             part = Dataset.from_dict({"images": images}, features=Features({"images": List(Image())}))
             from datasets import concatenate_datasets
 
@@ -96,11 +97,14 @@ class Theirs:
 
         head = utils._ChunkedLogProbFunction.apply
         mock.patch.object(utils._ChunkedLogProbFunction, "apply", counted("head_rows", head, lambda hidden, *rest: len(hidden))).start()
-        if not self.seeing:
+        if not self.multimodal:
             return
         mock.patch.object(Image, "decode_example", counted("decoded", Image.decode_example, lambda *a, **k: 1)).start()
         kind = type(self.trainer.processing_class.image_processor)
-        flat = lambda images: sum(flat(i) for i in images) if isinstance(images, (list, tuple)) else 1  # noqa: E731
+
+        def flat(images: Any) -> int:
+            return sum(flat(i) for i in images) if isinstance(images, (list, tuple)) else 1
+
         mock.patch.object(kind, "__call__", counted("processed", kind.__call__, lambda me, images, *a, **k: flat(images))).start()
         tower = self.model.model.visual
 

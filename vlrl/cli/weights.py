@@ -58,5 +58,6 @@ def extrapolate(
         raise ConfigError(f"weights: {str(old)!r} and {str(new)!r} hold {len(ends)} checkpoints; give two, such as runs/x/checkpoints/step-000050")
     if step <= ends[1].step:
         raise ConfigError(f"weights: --step {step} is not beyond {ends[1].step}, the later checkpoint's")
-    moved = trajectory.extrapolate(*ends, step, output)
+    first, last = ends
+    moved = trajectory.extrapolate(first, last, step, output)
     typer.echo(f"{output}: {moved} of {len(ends[1].files)} tensors from step {ends[0].step} through {ends[1].step} to {step}")

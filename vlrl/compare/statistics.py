@@ -1,4 +1,4 @@
-"""Few runs, honestly summarised: means with bootstrap intervals, interquartile means, probability of improvement.
+"""Statistics over few runs: means with bootstrap intervals, interquartile means, probability of improvement.
 
 Source: Agarwal et al. 2021 (rliable), arXiv:2108.13264.
 """
@@ -6,7 +6,7 @@ Source: Agarwal et al. 2021 (rliable), arXiv:2108.13264.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
@@ -43,10 +43,10 @@ def mean(values: Sequence[float]) -> float:
 
 def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], float] = mean, draws: int = 2000, seed: int = 0) -> Summary:
     """Percentile interval of a statistic, seeds drawn with replacement. With one seed the interval is the point."""
-    values = np.asarray(values, dtype=float)
-    draw = np.random.default_rng(seed).integers(0, len(values), (draws, len(values)))
-    low, high = np.quantile([statistic(values[rows]) for rows in draw], [0.025, 0.975])
-    return Summary(statistic(values), float(low), float(high))
+    numbers: Any = np.asarray(values, dtype=float)
+    drawn = np.random.default_rng(seed).integers(0, len(numbers), (draws, len(numbers)))
+    low, high = np.quantile([statistic(numbers[rows]) for rows in drawn], [0.025, 0.975])
+    return Summary(statistic(numbers), float(low), float(high))
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Summary:
@@ -69,10 +69,9 @@ def probability_of_improvement(a: Sequence[float], b: Sequence[float]) -> float:
 
 def improvement_interval(a: Sequence[float], b: Sequence[float], draws: int = 2000, seed: int = 0) -> Summary:
     """Probability of improvement with the interval from drawing the seeds of both sides."""
-    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    x: Any = np.asarray(a, dtype=float)
+    y: Any = np.asarray(b, dtype=float)
     random = np.random.default_rng(seed)
-    values = [
-        probability_of_improvement(a[random.integers(0, len(a), len(a))], b[random.integers(0, len(b), len(b))]) for _ in range(draws)
-    ]  # fmt: skip
+    values = [probability_of_improvement(x[random.integers(0, len(x), len(x))], y[random.integers(0, len(y), len(y))]) for _ in range(draws)]
     low, high = np.quantile(values, [0.025, 0.975])
     return Summary(probability_of_improvement(a, b), float(low), float(high))

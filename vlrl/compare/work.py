@@ -94,8 +94,8 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     """
     from vlrl.eval.statistics.samples import pass_at_k
     from vlrl.trainer.data import heldout_by_task
-    from vlrl.trainer.scoring import score
     from vlrl.trainer.run import Run
+    from vlrl.trainer.scoring import score
 
     run = Run(config)
     run.open(weights=checkpoint)

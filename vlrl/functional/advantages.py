@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vlrl.functional._checks import check_choice, check_groups, check_shapes
+from vlrl.functional.checks import check_choice, check_groups, check_shapes
 from vlrl.functional.exact import centred, mean, std
 
 BASELINES = ("mean", "leave_one_out", "none")

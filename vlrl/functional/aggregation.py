@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vlrl.functional._checks import check_groups, check_shapes, choose, kept_tokens, lengths
+from vlrl.functional.checks import check_groups, check_shapes, choose, kept_tokens, lengths
 
 
 def group_sum(value_B: Tensor, group_B: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vlrl.functional._checks import check_choice, check_shapes, choose, kept_tokens
+from vlrl.functional.checks import check_choice, check_shapes, choose, kept_tokens
 from vlrl.functional.ratios import log_ratio
 from vlrl.types import PerToken
 

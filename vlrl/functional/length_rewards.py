@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vlrl.functional._checks import check_groups, check_shapes
+from vlrl.functional.checks import check_groups, check_shapes
 
 
 def overlong_penalty(length_B: Tensor, limit: float, buffer: float) -> Tensor:

@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from vlrl.functional._checks import check_shapes, kept_tokens, lengths, per_token
+from vlrl.functional.checks import check_shapes, kept_tokens, lengths, per_token
 from vlrl.functional.ratios import log_ratio, sequence_log_ratio
 from vlrl.types import PerToken
 

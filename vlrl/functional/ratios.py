@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vlrl.functional._checks import check_choice, check_shapes, kept_tokens, lengths
+from vlrl.functional.checks import check_choice, check_shapes, kept_tokens, lengths
 
 LOG_RATIO_BOUND = 20.0  # |log ratio| of `importance_weights` before exp
 LEVELS = ("token", "sequence", "geometric")

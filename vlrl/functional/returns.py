@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from vlrl.functional._checks import check_shapes, kept_tokens
+from vlrl.functional.checks import check_shapes, kept_tokens
 from vlrl.functional.exact import mean
 
 
@@ -174,8 +174,9 @@ def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float = 0
     tensor([0.5000])
     """
     if not value.shape == old_value.shape == target.shape:
-        raise ValueError(f"value, old_value and target have shapes {tuple(value.shape)}, {tuple(old_value.shape)}, {tuple(target.shape)}; "
-                         "they must be equal")  # fmt: skip
+        raise ValueError(
+            f"value, old_value and target have shapes {tuple(value.shape)}, {tuple(old_value.shape)}, {tuple(target.shape)}; they must be equal"
+        )
     if clip < 0:
         raise ValueError(f"clip={clip} must not be negative; 0 is no clip")
     plain = (value - target).square()

@@ -56,7 +56,7 @@ def predicted_marks(rollout: Rollout, sizes: Sequence[int]) -> list[dict[str, An
     answers = _ANSWER.findall(rollout.text)
     text = answers[-1] if answers else rollout.text
     space = rollout.spaces[0] if rollout.spaces else CoordinateSpace((1, 1), (1, 1), "original")
-    found = []
+    found: list[dict[str, Any]] = []
     for match in _NUMBERS.finditer(text):
         numbers = [float(number) for number in re.findall(_NUMBER, match.group(1), re.ASCII)]
         if len(numbers) in sizes and len(found) < MAX_MARKS:

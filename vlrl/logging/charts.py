@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -111,8 +111,8 @@ def _line(points: Sequence[Point], kind: str) -> Markup:
     return Markup('<polyline class="{}" points="{}"/>').format(kind, " ".join(f"{x:.1f},{y:.1f}" for x, y in points))
 
 
-def _shade(place: object, band: Band, low: float, high: float) -> Markup:
-    (x1, y1), (x2, y2) = place(band.first - 0.5, high), place(band.last + 0.5, low)  # type: ignore[operator]
+def _shade(place: Callable[[float, float], tuple[float, float]], band: Band, low: float, high: float) -> Markup:
+    (x1, y1), (x2, y2) = place(band.first - 0.5, high), place(band.last + 0.5, low)
     left, right = max(x1, LEFT), min(x2, WIDTH - RIGHT)
     title = Markup("<title>phase {}</title>").format(band.name)
     return Markup('<rect class="band" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">{}</rect>').format(
@@ -120,13 +120,13 @@ def _shade(place: object, band: Band, low: float, high: float) -> Markup:
     )
 
 
-def _grid(place: object, low: float, high: float, first: float, last: float) -> Markup:
+def _grid(place: Callable[[float, float], tuple[float, float]], low: float, high: float, first: float, last: float) -> Markup:
     parts = []
     for value in ticks(low, high):
-        _, y = place(first, value)  # type: ignore[operator]
+        _, y = place(first, value)
         parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, y, y))
         parts.append(Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(LEFT - 6, y + 3.5, number(value)))
     for value in [tick for tick in ticks(first, last, 5) if tick == int(tick)]:
-        x, _ = place(value, low)  # type: ignore[operator]
+        x, _ = place(value, low)
         parts.append(Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 7, escape(number(value))))
     return Markup("").join(parts)

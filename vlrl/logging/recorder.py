@@ -35,9 +35,14 @@ class Recorder:
     """
 
     def __init__(
-        self, folder: str | Path, run_config: Mapping[str, Any], live: bool = False, trackers: Sequence[str] = (),
-        decode: Decode | None = None, main: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        folder: str | Path,
+        run_config: Mapping[str, Any],
+        live: bool = False,
+        trackers: Sequence[str] = (),
+        decode: Decode | None = None,
+        main: bool = True,
+    ) -> None:
         self.folder, self.main, self.decode = Path(folder), main, decode
         self.rollouts_every = int((run_config.get("watch") or {}).get("rollouts_every", 1))
         self._last = -1

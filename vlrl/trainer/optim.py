@@ -50,8 +50,10 @@ def _fsdp_on_cpu(accelerator: Accelerator) -> None:
         state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, FullyShardedDataParallelPlugin()
         PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # new PartialState objects copy it
     if not accelerator.is_fsdp2:
-        raise ConfigError(f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version {getattr(state, 'fsdp_plugin', None)}; "
-                          "only version 2 is supported: fsdp_config: {fsdp_version: 2}, as in configs/accelerate/fsdp2.yaml")  # fmt: skip
+        raise ConfigError(
+            f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version {getattr(state, 'fsdp_plugin', None)}; "
+            "only version 2 is supported: fsdp_config: {fsdp_version: 2}, as in configs/accelerate/fsdp2.yaml"
+        )
 
 
 def _optimizer_class(kind: str) -> tuple[Any, dict[str, Any]]:
@@ -96,8 +98,10 @@ def make_optimizer(run: RunContext) -> None:
     _check_precision(run, [p for group in groups for p in group["params"]])
     cls, extra = _optimizer_class(settings.kind)
     if settings.kind not in ("adamw", "sgd") and state_sharded(run.accelerator):
-        raise ConfigError(f"optimizer.kind: {settings.kind!r} keeps states that cannot be sharded over ranks; use 'adamw' (zero2_offload and "
-                          "zero3_offload keep its states in host memory), or DDP")  # fmt: skip
+        raise ConfigError(
+            f"optimizer.kind: {settings.kind!r} keeps states that cannot be sharded over ranks; use 'adamw' (zero2_offload and "
+            "zero3_offload keep its states in host memory), or DDP"
+        )
     betas = {} if settings.kind == "sgd" else {"betas": tuple(settings.betas), "eps": settings.eps}
     for group in groups:
         group.setdefault("lr", settings.lr)
