@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from make import group, run
+from make import end_step, group, run
 from rounds_kit import letters, prepared, prompt, said
 from tiny import steps, text_run
 
 from vlrl.methods.core.callback import ReferenceEMA
 from vlrl.methods.papers.evocot import EvocotAnswerKnown, EvocotOwnSteps
-from vlrl.methods.papers.meml_grpo import MemlGrpo, MemlGrpoMutual
+from vlrl.methods.papers.meml_grpo import EXPERT, MemlGrpo, MemlGrpoMutual
 from vlrl.methods.papers.re_distillation import KEY
-from vlrl.methods.papers.ruscarl import Ruscarl
+from vlrl.methods.papers.ruscarl import SHOWN_CRITERIA, Ruscarl
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward
 from vlrl.types import Prompt, Rollout, Row
@@ -69,7 +69,7 @@ def test_how_much_of_a_checklist_is_seen(step, steepness, n, shown):
     strategy, parts = scaffold(step, steepness=steepness)
     asked = prompt("r", meta={"rubrics": RUBRICS})
     (made,) = strategy([asked], [n], parts)
-    assert [r.info["shown"] for r in made] == shown and [said(r.prompt).count("\n- ") for r in made] == shown
+    assert [SHOWN_CRITERIA[r] for r in made] == shown and [said(r.prompt).count("\n- ") for r in made] == shown
     assert all(said(r.prompt.for_training) == "q" for r in made)  # the plain prompt is trained
     assert strategy.metrics()["rubric/decay"] == pytest.approx(1 / (1 + math.exp(steepness * (step / 10 - 0.2))))
     assert [said(r.prompt) for r in strategy([asked], [n], parts)[0]] == [said(r.prompt) for r in made]  # a draw by seed, step and row
@@ -79,7 +79,7 @@ def test_shown_criteria_may_be_trained_and_rows_without_any_are_plain():
     strategy, parts = scaffold(0, train_shown=True)
     a, b = strategy([prompt("a", meta={"rubrics": RUBRICS}), prompt("b")], [2, 2], parts)
     assert "- do (5): gives the sum\n" in said(a.rollouts[0].prompt) and "- avoid (4): says seven\n" in said(a.rollouts[0].prompt.for_training)
-    assert [r.info["shown"] for r in b] == [0, 0] and said(b.rollouts[0].prompt) == "q"
+    assert [SHOWN_CRITERIA[r] for r in b] == [0, 0] and said(b.rollouts[0].prompt) == "q"
     with pytest.raises(ValueError, match="steepness"):
         Ruscarl(steepness=0)
 
@@ -87,12 +87,7 @@ def test_shown_criteria_may_be_trained_and_rows_without_any_are_plain():
 def test_experts_share_a_group():
     parts = letters(lambda request, index: "!")
     a, none = MemlGrpo(systems=("one", "two", "three"))([prompt("a"), prompt("b")], [8, 0], parts)
-    assert (
-        [r.info["expert"] for r in a] == [0, 0, 0, 1, 1, 1, 2, 2]
-        and said(a.rollouts[3].prompt) == "two|q"
-        and len(none) == 0
-        and said(a.prompt) == "q"
-    )
+    assert [EXPERT[r] for r in a] == [0, 0, 0, 1, 1, 1, 2, 2] and said(a.rollouts[3].prompt) == "two|q" and len(none) == 0 and said(a.prompt) == "q"
     with pytest.raises(ValueError, match="different"):
         MemlGrpo(systems=("one", "one"))
 
@@ -100,7 +95,7 @@ def test_experts_share_a_group():
 def heard(*rewards, name="q", experts=(0, 0, 1, 1)):
     made = group(*rewards, name=name, texts=[f"{name}{i}" for i in range(len(rewards))])
     for rollout, expert in zip(made, experts):
-        rollout.info["expert"] = expert
+        EXPERT.set(rollout, expert)
         rollout.prompt = prompt(f"{name}/{expert}", question=f"P{expert}")
     return made
 
@@ -111,10 +106,16 @@ def test_the_worst_expert_is_taught():
     out = replay(groups)
     assert [[r.text for r in g] for g in out[5:]] == [["a3"], ["d0"]] and [said(g.prompt) for g in out[5:]] == ["P0", "P1"]
     assert {r.source for g in out[5:] for r in g} == {"taught"} and out[5].rollouts[0].logp == []
-    assert replay.metrics()["hard/taught"] == (2.0, 0.0) and replay.metrics()["hard/taught"] == (0.0, 0.0)
-    parts = run(rollout=SimpleNamespace(name="independent"), objective=SimpleNamespace(terms={"t": SimpleNamespace(name="nll")}))
-    with pytest.raises(ConfigError, match="experts"):
-        replay.check(parts)
+    assert [(g.rollouts[0].outcome, g.rollouts[0].correct) for g in out[5:]] == [(1.0, True)] * 2
+    end_step(replay, [])
+    assert replay.metrics()["hard/taught"] == (2.0, 0.0) == replay.metrics()["hard/taught"]
+    end_step(replay, [])
+    assert replay.metrics()["hard/taught"] == (0.0, 0.0)
+
+
+def test_mutual_learning_requires_experts():
+    with pytest.raises(ConfigError, match=r"requires 'meml_grpo.expert'.*; set rollout: .name: meml_grpo"):
+        text_run(["methods/meml_grpo"], ["rollout={name: independent}"])
 
 
 def question(made):
@@ -178,7 +179,7 @@ def test_rubrics_train(tmp_path):
     )
     (first, *_) = steps(made, 2)
     assert first["reward/errors"] == 0 and first["rubric/decay"] > 0.9 and first["grad_norm"] > 0
-    assert [r.info["shown"] for r in made.groups[0]] == [4, 3, 2, 2, 1, 0]  # 4 (5 - i) / 5, rounded
+    assert [SHOWN_CRITERIA[r] for r in made.groups[0]] == [4, 3, 2, 2, 1, 0]  # 4 (5 - i) / 5, rounded
 
 
 def test_first_explained_then_gone_on_from():

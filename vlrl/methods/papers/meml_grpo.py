@@ -1,37 +1,41 @@
-"""One policy, several ways of being asked.
+"""MEML-GRPO: multi-expert mutual learning. Several system prompts are experts of one policy; the worst expert of a prompt learns from the best.
 
-The expert that fails learns what the one that succeeds said.
+    meml_grpo          rollout strategy: each expert samples a part of the group
+    meml_grpo.mutual   replay buffer: mutual learning, and demonstrations of prompts that all experts fail
+
+Paper: Jia et al. 2025 (MEML-GRPO), arXiv:2508.09670, from published notes on it. No code was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from vlrl.capabilities import Annotation
+from vlrl.context import RunContext
 from vlrl.methods.common.sampling_rounds import with_system
 from vlrl.methods.core.rollout import Independent
-from vlrl.methods.papers.relift import Relift
-from vlrl.registry import ConfigError, register
+from vlrl.methods.papers.relift import Relift, ReliftState
+from vlrl.registry import register
+from vlrl.stages import transient
 from vlrl.types import Group, Prompt, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
 SYSTEMS = ("Give a short solution.", "Think at length, and check each step.", "Look for another way before you answer.")
+EXPERT: Annotation[int] = Annotation("meml_grpo.expert", int, hint="rollout: {name: meml_grpo}", doc="number of the system prompt, from 0")
 
 
 @register("meml_grpo")
 @dataclass(frozen=True)
 class MemlGrpo(Independent):
-    """Rollout i of a prompt is asked with system prompt i mod K; all n are one group, and `info["expert"]` says whose a rollout is.
+    """MEML-GRPO's experts: rollout i of a prompt is sampled with system prompt i mod K; all n are one group, and EXPERT is the number of the prompt.
 
     Paper: Jia et al. 2025 (MEML-GRPO), arXiv:2508.09670, from published notes on it: each of three system prompts samples n / 3. No code was found.
-    Deviates: the prompts are ours, and the advantage is taken over all of them (the notes say per expert). The policy should have been taught the
-    styles first (the paper's multi-expert fine-tuning). Edge: a count below K leaves experts out.
+    Deviates: the prompts are ours, and the advantage is taken over all experts (the notes say per expert). The policy should have been taught the
+    styles first (the paper's multi-expert fine-tuning). Edge: with a count below K, the last experts get no rollout.
     """
 
     systems: tuple[str, ...] = SYSTEMS
+    provides = (EXPERT,)
 
     def __post_init__(self) -> None:
         if len(set(self.systems)) < 2 or len(set(self.systems)) < len(self.systems):
@@ -39,7 +43,7 @@ class MemlGrpo(Independent):
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         k = len(self.systems)
-        wanted = []
+        wanted: list[tuple[Prompt, int, tuple[int, ...]]] = []
         for prompt, n in zip(prompts, counts, strict=True):
             wanted += [(with_system(prompt, system), n // k + (i < n % k), ()) for i, system in enumerate(self.systems)]
         drawn = self.draw(wanted, run)
@@ -48,54 +52,71 @@ class MemlGrpo(Independent):
             rollouts = []
             for expert, answers in enumerate(drawn[place * k : (place + 1) * k]):
                 for rollout in answers:
-                    rollout.info["expert"] = expert
+                    EXPERT.set(rollout, expert)
                     rollouts.append(rollout)
             groups.append(Group(prompt, rollouts))
         return groups
 
 
+@dataclass
+class MemlGrpoMutualState(ReliftState):
+    """ReLIFT's state, and the number of rollouts taught in the step."""
+
+    taught: int = transient(0)
+
+
 @register("meml_grpo.mutual")
 @dataclass(frozen=True)
 class MemlGrpoMutual(Relift):
-    """As `hard_buffer`; and where the best expert of a group has a right rollout and the worst a lower mean reward, that rollout as the worst's.
+    """MEML-GRPO's mutual learning: as `relift`; and a correct rollout of the best expert of a group is taught to the worst expert.
 
-    It is the first right one, under the worst expert's prompt (source "taught"), alone in a group, so that only term nll with source "taught" learns
-    it: -log p(o+ | q, P-), whose gradient is that of the estimate of KL(p(. | P+) || p(. | P-)) with the better expert held fixed.
+    Best and worst are by the experts' mean rewards. The first correct rollout of the best expert, under the worst expert's prompt (source "taught"),
+    is a group of its own, so that only loss term nll with source "taught" trains on it: -log p(o+ | q, P-), whose gradient is that of the estimate
+    of KL(p(. | P+) || p(. | P-)) with the better expert held fixed.
     Paper: Jia et al. 2025 (MEML-GRPO), arXiv:2508.09670, from published notes on it (mutual learning between best and worst expert; a buffer of 64
-    hard examples). No code was found. Deviates: the buffer holds prompts that every rollout failed, not single experts, and without chance.
-    Right means a reward above `threshold`. Needs strategy `experts`. Edge: equal means teach nothing; the first of equals is best or worst.
+    hard examples). No code was found. Deviates: the buffer has prompts that every rollout failed, not those of single experts, and no random choice.
+    Edge: experts with equal means teach nothing, as does a best expert without a correct rollout; the first of equals is best or worst.
     """
 
-    threshold: float = 0.5
+    requires = (EXPERT,)
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        if run.rollout.name != "meml_grpo":
-            raise ConfigError(
-                f"replay mutual lets experts teach each other, and strategy {run.rollout.name!r} has none; use strategy: {{name: experts}}"
-            )
+    def init_state(self) -> MemlGrpoMutualState:
+        return MemlGrpoMutualState()
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        taught = [Group(rollout.prompt, [rollout], f"{group.id}/taught") for group in groups if (rollout := self.lesson(group)) is not None]
-        self.counts["taught"] = self.counts.get("taught", 0.0) + len(taught)
+        taught = [Group(rollout.prompt, [rollout], f"{group.id}/taught") for group in groups if (rollout := lesson(group)) is not None]
+        self.state.taught += len(taught)
         return [*super().__call__(groups), *taught]
 
-    def lesson(self, group: Group) -> Rollout | None:
-        """What the worst expert of a group is taught."""
-        by: dict[int, list[Rollout]] = {}
-        for rollout in group:
-            by.setdefault(rollout.info.get("expert", 0), []).append(rollout)
-        means = {expert: sum(r.reward for r in rollouts) / len(rollouts) for expert, rollouts in by.items()}
-        if len(means) < 2 or min(means.values()) == max(means.values()):
-            return None
-        best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
-        right = next((rollout for rollout in by[best] if rollout.reward > self.threshold), None)
-        if right is None:
-            return None
-        return Rollout(by[worst][0].prompt, list(right.ids), right.text, finish=right.finish, source="taught", version=right.version,
-                       spaces=right.spaces, temperature=right.temperature, reward=right.reward, rewards=dict(right.rewards))  # fmt: skip
+    def end_step(self, run: RunContext) -> None:
+        super().end_step(run)
+        self.state.logged["taught"] = float(self.state.taught)
+        self.state.taught = 0
 
-    def metrics(self) -> dict[str, tuple[float, float]]:
-        out = super().metrics()
-        self.counts["taught"] = 0.0
-        return out
+
+def lesson(group: Group) -> Rollout | None:
+    """A correct rollout of the best expert, as one of the worst expert; None where there is nothing to teach."""
+    by_expert: dict[int, list[Rollout]] = {}
+    for rollout in group:
+        by_expert.setdefault(EXPERT.get(rollout, 0), []).append(rollout)
+    means = {expert: sum(r.reward for r in rollouts) / len(rollouts) for expert, rollouts in by_expert.items()}
+    if len(means) < 2 or min(means.values()) == max(means.values()):
+        return None
+    best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+    correct = next((rollout for rollout in by_expert[best] if rollout.correct), None)
+    if correct is None:
+        return None
+    return Rollout(
+        by_expert[worst][0].prompt,
+        list(correct.ids),
+        correct.text,
+        finish=correct.finish,
+        source="taught",
+        version=correct.version,
+        spaces=correct.spaces,
+        temperature=correct.temperature,
+        reward=correct.reward,
+        rewards=dict(correct.rewards),
+        outcome=correct.outcome,
+        correct=correct.correct,
+    )
