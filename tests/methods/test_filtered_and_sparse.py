@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from make import group, run
+from make import end_step, group, run
 from tiny import steps, text_run, vision_run
 
 from vlrl.methods.papers.acereason import Acereason
 from vlrl.methods.papers.multiple_tickets import MultipleTickets, ticket
-from vlrl.methods.papers.recap import Recap, attention
+from vlrl.methods.papers.recap import Recap, priority
 from vlrl.methods.papers.rlsp import Rlsp
 from vlrl.methods.papers.skywork_r1v3 import SkyworkR1v3
 from vlrl.methods.papers.superhf import Superhf
@@ -22,7 +22,7 @@ from vlrl.registry import ConfigError
 
 @pytest.mark.parametrize(
     ("fields", "kept"),
-    [({}, [[1], [0], [0]]), ({"keep": 2}, [[1, 3], [0, 1], [0, 1]]), ({"least": 0.5}, [[1], [0]]), ({"least": 2.0}, [])],
+    [({}, [[1], [0], [0]]), ({"keep": 2}, [[1, 3], [0, 1], [0, 1]]), ({"reward_above": 0.5}, [[1], [0]]), ({"reward_above": 2.0}, [])],
 )
 def test_only_the_best_stay(fields, kept):
     groups = [group(*rewards, texts=[str(i) for i in range(len(rewards))]) for rewards in ((0.0, 1.0, 0.5, 1.0), (1.0, 1.0), (0.1, 0.1))]
@@ -71,15 +71,16 @@ def scored(a, b):
     return g
 
 
-def test_attention_by_hand():
-    assert attention([0.5]) is None and attention([1.0, 1.0]) == 0.0 and attention([0.0, 1.0]) == pytest.approx(0.5 + 0.5)
+def test_priority_by_hand():
+    assert priority([0.5]) is None and priority([1.0, 1.0]) == 0.0 and priority([0.0, 1.0]) == pytest.approx(0.5 + 0.5)
 
 
 def test_reached_objectives_fade():
     shape = objectives(tau=1.0)
     for a, b in ((1.0, 0.2), (1.0, 0.2)):
         assert shape(scored(a, b)) == [pytest.approx(a + 0.5 * b)]  # equal weights until two steps were seen
-        shape.metrics()
+        end_step(shape, [])
+        assert shape.metrics() == shape.metrics()
     weights = shape.weights()  # x_a = 0, x_b = 0.8
     assert weights == pytest.approx({"a": 2 / (1 + 2.718281828**0.8), "b": 2 * 2.718281828**0.8 / (1 + 2.718281828**0.8)})
     assert shape(scored(1.0, 1.0)) == [pytest.approx(weights["a"] + 0.5 * weights["b"])]

@@ -140,20 +140,20 @@ def scored(**slots):
     ("b", "distance"), [([0, 1], 0), ([5, 9], 0), ([1, 0], 1), ([3, 3], None)]
 )  # the same, the same up to shift and scale, opposed, without direction
 def test_reward_distance(b, distance):
-    found = probe("reward_distance")([scored(a=[0, 1], b=b)])
+    found = probe("starc")([scored(a=[0, 1], b=b)])
     assert found == ({} if distance is None else near({"a|b": distance}))
 
 
 def test_unrelated_rewards_are_a_right_angle_apart_and_groups_are_centred_each():
-    assert probe("reward_distance")([scored(a=[0, 0, 1, 1], b=[0, 1, 0, 1])]) == near({"a|b": 1 / math.sqrt(2)})
-    assert probe("reward_distance")([scored(a=[0, 1], b=[0, 1]), scored(a=[0, 1], b=[7, 8])]) == near({"a|b": 0})
+    assert probe("starc")([scored(a=[0, 0, 1, 1], b=[0, 1, 0, 1])]) == near({"a|b": 1 / math.sqrt(2)})
+    assert probe("starc")([scored(a=[0, 1], b=[0, 1]), scored(a=[0, 1], b=[7, 8])]) == near({"a|b": 0})
 
 
 def test_policy_cliff():
     # totals 1.05 : 1; raising b by 10 % makes 1.05 : 1.1, another winner with other signs; raising a changes nothing
-    assert probe("policy_cliff")([scored(a=[1.05, 0], b=[0, 1])]) == near({"best": 0.5, "sign": 0.5})
-    assert probe("policy_cliff")([scored(a=[2, 0], b=[0, 1])]) == near({"best": 0, "sign": 0})
-    assert probe("policy_cliff")([scored(a=[1, 0])]) == {}
+    assert probe("the_policy_cliff")([scored(a=[1.05, 0], b=[0, 1])]) == near({"best": 0.5, "sign": 0.5})
+    assert probe("the_policy_cliff")([scored(a=[2, 0], b=[0, 1])]) == near({"best": 0, "sign": 0})
+    assert probe("the_policy_cliff")([scored(a=[1, 0])]) == {}
 
 
 def test_calibration():
@@ -171,8 +171,8 @@ def test_calibration():
     })  # fmt: skip
 
 
-NAMES = sorted({*names(Metric)} & {"answers", "calibration", "groups", "habits", "lengths", "migration", "pass_at_k", "policy_cliff", "repetition",
-                                  "reward_distance", "styles", "surprise"})  # fmt: skip
+NAMES = sorted({*names(Metric)} & {"answers", "calibration", "groups", "habits", "lengths", "migration", "pass_at_k", "repetition", "starc",
+                                  "the_policy_cliff", "styles", "surprise"})  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -204,7 +204,7 @@ def test_what_is_right_is_the_first_weighted_slot_of_the_run():
         ("pass_at_k", {"ks": [0]}),
         ("answer_styles.habits", {"patterns": {"x": "("}}),
         ("repetition", {"n": 0}),
-        ("policy_cliff", {"change": 0}),
+        ("the_policy_cliff", {"change": 0}),
         ("calibration", {"bins": 0}),
     ],
 )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from make import group, run
 
+from vlrl.methods.core.token_weight import TIS
 from vlrl.methods.papers.skywork_r1v2 import SkyworkR1v2, mean_size
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt
@@ -31,7 +32,7 @@ def buffer(**fields):
 def test_groups_without_contrast_are_replaced_and_only_those():
     replay = buffer(uses=2)
     good, flat = group(1, 0, name="good"), group(1, 1, name="flat")
-    assert replay([flat]) == [flat] and replay.stored == []  # nothing to draw yet
+    assert replay([flat]) == [flat] and replay.state.stored == []  # nothing to draw yet
     assert replay([good, flat]) == [good, flat]  # what is fresh is not drawn in the same step
     old, again = replay([flat])[0], replay([flat])[0]
     assert old.row.id == again.row.id == "good" and old.rewards == [1, 0] and old.id != again.id and old is not good
@@ -42,7 +43,7 @@ def test_groups_without_contrast_are_replaced_and_only_those():
 def test_a_group_is_not_drawn_twice_in_a_step_and_old_ones_are_forgotten():
     replay = buffer(size=2, uses=9)
     replay([group(1, 0, name=f"g{i}") for i in range(5)])
-    assert [item["group"].row.id for item in replay.stored] == ["g3", "g4"]
+    assert [item.group.row.id for item in replay.state.stored] == ["g3", "g4"]
     drawn = replay([group(1, 1, name=f"f{i}") for i in range(3)])
     assert sorted(g.row.id for g in drawn) == ["f2", "g3", "g4"]
 
@@ -79,6 +80,7 @@ def test_state_survives_a_restart():
 
 def test_it_asks_for_a_correction():
     with pytest.raises(ConfigError, match="tis"):
-        SkyworkR1v2().check(run(objective=SimpleNamespace(weights={})))
+        SkyworkR1v2().check(run(objective=SimpleNamespace(token_weights={})))
+    SkyworkR1v2().check(run(objective=SimpleNamespace(token_weights={"age": TIS()})))
     with pytest.raises(ValueError, match="uses"):
         SkyworkR1v2(uses=0)

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from make import group, run
+from tiny import text_run
 
+from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.advantage import whiten_rows
 from vlrl.methods.papers.capo import CAPO, CRITIQUES, STEP_ENDS
 from vlrl.methods.papers.pure import Pure, softmin_rewards
@@ -17,7 +19,7 @@ from vlrl.registry import ConfigError
 
 def steps(g, *rows):
     for rollout, row in zip(g, rows, strict=True):
-        rollout.info["steps"] = row
+        STEP_SCORES.set(rollout, row)
     return g
 
 
@@ -60,11 +62,12 @@ def test_spae_without_steps_is_the_centred_reward():
 
 
 def test_spae_says_what_it_needs():
-    parts = {"credit": SimpleNamespace(name="per_token"), "strategy": SimpleNamespace(name="spae", samples=True)}
-    SPAE().check(run(**parts))
-    for slot, other, word in (("credit", "uniform", "per_token"), ("strategy", "independent", "strategy")):
-        with pytest.raises(ConfigError, match=word):
-            SPAE().check(run(**{**parts, slot: SimpleNamespace(name=other, samples=True)}))
+    per_token, samples = SimpleNamespace(name="per_token"), SimpleNamespace(samples=True)
+    SPAE().check(run(token_credit=per_token, rollout=samples))
+    with pytest.raises(ConfigError, match="per_token"):
+        SPAE().check(run(token_credit=SimpleNamespace(name="uniform"), rollout=samples))
+    with pytest.raises(ConfigError, match="requires 'spae.potentials'.*rollout: .name: spae.probing"):
+        text_run(["methods/spae"], ["rollout={name: independent}"])
 
 
 def test_softmin_weights():

@@ -1,4 +1,8 @@
-"""Groups without contrast make room for older ones that had some."""
+"""Skywork R1V2: the selective sample buffer, which replaces groups without an advantage by stored groups that have one.
+
+`skywork_r1v2` is a replay buffer. Token weight `tis` or `icepop` corrects for the age of the stored rollouts.
+Paper: Skywork R1V2, arXiv:2504.16656.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,14 @@ import random
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vlrl.context import RunContext
+from vlrl.methods.common.stored_groups import packed, rows_of, unpacked
+from vlrl.methods.core.token_weight import TIS, IcePop
 from vlrl.registry import ConfigError, register
-from vlrl.stages import ReplayBuffer
-from vlrl.types import Group, Rollout, Row
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-_KEPT = ("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature", "rewards", "reward")
+from vlrl.stages import ReplayBuffer, State
+from vlrl.types import Group
 
 
 def mean_size(group: Group) -> float:
@@ -25,86 +27,95 @@ def mean_size(group: Group) -> float:
     return sum(abs(r - mean) for r in group.rewards) / len(group) / std if std > 1e-9 else 0.0
 
 
+@dataclass
+class StoredGroup:
+    """A group of the buffer: its mean |A|, and how often it may still be used."""
+
+    group: Group
+    weight: float
+    uses_left: int
+
+
+@dataclass
+class SkyworkR1v2State(State):
+    """The stored groups, oldest first, and the number of draws so far.
+
+    Saved are the rollouts as plain values. After a restart they wait in `packed` until their prompts are made again from the rows.
+    """
+
+    stored: list[StoredGroup] = field(default_factory=list)
+    draws: int = 0
+    packed: list[dict[str, Any]] = field(default_factory=list)
+
+    def state_dict(self) -> dict[str, Any]:
+        made = [{**packed(item.group), "weight": item.weight, "left": item.uses_left} for item in self.stored]
+        return {"stored": [*self.packed, *made], "draws": self.draws}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        self.stored, self.draws, self.packed = [], values["draws"], deepcopy(values["stored"])
+
+    def unpack(self, run: RunContext) -> None:
+        """Make the groups of a checkpoint again. Groups whose row is no longer in the data are dropped."""
+        if self.packed:
+            rows = rows_of(run, {item["row"] for item in self.packed})
+            items = [item for item in self.packed if item["row"] in rows]
+            groups = unpacked(items, run)
+            self.stored = [StoredGroup(group, item["weight"], item["left"]) for group, item in zip(groups, items, strict=True)]
+            self.packed = []
+
+
 @register("skywork_r1v2")
 @dataclass(frozen=True)
 class SkyworkR1v2(ReplayBuffer):
-    """Fresh groups with |A| > 0 are kept and stored; each other one is replaced by a stored group, drawn without replacement with p ~ mean |A|.
+    """Skywork R1V2's selective sample buffer: groups with |A| > 0 are kept and stored; each other one is replaced by a stored group.
 
+    Stored groups are drawn without replacement within a step, with p ~ mean |A|.
     Paper: Skywork R1V2, arXiv:2504.16656 (selective sample buffer: past samples of non-zero advantage, drawn by |advantage|).
-    Deviates: whole groups are drawn, and their rewards normalised again; a group is used `uses` times at most and forgotten after `size` newer
-    ones (both ours). Stored rollouts keep the log-probs that they were sampled with: weight `tis` corrects for their age, and the log's `engine/*`
-    counts them too. Edge: an empty buffer leaves a group without contrast as it is. Each rank has a buffer of its own.
-    State: the stored rollouts by row and the number of draws, of the first rank; rows that are no longer in the data are forgotten.
+    Deviates: whole groups are drawn, and their rewards normalised again; a group is used `uses` times at most and dropped after `size` newer
+    ones (both ours). Stored rollouts keep the log-probs that they were sampled with: token weight `tis` corrects for their age, and the log's
+    `engine/*` counts them too. Edge: with an empty buffer a group without an advantage stays as it is. Each rank has its own buffer.
+    State: the stored rollouts by row and the number of draws, of the first rank.
     """
 
     size: int = 256
     uses: int = 2
-    stored: list[dict[str, Any]] = field(init=False, default_factory=list, repr=False, compare=False)
-    memory: dict[str, Any] = field(init=False, default_factory=lambda: {"draws": 0, "waiting": []}, repr=False, compare=False)
-    run: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.uses < 1:
             raise ValueError(f"size={self.size} and uses={self.uses} must be at least 1")
 
+    def init_state(self) -> SkyworkR1v2State:
+        return SkyworkR1v2State()
+
     def check(self, run: RunContext) -> None:
-        if not any(weight.name in ("tis", "icepop") for weight in run.objective.token_weights.values()):
-            raise ConfigError("replay selective_buffer trains on old samples: add weights: {age: {name: tis}}, which corrects for their age")
-
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "run", run)
-
-    def wake(self) -> None:
-        """Make the prompts of a checkpoint's groups again, from the rows."""
-        wanted = {item["row"] for item in self.memory["waiting"]}
-        if wanted:
-            rows = {row.id: row for source in self.run.rows.values() for row in source if row.id in wanted}
-            self.stored[:] = [self.unpacked(item, rows, self.run) for item in self.memory["waiting"] if item["row"] in rows]
-            self.memory["waiting"] = []
-
-    def unpacked(self, item: Mapping[str, Any], rows: Mapping[str, Row], run: RunContext) -> dict[str, Any]:
-        """A stored group of a checkpoint, with its prompt."""
-        prompt = run.prompt_template(rows[item["row"]])
-        spaces = tuple(run.policy.spaces(prompt))
-        rollouts = [Rollout(prompt, spaces=spaces, **deepcopy(values)) for values in item["rollouts"]]
-        return {"group": Group(prompt, rollouts, item["id"]), "weight": item["weight"], "left": item["left"]}
+        if not any(isinstance(weight, (TIS, IcePop)) for weight in run.objective.token_weights.values()):
+            raise ConfigError(
+                f"replay: {self.name!r} trains on rollouts of older policies, and no token weight corrects for their age; "
+                "add token_weights: {age: {name: tis}}"
+            )
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        self.wake()
-        out, fresh = [], [(group, mean_size(group)) for group in groups]
-        taken: set[int] = set()
-        for group, size in fresh:
-            out.append(group if size > 0 else self.draw(taken) or group)
-        self.stored[:] = [item for item in self.stored if item["left"] > 0]
-        self.stored.extend({"group": group, "weight": size, "left": self.uses} for group, size in fresh if size > 0)
-        del self.stored[: -self.size]
-        return out
+        state = self.state
+        state.unpack(self.run)
+        sized = [(group, mean_size(group)) for group in groups]
+        drawn: set[int] = set()
+        trained = [group if size > 0 else self.draw(drawn) or group for group, size in sized]
+        state.stored = [item for item in state.stored if item.uses_left > 0]
+        state.stored += [StoredGroup(group, size, self.uses) for group, size in sized if size > 0]
+        del state.stored[: -self.size]
+        return trained
 
-    def draw(self, taken: set[int]) -> Group | None:
-        """A stored group that this step has not used yet, as a new one; None if there is none."""
-        open_items = [i for i, item in enumerate(self.stored) if i not in taken and item["left"] > 0]
-        if not open_items:
+    def draw(self, drawn: set[int]) -> Group | None:
+        """A stored group whose index is not in `drawn`, as a new group; None if there is none. Its index is added to `drawn`."""
+        state = self.state
+        indices = [i for i, item in enumerate(state.stored) if i not in drawn and item.uses_left > 0]
+        if not indices:
             return None
-        rng = random.Random(f"{self.run.seed if self.run else 0}/selective_buffer/{self.memory['draws']}")
-        self.memory["draws"] += 1
-        index = rng.choices(open_items, [self.stored[i]["weight"] for i in open_items])[0]
-        taken.add(index)
-        item = self.stored[index]
-        item["left"] -= 1
-        group: Group = item["group"]
-        rollouts = [replace(r, advantage=0.0, advantages=[], signals={}, info=dict(r.info)) for r in group]
-        return Group(group.prompt, rollouts, f"{group.id}/again{self.uses - item['left']}", dict(group.info))
-
-    def state_dict(self) -> dict[str, Any]:
-        packed = [
-            {
-                "row": item["group"].row.id, "id": item["group"].id, "weight": item["weight"], "left": item["left"],
-                "rollouts": [{name: deepcopy(getattr(r, name)) for name in _KEPT} for r in item["group"]],
-            }
-            for item in self.stored
-        ]  # fmt: skip
-        return {"stored": [*self.memory["waiting"], *packed], "draws": self.memory["draws"]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.stored.clear()
-        self.memory.update(draws=state["draws"], waiting=deepcopy(state["stored"]))
+        rng = random.Random(f"{self.run.seed}/selective_buffer/{state.draws}")
+        state.draws += 1
+        index = rng.choices(indices, [state.stored[i].weight for i in indices])[0]
+        drawn.add(index)
+        item = state.stored[index]
+        item.uses_left -= 1
+        rollouts = [replace(r, advantage=0.0, advantages=[], signals={}, info=dict(r.info)) for r in item.group]
+        return Group(item.group.prompt, rollouts, f"{item.group.id}/again{self.uses - item.uses_left}", dict(item.group.info))

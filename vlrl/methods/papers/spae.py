@@ -1,6 +1,9 @@
-"""Independent samples, and a look at what the policy would answer after each step of them.
+"""SPAE: step potential advantage estimation, where each reasoning step is credited with the rise of the answer's potential after it.
 
-Credit by how far each step brings the answer.
+    spae.probing   rollout strategy: samples, then probes the policy's answer after each step, which gives the step's potential
+    spae           advantage: group-relative advantage, faded once the potential is saturated, plus the rise of the potential
+
+Paper: Wu et al. 2026 (SPAE), arXiv:2601.03823; of the code the probing was released, as an example.
 """
 
 from __future__ import annotations
@@ -8,39 +11,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from vlrl.capabilities import Capability
+from vlrl.context import RunContext
 from vlrl.functional.exact import centred, mean
+from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.advantage import GroupRelative, check_credit, hand_over, whiten_rows
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group, Prompt, Request, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-
-def step_ends(pieces: Sequence[str], delimiter: str, every: int) -> list[int]:
-    """Tokens after which a step ends (not the last one): where the text so far ends in `delimiter`, or, if that is empty, every `every` tokens."""
-    if not delimiter:
-        return list(range(every, len(pieces), every))
-    text, ends = "", []
-    for t, piece in enumerate(pieces[:-1], start=1):
-        text += piece
-        if text.endswith(delimiter):
-            ends.append(t)
-    return ends
+POTENTIALS = Capability("spae.potentials", hint="rollout: {name: spae.probing}")  # the step scores are potentials Phi in [-1, 1]
 
 
 @register("spae.probing")
 @dataclass(frozen=True)
 class SpaeProbing(Independent):
-    """After each step of a rollout, `n` continuations of `probe` give a potential  Phi = 1.5 Acc Conf + 0.5 Acc - Conf  in [-1, 1].
+    """SPAE's probing: after each step of a rollout, `n` continuations of `probe` give a potential  Phi = 1.5 Acc Conf + 0.5 Acc - Conf  in [-1, 1].
 
     Conf = mean over continuations of exp(-mean entropy of their tokens); Acc = mean probability of the gold answer's tokens after the probe.
-    `rollout.info["steps"]` gets (end of the step in tokens, Phi) pairs, for advantages `spae` and `pure`. Steps end at `delimiter`, or, where it is
+    STEP_SCORES are (end of the step in tokens, Phi) pairs, for advantages `spae` and `pure`. Steps end at `delimiter`, or, where it is
     empty, every `every` tokens.
-    Paper: Wu et al. 2026, arXiv:2601.03823, sec. 3 (n 5, 10 tokens); entropies are those of the `alternatives` likeliest tokens (nats), 20 in the
+    Paper: Wu et al. 2026, arXiv:2601.03823, sec. 3 (n 5, 10 tokens); entropies are those of the `alternatives` most likely tokens (nats), 20 in the
     released example.  Deviates from that example, not from the paper: it takes exp of sums over the gold answer's tokens, which agrees for one token.
     Acc needs an engine that scores.  Edge: a rollout of one step has no potentials.
     """
@@ -51,6 +44,7 @@ class SpaeProbing(Independent):
     n: int = 5
     tokens: int = 10
     alternatives: int = 20
+    provides = (STEP_SCORES, POTENTIALS)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
@@ -60,83 +54,93 @@ class SpaeProbing(Independent):
         for group in groups:
             gold[group.row.id] = tokenizer(str(group.row.answer), add_special_tokens=False).input_ids
             for rollout in group:
-                rollout.info["steps"] = []
+                STEP_SCORES.set(rollout, [])
                 for end in step_ends([tokenizer.decode([token]) for token in rollout.ids], self.delimiter, self.every):
                     prefix = (*rollout.ids[:end], *probe)
                     sampling = replace(run.sampling(group.prompt, 0), max_tokens=len(prefix) + self.tokens, top_logprobs=self.alternatives)
                     requests.append(Request(group.prompt, sampling, self.n, self.seeds(run, group.prompt), prefix, (rollout, end)))
-        sure: dict[tuple[int, int], list[float]] = {}
+        confidences: dict[tuple[int, int], list[float]] = {}
         for completion in run.engine.generate(requests):
             rollout, end = completion.request.tag
             if completion.top_logprobs is None:
-                raise ConfigError(f"strategy spae reads entropies, which engine {run.engine.name!r} does not give; use engine hf or vllm")
+                raise ConfigError(f"rollout: {self.name!r} reads entropies, which engine {run.engine.name!r} does not give; use engine hf or vllm")
             new = completion.top_logprobs[len(completion.request.prefix_ids) :]
-            sure.setdefault((id(rollout), end), []).append(confidence(new))
+            confidences.setdefault((id(rollout), end), []).append(confidence(new))
         for request in requests:
             rollout, end = request.tag
-            right = run.engine.score(request.prompt, [*request.prefix_ids, *gold[rollout.row.id]])[len(request.prefix_ids) :]
-            rollout.info["steps"].append((end, potential(sure[id(rollout), end], right)))
+            gold_logp = run.engine.score(request.prompt, [*request.prefix_ids, *gold[rollout.row.id]])[len(request.prefix_ids) :]
+            STEP_SCORES[rollout].append((end, potential(confidences[id(rollout), end], gold_logp)))
         return groups
 
 
+def step_ends(pieces: Sequence[str], delimiter: str, every: int) -> list[int]:
+    """Positions after which a step ends (not the last token): where the text ends in `delimiter`, or, if that is empty, every `every` tokens."""
+    if not delimiter:
+        return list(range(every, len(pieces), every))
+    text, ends = "", []
+    for t, piece in enumerate(pieces[:-1], start=1):
+        text += piece
+        if text.endswith(delimiter):
+            ends.append(t)
+    return ends
+
+
 def confidence(alternatives: Sequence[Mapping[int, float]]) -> float:
-    """exp(-mean entropy) of tokens from the log-probs of their likeliest alternatives; 1 without tokens."""
+    """exp(-mean entropy) of tokens, from the log-probs of their most likely alternatives; 1 without tokens."""
     entropies = [-math.fsum(math.exp(v) * v for v in token.values()) for token in alternatives]
     return math.exp(-math.fsum(entropies) / len(entropies)) if entropies else 1.0
 
 
-def potential(sure: Sequence[float], gold_logp: Sequence[float]) -> float:
+def potential(confidences: Sequence[float], gold_logp: Sequence[float]) -> float:
     """Phi from the continuations' confidences and the gold answer's log-probs."""
-    conf = math.fsum(sure) / len(sure)
+    conf = math.fsum(confidences) / len(confidences)
     acc = math.fsum(math.exp(v) for v in gold_logp) / max(len(gold_logp), 1)
     return 1.5 * acc * conf + 0.5 * acc - conf
-
-
-def gains(rollout: Rollout) -> list[float]:
-    """By how much each step of a rollout raised the potential; the first step counts as none."""
-    values = [phi for _, phi in rollout.info.get("steps", [])]
-    return [after - before for before, after in zip(values[:1] + values, values)]
 
 
 @register("spae")
 @dataclass(frozen=True)
 class SPAE(GroupRelative):
-    """A_{i,t} = (r_i - mean_G r) f + xi g for token t in step k, then mean 0 and variance 1 over all tokens of the batch.
+    """SPAE: A_{i,t} = (r_i - mean_G r) f + xi g for token t in step k, then mean 0 and variance 1 over all tokens of the batch.
 
     f = 1 - alpha (1 - exp(-n)), n the earlier steps whose potential Phi is above `saturated`; g = exp(d) - mean exp(d), d the rise Phi_k - Phi_{k-1}
-    scaled to 0..1 over all steps of the batch. Potentials are strategy `spae`'s; credit `per_token` hands the result out.
+    scaled to 0..1 over all steps of the batch. Potentials are those of rollout `spae.probing`; token_credit `per_token` reads the advantages.
     Paper: Wu et al. 2026, arXiv:2601.03823, its SPAE advantage; alpha = xi = 0.5; saturation 0.9 and no rise at the first step as in the
     released example.
-    Edge: tokens after the last boundary have no rise (g = 0). No step in the batch, or all rises alike: no g.
+    Edge: tokens after the last boundary have no rise (g = 0). Without steps in the batch, or with all rises equal, g is 0.
     """
 
     xi: float = 0.5
     alpha: float = 0.5
     saturated: float = 0.9
-
     writes_tokens = True
+    provides = (TOKEN_ADVANTAGES,)
+    requires = (POTENTIALS,)
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        check_credit(run, "spae")
-        if run.rollout.name != "spae.probing":
-            raise ConfigError(
-                f"advantage spae reads step potentials, which strategy {run.rollout.name!r} does not make; use strategy: {{name: spae}}"
-            )
+        check_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        rises = [rise for group in groups for rollout in group for rise in gains(rollout)]
-        low, reach = min(rises, default=0.0), max(rises, default=0.0) - min(rises, default=0.0)
-        centre = mean([math.exp((rise - low) / reach) for rise in rises]) if reach else 0.0
+        all_rises = [rise for group in groups for rollout in group for rise in rises(rollout)]
+        low, width = min(all_rises, default=0.0), max(all_rises, default=0.0) - min(all_rises, default=0.0)
+        centre = mean([math.exp((rise - low) / width) for rise in all_rises]) if width else 0.0
         rows = []
         for group in groups:
             for a, rollout in zip(centred(group.rewards, 1.0), group, strict=True):
-                row, start, full = [], 0, 0
-                shaped = [math.exp((rise - low) / reach) - centre if reach else 0.0 for rise in gains(rollout)]
-                for (end, phi), g in zip([*rollout.info.get("steps", []), (len(rollout), 0.0)], [*shaped, 0.0], strict=True):
-                    factor = 1 - self.alpha * (1 - math.exp(-full))
+                row: list[float] = []
+                start, saturated_steps = 0, 0
+                gains = [math.exp((rise - low) / width) - centre if width else 0.0 for rise in rises(rollout)]
+                for (end, phi), g in zip([*STEP_SCORES.get(rollout, []), (len(rollout), 0.0)], [*gains, 0.0], strict=True):
+                    factor = 1 - self.alpha * (1 - math.exp(-saturated_steps))
                     row += [a * factor + self.xi * g] * (end - start)
-                    start, full = end, full + (phi > self.saturated)
+                    start, saturated_steps = end, saturated_steps + (phi > self.saturated)
                 rows.append(row)
         whiten_rows(rows)
         return hand_over(groups, rows)
+
+
+def rises(rollout: Rollout) -> list[float]:
+    """By how much each step of a rollout raised the potential; 0 for the first step."""
+    values = [phi for _, phi in STEP_SCORES.get(rollout, [])]
+    return [after - before for before, after in zip(values[:1] + values, values)]

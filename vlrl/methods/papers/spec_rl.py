@@ -1,70 +1,82 @@
-"""Last epoch's rollouts as drafts of this one's."""
+"""SPEC-RL: speculative rollouts, where the rollouts of a row's last visit are drafts that the policy verifies and continues.
+
+Paper: Liu et al. 2025 (SPEC-RL), arXiv:2509.23232, with released recipe.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from vlrl.methods.core.rollout import Seeds
+from vlrl.context import RunContext
+from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
-from vlrl.stages import RolloutStrategy
+from vlrl.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-KEY = "spec_rl"
+KEY = "spec_rl"  # of a row's memory in the run's history: {"prompt": its key, "drafts": {attempt: ids, logp, finish}}
 
 
 def accepted(new: Sequence[float], old: Sequence[float], lenience: float, u: Sequence[float]) -> int:
-    """How many leading tokens are kept: the first t with u_t > exp(new_t - old_t + lenience) ends them."""
+    """The number of leading tokens that are kept: those before the first t with u_t > exp(new_t - old_t + lenience)."""
     for t, (a, b, draw) in enumerate(zip(new, old, u, strict=True)):
         if draw > math.exp(min(a - b + lenience, 0.0)):
             return t
     return len(new)
 
 
+@dataclass
+class SpecRLState(State):
+    """Reused tokens and all tokens of the current step; `logged` has those of the last step."""
+
+    reused: float = transient(0.0)
+    tokens: float = transient(0.0)
+    logged: tuple[float, float] = transient((0.0, 0.0))
+
+
 @register("spec_rl")
 @dataclass(frozen=True)
-class SpecRL(RolloutStrategy):
-    """Keep y_old[:n], n = the first t with u_t > min(1, e^lenience pi(y_t) / pi_old(y_t)), then let the policy go on from there.
+class SpecRL(Independent):
+    """SPEC-RL: keep y_old[:n], n = the first t with u_t > min(1, e^lenience pi(y_t) / pi_old(y_t)), and sample the rest from the policy.
 
     Paper: Liu et al. 2025, arXiv:2509.23232, algorithm 1; lenience 0.5 in log space as in the released recipe. The drafts are the rollouts that
-    the same row got when it was last seen (in the run's history, so they survive a restart). Deviates: nothing known. Edge: lenience 0 is
+    the same row got at its last visit (in the run's history, so they survive a restart). Deviates: nothing known. Edge: lenience 0 is
     speculative sampling without the residual distribution, infinity reuses everything; a fully accepted draft that had ended is not generated at
-    all, one that had not goes on. Sampler log-probs of reused tokens are those of the present policy. Temperature 1 without filters is needed,
-    for the engine scores at that. Units: nats, tokens.
+    all, one that had not is continued. Sampler log-probs of reused tokens are those of the current policy. The engine scores at temperature 1, so
+    the rollouts need temperature 1 without filters. Units: nats, tokens.
     """
 
     lenience: float = 0.5
-    seeds: Seeds = field(init=False, default_factory=Seeds, repr=False, compare=False)
-    state: dict[str, float] = field(init=False, default_factory=lambda: {"reused": 0.0, "tokens": 0.0}, repr=False, compare=False)
+
+    def init_state(self) -> SpecRLState:
+        return SpecRLState()
 
     def check(self, run: RunContext) -> None:
-        if getattr(run.sampling, "temperature", 1.0) != 1.0 or getattr(run.sampling, "top_p", 1.0) < 1 or getattr(run.sampling, "top_k", 0):
+        sampling = vars(run.sampling)  # a sampling policy without these fields keeps temperature 1 and no filters
+        if sampling.get("temperature", 1.0) != 1.0 or sampling.get("top_p", 1.0) < 1 or sampling.get("top_k", 0):
             raise ConfigError(
-                "strategy 'spec_rl' scores drafts at temperature 1 without filters: set decode.temperature to 1, top_p to 1 and top_k to 0"
+                f"rollout: {self.name!r} scores drafts at temperature 1 without filters; set sampling.temperature to 1, top_p to 1 and top_k to 0"
             )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         tasks = [(place, prompt, attempt) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) for attempt in range(count)]
         drafts = [self._draft(run, prompt, attempt) for _, prompt, attempt in tasks]
-        scored = run.engine.score_all([(task[1], draft["ids"]) for task, draft in zip(tasks, drafts) if draft])
-        found: dict[tuple[int, int], Rollout] = {}
-        requests, news = [], iter(scored)
+        scores = iter(run.engine.score_all([(task[1], draft["ids"]) for task, draft in zip(tasks, drafts) if draft]))
+        rollouts: dict[tuple[int, int], Rollout] = {}
+        requests = []
         for (place, prompt, attempt), draft in zip(tasks, drafts):
             seed = self.seeds(run, prompt)
             request = Request(prompt=prompt, sampling=run.sampling(prompt, attempt), seed=seed, tag=(place, attempt, 0))
             if draft:
-                new, rng = next(news), random.Random(seed)
+                new, rng = next(scores), random.Random(seed)
                 kept = accepted(new, draft["logp"], self.lenience, [rng.random() for _ in new])
                 if kept == len(new) and draft["finish"] == "stop":
                     text = run.policy.decode(draft["ids"])
                     whole = Completion(request, 0, list(draft["ids"]), new, text, "stop", run.policy.version)
-                    found[place, attempt] = self._keep(run, whole, attempt, kept)
+                    rollouts[place, attempt] = self._finished(run, whole, attempt, kept)
                     continue
                 request = Request(
                     prompt=prompt, sampling=request.sampling, seed=seed, prefix_ids=tuple(draft["ids"][:kept]), tag=(place, attempt, kept)
@@ -72,27 +84,29 @@ class SpecRL(RolloutStrategy):
             requests.append(request)
         for completion in run.engine.generate(requests):
             place, attempt, kept = completion.request.tag
-            found[place, attempt] = self._keep(run, completion, attempt, kept)
-        return [Group(prompt=prompt, rollouts=[found[i, a] for a in range(count)]) for i, (prompt, count) in enumerate(zip(prompts, counts))]
+            rollouts[place, attempt] = self._finished(run, completion, attempt, kept)
+        return [Group(prompt=prompt, rollouts=[rollouts[i, a] for a in range(count)]) for i, (prompt, count) in enumerate(zip(prompts, counts))]
 
     def _draft(self, run: RunContext, prompt: Prompt, attempt: int) -> dict[str, Any] | None:
-        kept = run.history.get(prompt.row.id, {}).get(KEY, {})
-        return kept.get("drafts", {}).get(str(attempt)) if kept.get("prompt") == prompt.key else None
+        memory = run.history.get(prompt.row.id, {}).get(KEY, {})
+        return memory.get("drafts", {}).get(str(attempt)) if memory.get("prompt") == prompt.key else None
 
-    def _keep(self, run: RunContext, completion: Completion, attempt: int, reused: int) -> Rollout:
+    def _finished(self, run: RunContext, completion: Completion, attempt: int, reused: int) -> Rollout:
+        """The rollout; it becomes the draft of the row's next visit."""
         prompt = completion.request.prompt
         memory = run.history.setdefault(prompt.row.id, {})
         if memory.get(KEY, {}).get("prompt") != prompt.key:
             memory[KEY] = {"prompt": prompt.key, "drafts": {}}
         memory[KEY]["drafts"][str(attempt)] = {"ids": list(completion.ids), "logp": list(completion.logp), "finish": completion.finish}
-        self.state["reused"] += reused
-        self.state["tokens"] += len(completion.ids)
-        rollout = run.make_rollout(completion)
-        rollout.info["reused"] = reused
-        return rollout
+        self.state.reused += reused
+        self.state.tokens += len(completion.ids)
+        return run.make_rollout(completion)
 
-    def metrics(self) -> dict[str, float | tuple[float, float]]:
-        """The share of this step's tokens that were not generated again."""
-        share = (float(self.state["reused"]), float(self.state["tokens"]))
-        self.state.update(reused=0.0, tokens=0.0)
-        return {"spec_rl/reused": share}
+    def end_step(self, run: RunContext) -> None:
+        state = self.state
+        state.logged = (float(state.reused), float(state.tokens))
+        state.reused = state.tokens = 0.0
+
+    def metrics(self) -> dict[str, tuple[float, float]]:
+        """The share of the step's tokens that were reused."""
+        return {"spec_rl/reused": self.state.logged}

@@ -1,4 +1,8 @@
-"""Only the best of each group."""
+"""SuperHF: supervised iterative learning from human feedback, imitation of the best completions of each prompt, near the initial model.
+
+`superhf` is a replay buffer that keeps the best rollouts. With policy_loss `zero_loss` and loss term `nll` it is filtered imitation.
+Paper: Mukobi et al. 2023 (SuperHF), arXiv:2310.16763, algorithm 1.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,15 @@ from vlrl.types import Group
 @register("superhf")
 @dataclass(frozen=True)
 class Superhf(ReplayBuffer):
-    """The `keep` rollouts of highest reward of each group; the others are set aside. With surrogate `none` and term `nll`: filtered imitation.
+    """SuperHF's filter: the `keep` rollouts of highest reward of each group stay, if their reward is above `reward_above`.
 
+    The other rollouts are moved to `Group.untrained`; a group without a remaining rollout is dropped.
     Paper: Mukobi et al. 2023 (SuperHF), arXiv:2310.16763, algorithm 1; checked against filtering.py of the release (top k by score; k = 1 of a
-    superbatch of completions of one prompt). Edge: of equal rewards the earlier rollout stays; `least` drops groups whose best is not above it.
+    superbatch of completions of one prompt). Edge: of equal rewards the earlier rollout stays.
     """
 
     keep: int = 1
-    least: float = float("-inf")
+    reward_above: float = float("-inf")
 
     def __post_init__(self) -> None:
         if self.keep < 1:
@@ -30,9 +35,9 @@ class Superhf(ReplayBuffer):
         out = []
         for group in groups:
             order = sorted(group, key=lambda rollout: -rollout.reward)
-            chosen = {id(rollout) for rollout in order[: self.keep] if rollout.reward > self.least}
+            chosen = {id(rollout) for rollout in order[: self.keep] if rollout.reward > self.reward_above}
             best = [rollout for rollout in group if id(rollout) in chosen]
             rest = [rollout for rollout in group if id(rollout) not in chosen]
-            if best:  # a group of its own: what was sampled is still counted as it was
+            if best:  # a new group, so that the metrics of the sampled group stay as they are
                 out.append(Group(group.prompt, best, group.id, dict(group.info), [*group.untrained, *rest]))
         return out
