@@ -1,4 +1,4 @@
-"""What a training step is measured on: prompts, pictures, completions and rewards, the same for both sides."""
+"""The cases of the training-step benchmark: prompts, pictures, completions and rewards, the same for both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One training step (forward and backward of all groups) of vlrl, on completions that are given."""
+"""One training step (forward and backward of all groups) of vlrl, on given completions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ours:
                 rollout.advantages = [value] * len(rollout)
 
     def step(self) -> float:
-        """The loss; gradients are in the policy. Nothing is kept from the step before: pictures are decoded and processed anew."""
+        """The loss; gradients are in the policy. No cache is kept between steps: images are decoded and processed again."""
         policy = self.policy
         policy.clear_caches()
         policy.counters.clear()
@@ -51,5 +51,5 @@ class Ours:
         return LossInputs(batch, logp_BT, old_BT, old_BT, advantage_BT, reward_B, batch.loss_mask_BT.float(), group_B)
 
     def counters(self) -> dict[str, int]:
-        """What a step did."""
+        """Counters of a step."""
         return {name: int(self.policy.counters[name]) for name in ("decoded", "processed", "patches", "head_rows")}

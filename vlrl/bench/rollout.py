@@ -1,4 +1,4 @@
-"""Rollouts side by side: engine `hf` against TRL's and transformers' own generation, and engine `vllm` against vLLM driven bare.
+"""Rollouts side by side: engine `hf` against TRL's and transformers' own generation, and engine `vllm` against vLLM alone.
 
 Same weights and prompts, interleaved. Completions end with a probability of about 1 / mean per token (that share of the ids ends them), so that
 lengths are geometric on every side; each side draws its own, so figures are per token too.
@@ -148,7 +148,7 @@ def _vllm(shared: dict[str, Any]) -> Side:
 
 
 def _vllm_bare(shared: dict[str, Any]) -> Side:
-    """LLM.generate of the very same vLLM, prompts and parameters, nothing of ours around it."""
+    """LLM.generate of the same vLLM with the same prompts and parameters, without vlrl."""
     from vllm import SamplingParams
 
     from vlrl.engine.vllm.prompts import common_parameters, vllm_prompt

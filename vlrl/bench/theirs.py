@@ -15,7 +15,7 @@ from vlrl.types import Group
 
 
 class Theirs:
-    """A trainer whose rollouts are given. Only the training half of its step is run: generation costs nothing here."""
+    """A GRPOTrainer with given rollouts: only the training half of its step is run."""
 
     def __init__(self, folder: Path, groups: Sequence[Group], prompt_ids: Sequence[Sequence[int]], eos_id: int, checkpointing: bool) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
@@ -84,7 +84,7 @@ class Theirs:
         return loss
 
     def _count(self) -> None:
-        """Count what is done, from outside."""
+        """Count calls by patching the library."""
         from datasets import Image
         from trl.trainer import utils
 
@@ -114,5 +114,5 @@ class Theirs:
         tower.register_forward_pre_hook(rows, with_kwargs=True)
 
     def counters(self) -> dict[str, int]:
-        """What a step did."""
+        """Counters of a step."""
         return {name: int(self.seen[name]) for name in ("decoded", "processed", "patches", "head_rows")}

@@ -36,7 +36,7 @@ def _add(name: str) -> None:
 
 
 def main() -> None:
-    """Entry point. Only the command that is asked for is imported, so `vlrl list` does not wait for torch."""
+    """Entry point. Only the requested command is imported, so that `vlrl list` imports no torch."""
     from vlrl.registry import ConfigError
 
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")

@@ -1,4 +1,4 @@
-"""`vlrl doctor`: is this machine ready, and if not, what is the one line that fixes it."""
+"""`vlrl doctor`: checks of the machine, each with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor."""
+    """The result of one check."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
@@ -174,7 +174,7 @@ def folder(output: Path) -> Iterator[Finding]:
 
 
 def hub(url: str | None = None) -> Finding:
-    """Whether the model hub answers. Anything it answers counts, also a refusal."""
+    """Whether the model hub responds; any response counts, also a refusal."""
     url = url or os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=10) as answer:  # noqa: S310 - the user's own endpoint

@@ -17,7 +17,7 @@ def show(
     phase: Annotated[str, typer.Option("--phase", help="Show what holds during one phase.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print {tree, origins} as JSON and nothing else.")] = False,
 ) -> None:
-    """The config that a run would use, with the place every value came from."""
+    """Print the resolved config, with the file and line of every value."""
     from vlrl.config import load
 
     config = load([word for word in configs if "=" not in word], [word for word in configs if "=" in word])

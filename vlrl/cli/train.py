@@ -18,13 +18,13 @@ from vlrl.registry import ConfigError
 
 def train(
     configs: Annotated[list[str], typer.Argument(help="Configs (files or names, merged left to right) and overrides like steps=20.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint in the run's folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what the run's folder holds and start over.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="The run's folder; the same as output=...")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view.")] = False,
 ) -> None:
-    """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train tasks/lab_counting methods/dapo steps=50`."""
+    """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train experiments/lab_counting methods/dapo phases.rl.steps=50`."""
     from vlrl.config import load
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -33,12 +33,12 @@ def train(
     overrides = [word for word in configs if "=" in word] + ([f"output={output}"] if output else [])
     config = load(files, overrides)
     if overwrite and resume:
-        raise ConfigError("--overwrite and --resume exclude each other: the first deletes what the second goes on from")
+        raise ConfigError("--overwrite and --resume exclude each other: the first deletes what the second continues from")
     if overwrite:
         clear(Path(str(config.tree.get("output") or "runs/unnamed")))
     from vlrl.trainer.train import train as run_training
 
-    with redirect_stdout(sys.stderr):  # what libraries print is no part of the summary
+    with redirect_stdout(sys.stderr):  # output of libraries does not belong to the summary
         summary = run_training(config, resume=resume, live=False if quiet or as_json else None)
     if int(os.environ.get("RANK", "0")) == 0:
         typer.echo(json.dumps(summary, indent=2) if as_json else describe(summary))
@@ -55,7 +55,7 @@ def clear(folder: Path) -> None:
 
 
 def describe(summary: dict[str, Any]) -> str:
-    """The summary for people."""
+    """The summary as text."""
     lines = []
     heldout = summary["heldout"]
     for task in sorted({task for scores in heldout.values() for task in scores}):

@@ -1,4 +1,4 @@
-"""`vlrl weights`: the path of a run's weights."""
+"""`vlrl weights`: linearity and extrapolation of a run's weights over its checkpoints (arXiv:2601.04537)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from vlrl.registry import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="The path of a run's weights: how straight it is, and where it would lead (arXiv:2601.04537).")
+app = typer.Typer(no_args_is_help=True, help="Linearity and extrapolation of a run's weights over its checkpoints (arXiv:2601.04537).")
 
 
 @app.command()
@@ -47,10 +47,10 @@ def linearity(
 def extrapolate(
     old: Annotated[Path, typer.Argument(help="The earlier checkpoint, or the model the run began with.")],
     new: Annotated[Path, typer.Argument(help="The later checkpoint.")],
-    step: Annotated[int, typer.Option(help="The step to go to, beyond the later one's.")],
+    step: Annotated[int, typer.Option(help="The step to extrapolate to, beyond the later checkpoint's.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the new model, for `vlrl eval --model`.")],
 ) -> None:
-    """Write the model that going straight on would reach at a later step."""
+    """Write the model that linear extrapolation of the weights reaches at a later step."""
     from vlrl.eval import weight_path as trajectory
 
     ends = trajectory.checkpoints([old, new])

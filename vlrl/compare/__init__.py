@@ -1,1 +1,1 @@
-"""Presets against each other on a lab task, from the same cold start, over seeds."""
+"""Comparison of presets on a lab task: the same cold start, several seeds."""

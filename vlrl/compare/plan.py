@@ -1,4 +1,4 @@
-"""What is to be run: one cold start per seed, then one run per preset and seed, each a resolved config in a folder of its own."""
+"""The runs of a comparison: one cold start per seed, then one run per preset and seed, each a resolved config in a folder of its own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Plan:
         return load([base, preset_file(preset)], [*words, *self.overrides])
 
     def claim(self) -> None:
-        """Note in the output folder what is compared there, so that a later call adds presets and seeds to it and nothing else.
+        """Record the comparison in the output folder, so that a later call can only add presets and seeds to it.
 
         Raises ConfigError where the folder holds runs of another task, length or override.
         """
@@ -108,7 +108,7 @@ def plain(tree: Any) -> Any:
 
 
 def load_tree(tree: dict[str, Any], folder: Path, words: Sequence[str]) -> Config:
-    """A config from a resolved tree, written to its folder first, so that it can be read there."""
+    """A config from a resolved tree, written to its folder before it is loaded from there."""
     folder.mkdir(parents=True, exist_ok=True)
     base = folder / "base.yaml"
     base.write_text(yaml.safe_dump(plain(tree), sort_keys=False), encoding="utf-8")

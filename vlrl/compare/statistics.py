@@ -24,7 +24,7 @@ class Summary(NamedTuple):
 
 
 def iqm(values: Sequence[float]) -> float:
-    """The mean of the middle half: a quarter of the values is cut from either end, the ones at the border in part (3 of 5 seeds weigh 0.75 1 0.75).
+    """Interquartile mean: a quarter of the values is cut from either end, border values in part (of 5 seeds 3 remain, with weights 0.75, 1, 0.75).
 
     Raises ValueError for no values.
     """

@@ -50,7 +50,7 @@ def columns(cells: Cells) -> list[tuple[str, str]]:
 
 
 def shown(name: str, value: Summary) -> str:
-    """A number for people: intervals where they tell something."""
+    """A number with its interval, where it has one."""
     if name in ("tokens", "cpu_seconds"):
         return f"{value.value:,.0f}"
     if name.endswith("length"):
@@ -61,7 +61,7 @@ def shown(name: str, value: Summary) -> str:
 
 
 def grid(cells: Cells, starts: Runs = ()) -> list[list[str]]:
-    """The table: a line of headings, then one per preset, best held-out score first, then where all began."""
+    """The table: a line of headings, then one per preset, best held-out score first, then the cold start."""
     rows, heads = summarise(cells), columns(cells)
     best_first = sorted(rows, key=lambda preset: -rows[preset]["final"].value)
     lines = [["preset", *(head for _, head in heads)], *([p, *(shown(name, rows[p][name]) for name, _ in heads)] for p in best_first)]
@@ -72,7 +72,7 @@ def grid(cells: Cells, starts: Runs = ()) -> list[list[str]]:
 
 
 def differences(cells: Cells) -> list[list[str]]:
-    """Each preset against the first one, seed by seed, where seeds share a cold start; a star where the interval leaves zero out."""
+    """Each preset against the first one, seed by seed, where seeds share a cold start; a star where the interval excludes zero."""
     first, *others = cells
     heads = [(name, head) for name, head in columns(cells) if name not in ("iqm", "better", "cpu_seconds")]
     lines = [[f"less {first}", *(head for _, head in heads)]]
@@ -132,7 +132,7 @@ def page(cells: Cells, title: str, path: Path, starts: Runs = ()) -> None:
 
 
 def legend(presets: Sequence[str]) -> str:
-    """Which colour is whose."""
+    """The colour legend."""
     from html import escape
 
     return (

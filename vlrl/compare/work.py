@@ -1,4 +1,4 @@
-"""One run of a comparison: trains, then samples the held-out rows, and leaves its numbers in `cell.json`. What is there already is not done again."""
+"""One run of a comparison: trains, then samples the held-out rows, and writes its numbers to `cell.json`. An existing result is reused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cold_start(plan: Plan, seed: int) -> str:
 
 
 def start(plan: Plan, seed: int) -> dict[str, Any]:
-    """The numbers of a seed's cold start, before any preset: what was kept or lost is read against these."""
+    """The numbers of a seed's cold start, before any preset: the baseline of the comparison."""
     done = plan.cold(seed) / "cell.json"
     if not done.is_file():
         weights = cold_start(plan, seed)
@@ -65,7 +65,7 @@ def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
 
 
 def logged(folder: Path) -> dict[str, Any]:
-    """What the run's own log says: reward curve and its area, entropy and length at the end, tokens trained on."""
+    """Numbers from the run's log: reward curve and its area, entropy and length at the end, tokens trained on."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     slots = [key for key in rows[0] if key.startswith("reward/") and key not in ("reward/total", "reward/errors", "reward/format")]
     key = slots[0] if len(slots) == 1 else "reward/total"
@@ -88,7 +88,7 @@ def tail_of(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
 
 def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict[str, float | None]:
     """From `samples` completions per held-out row at temperature 1: pass@1, pass@k, entropy and KL to the cold start (k3) per token, in nats;
-    and the mean length of right and of wrong ones, in tokens.
+    and the mean length of correct and of wrong ones, in tokens.
 
     The entropy and the length in a run's own log are of what it trains on, and what that is depends on the method: these compare.
     """
@@ -144,7 +144,7 @@ def divergence(run: Any, groups: Sequence[Group], weights: str) -> float:
 
 
 def write(path: Path, value: Any) -> None:
-    """As JSON, whole or not at all."""
+    """Write JSON atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value), encoding="utf-8")
     part.replace(path)

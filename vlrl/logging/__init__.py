@@ -1,1 +1,1 @@
-"""What a run leaves behind: logs, rollouts, the live view and the report."""
+"""The output of a run: logs, rollouts, the live view and the report."""

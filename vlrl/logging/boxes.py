@@ -1,4 +1,4 @@
-"""Which boxes and points to draw on a picture: the gold ones of a row, and those a completion names. For the eye only, nothing is scored here."""
+"""Boxes and points that the report draws on an image: the gold ones of a row and those in a completion. Nothing is scored here."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def is_mark(numbers: Sequence[float]) -> bool:
 
 
 def predicted_marks(rollout: Rollout, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Marks that a completion names, in original pixels: `[x1, y1, x2, y2]` or `(x, y)` inside `<answer>`, or anywhere if it has no answer tag.
+    """Marks in a completion, in original pixels: `[x1, y1, x2, y2]` or `(x, y)` inside `<answer>`, or anywhere if it has no answer tag.
 
-    `sizes` are the wanted counts of numbers (4 for boxes, 2 for points). A reward may put its own reading into `rollout.info["marks"]`.
+    `sizes` are the accepted counts of numbers (4 for boxes, 2 for points). A reward may put its own reading into `rollout.info["marks"]`.
     """
     if "marks" in rollout.info:
         return list(rollout.info["marks"])[:MAX_MARKS]

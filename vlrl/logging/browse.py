@@ -1,4 +1,4 @@
-"""Which rollouts the report shows, and how: a bounded sample, even over steps and tasks, whole groups with their picture."""
+"""The rollouts that the report shows: a bounded sample, even over steps and tasks, whole groups with their image."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _rollout(row: dict[str, Any], largest: float) -> Card:
 
 
 def clip(text: str) -> str:
-    """The text, or its beginning and a note of how much is missing."""
+    """The text, or its beginning and the number of characters left out."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [... {len(text) - MAX_TEXT} more characters]"
 
 

@@ -40,7 +40,7 @@ def _mean(points: Sequence[Point]) -> Point:
 
 
 def smooth(points: Sequence[Point], share: float = 0.06) -> list[Point]:
-    """Centred moving average over 2h + 1 points, h = share * n (at least 2), narrower towards both ends so that nothing lags or leans."""
+    """Centred moving average over 2h + 1 points, h = share * n (at least 2), narrower towards both ends, so that the average is never one-sided."""
     reach = max(2, round(share * len(points)))
     out = []
     for i in range(len(points)):
@@ -74,7 +74,7 @@ def number(value: float) -> str:
 
 
 def line_chart(name: str, points: Sequence[Point], bands: Sequence[Band] = ()) -> Markup:
-    """One curve over steps; phases are shaded in turn and start a line of their own."""
+    """One curve over steps; phases are shaded alternately and start a new line."""
     shown = thin(points)
     low, high = min(y for _, y in shown), max(y for _, y in shown)
     pad = (high - low) * 0.06 or abs(high) * 0.1 or 1.0

@@ -47,7 +47,7 @@ def sparkline(values: list[float], width: int = 24) -> str:
 
 
 class LiveView:
-    """`update` once per step; `say` for events; `close` at the end."""
+    """The live view: `update` once per step, `say` for events, `close` at the end."""
 
     def __init__(self, run_config: Mapping[str, Any], console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)

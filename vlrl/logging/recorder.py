@@ -59,7 +59,7 @@ class Recorder:
         _append(self.folder / SESSIONS, describe_session())
 
     def rewind(self, step: int) -> None:
-        """Forget everything after `step`, the last one that a checkpoint holds (-1: everything)."""
+        """Delete all records after `step`, the last step of the checkpoint (-1: all records)."""
         if not self.main:
             return
         self.flush()
@@ -90,14 +90,14 @@ class Recorder:
             self._view.update(step, phase, plain, seconds)
 
     def event(self, kind: str, **data: Any) -> None:
-        """Record what happened once: a skipped batch, a warning, a held-out score (`kind="heldout", name="final", scores={task: accuracy}`)."""
+        """Record an event: a skipped batch, a warning, a held-out score (`kind="heldout", name="final", scores={task: accuracy}`)."""
         if self.main:
             _append(self.folder / EVENTS, {"step": max(self._last, 0), **self._now, "kind": kind, **data})
             if self._view:
                 self._view.say(kind, data)
 
     def flush(self) -> None:
-        """Wait until all rollouts are on disk; raises what went wrong there."""
+        """Wait until all rollouts are on disk; raises the exception of a failed write."""
         while self._writing:
             self._writing.pop(0).result()
 

@@ -1,4 +1,4 @@
-"""What a run ran on: one line of `sessions.jsonl` each time it is started or resumed. With config.yaml it says all that is needed to run it again."""
+"""The environment of a run: one line of `sessions.jsonl` per start or resume. Together with config.yaml it is enough to reproduce the run."""
 
 from __future__ import annotations
 

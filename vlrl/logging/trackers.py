@@ -1,4 +1,4 @@
-"""Outside trackers (TensorBoard, W&B and whatever else accelerate knows), through accelerate's own classes."""
+"""External trackers (TensorBoard, W&B and the others that accelerate supports), through accelerate's classes."""
 
 from __future__ import annotations
 
