@@ -35,6 +35,7 @@ class InfiMmr(Select):
             raise ConfigError(f"select: text={self.text!r} of 'infi_mmr' names no meta field; write one in braces, like {{caption}}")
 
     def captioned(self, row: Row, copy: int) -> Row:
+        """The row with its caption before the question."""
         caption = _FIELD.sub(lambda match: str(row.meta[match[1]]), self.text)
         return dataclasses.replace(row, question=f"{caption}\n{row.question}")
 

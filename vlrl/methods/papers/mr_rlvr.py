@@ -47,6 +47,7 @@ class MrRlvrMaskedSteps(Select):
         return Remade(rows, numbers, self.masked)
 
     def masked(self, row: Row, copy: int) -> Row:
+        """The masked-then-fill task of a row."""
         text = solution_of(row)
         spans = list(re.finditer(self.span, text))
         chosen = sorted(random.Random(f"{self.seed}/masked/{row.id}").sample(range(len(spans)), self.blanks))
@@ -90,6 +91,7 @@ class MrRlvrShuffledSteps(Select):
         return [step.strip() for step in re.split(self.split, solution_of(row)) if step.strip()]
 
     def shuffled(self, row: Row, copy: int) -> Row:
+        """The step reordering task of a row."""
         steps = self.steps(row)
         order: list[int] = []
         rng = random.Random(f"{self.seed}/shuffled/{row.id}")
