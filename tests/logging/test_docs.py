@@ -1,4 +1,4 @@
-"""What the pages say is there: paths, configs, commands, plug-ins."""
+"""Paths, configs, commands, plug-ins and code in the pages exist and run."""
 
 import re
 import shlex
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vlrl.config import find, load
+from vlrl.config import SLOTS, find, load
 from vlrl.registry import get
 from vlrl.stages import STAGES
 
@@ -56,9 +56,9 @@ def test_commands_name_configs_that_load(command):
 def test_configs_in_the_pages_load_and_name_real_plugins(text, tmp_path):
     (tmp_path / "page.yaml").write_text(text)
     tree = load([tmp_path / "page.yaml"]).tree
-    for kind in ("scaffold", "decode"):
-        if kind in tree:
-            assert get(STAGES[kind], tree[kind]["name"])
+    for slot in ("prompt_template", "sampling"):
+        if slot in tree:
+            assert get(STAGES[SLOTS[slot]], tree[slot]["name"])
     for kind, slots in (("source", tree.get("data", {}).get("train", {})), ("reward", tree.get("rewards", {}))):
         for spec in slots.values():
             if spec["name"] != "my_points":
@@ -66,12 +66,15 @@ def test_configs_in_the_pages_load_and_name_real_plugins(text, tmp_path):
                 assert set(spec) - {"name"} <= set(known)
 
 
-def test_python_in_the_pages_names_what_there_is():
-    (code,) = blocks("python")
-    imports = "\n".join(line for line in code.splitlines() if line.startswith("from"))
+def test_python_in_the_pages_runs():
+    """Every Python block of the guide, but for training itself; architecture's is an outline."""
+    guide = PAGES[1].read_text(encoding="utf-8")
     namespace = {}
-    exec(compile(imports + "\n" + code.splitlines()[3], "guide", "exec"), namespace)
-    assert callable(namespace["train"]) and namespace["config"].tree["output"] == "runs/from_python"
+    for code in re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE):
+        code = "\n".join(line for line in code.splitlines() if not line.startswith(("summary = ", "print(")))
+        exec(compile(code, "guide", "exec"), namespace)
+    assert namespace["config"].tree["output"] == "runs/from_python" and callable(namespace["vlrl"].train)
+    assert namespace["advantages"].tolist() == pytest.approx([0.7070, -0.7070, -0.7070, 0.7070], abs=1e-3)
 
 
 def test_every_stage_is_in_the_table():
@@ -83,5 +86,5 @@ def test_every_stage_is_in_the_table():
 def test_the_picture_is_whole():
     root = ET.parse(ROOT / "docs" / "pipeline.svg").getroot()
     text = " ".join(root.itertext())
-    assert all(word in text for word in ("Reward", "Advantage", "Surrogate", "Engine", "Gate"))
+    assert all(word in text for word in ("Reward", "AdvantageEstimator", "PolicyLoss", "Engine", "GroupFilter"))
     assert root.get("viewBox") == "0 0 1120 470"
