@@ -204,8 +204,8 @@ def select(
     runs: Annotated[list[Path], typer.Argument(help="run folders, with rollouts/*.parquet of every step")],
     out: Out,
     score: Annotated[str, typer.Option(help="alignment (LIMR), spread (1-shot RLVR) or accuracy")] = "alignment",
-    least: Annotated[float, typer.Option(help="minimum score of a chosen row")] = -math.inf,
-    most: Annotated[float, typer.Option(help="maximum score of a chosen row")] = math.inf,
+    low: Annotated[float, typer.Option(help="minimum score of a chosen row")] = -math.inf,
+    high: Annotated[float, typer.Option(help="maximum score of a chosen row")] = math.inf,
     top: Annotated[int, typer.Option(help="number of best rows to choose (0: all)")] = 0,
     slot: Annotated[str, typer.Option(help="the reward slot to read (default: the total reward)")] = "",
 ) -> None:
@@ -218,7 +218,7 @@ def select(
             typer.echo(f"{folder}: {missing} steps kept no rollouts, so visits are missing; train with watch.rollouts_every=1", err=True)
         for name, values in mean_reward_by_visit(folder, slot).items():
             series.setdefault(name, []).extend(values)
-    chosen = build(PromptSampler, {"name": "by_history", "score": score, "least": least, "most": most, "top": top}).choose(series)
+    chosen = build(PromptSampler, {"name": "by_history", "score": score, "low": low, "high": high, "top": top}).choose(series)
     write_selection(chosen, out)
     typer.echo(f"{len(chosen)} of {len(series)} rows in {out}, scores {min(chosen.values()):.3f} to {max(chosen.values()):.3f}")
 

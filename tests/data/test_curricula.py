@@ -20,11 +20,13 @@ def sampler_for(name, seed=0, **options):
 
 
 def scored(rows, value, slot=None):
+    """Groups of ten rollouts with reward `value`, of which that share is correct."""
     groups = []
     for row in rows:
         prompt = Prompt(row, ())
         reward = value(row) if callable(value) else value
-        groups.append(Group(prompt, [Rollout(prompt, [1], reward=reward, rewards={slot: reward} if slot else {}) for _ in range(2)]))
+        rewards = {slot: reward} if slot else {}
+        groups.append(Group(prompt, [Rollout(prompt, [1], reward=reward, rewards=rewards, correct=i < round(10 * reward)) for i in range(10)]))
     return groups
 
 
@@ -51,14 +53,14 @@ def test_levels_by_hand():
     """Window 4, threshold 0.75: 0.5 0.5 | 1 1 -> mean 0.75: up. Two groups are not a full window."""
     sampler = sampler_for("levels", window=4)
     end_step(sampler, scored(sampler(2), 0.5))
-    assert sampler.metrics() == {"data/level": 0.0, "data/level_score": 0.5}
+    assert sampler.metrics() == {"data/level": 0.0, "data/level_accuracy": 0.5}
     end_step(sampler, scored(sampler(2), 1.0))
-    assert sampler.metrics() == {"data/level": 1.0, "data/level_score": 0.0}
+    assert sampler.metrics() == {"data/level": 1.0, "data/level_accuracy": 0.0}
     assert levels_of(sampler(3)) == {"b"}
 
 
 def test_levels_after_so_many_prompts():
-    sampler = sampler_for("levels", threshold=2.0, most=6)
+    sampler = sampler_for("levels", threshold=2.0, max_groups=6)
     drawn = []
     for _ in range(5):
         rows = sampler(3)
@@ -78,7 +80,8 @@ def test_levels_review_and_other_groups():
 
 @pytest.mark.parametrize("name", ["levels", "rulereasoner"])
 def test_restart_goes_on_alike(name):
-    first, second = sampler_for(name, slot="acc"), sampler_for(name, slot="acc")
+    options = {"slot": "acc"} if name == "rulereasoner" else {}
+    first, second = sampler_for(name, **options), sampler_for(name, **options)
     for _ in range(5):
         end_step(first, scored(first(8), lambda row: float(row.id[0] == "a"), "acc"))
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
@@ -95,13 +98,13 @@ def test_domain_weights_by_hand():
     """r = 1, 0.5, unseen; target 1, tau 0.5: gaps 0, 0.5, 1 -> e^0 : e^1 : e^2."""
     sampler = sampler_for("rulereasoner")
     assert sampler.weights() == pytest.approx(dict.fromkeys("abc", 1 / 3))
-    sampler._state["served"].update(a0="a", b0="b")
+    sampler.state.served.update(a0="a", b0="b")
     end_step(sampler, scored([Row("a0", "?")], 1.0) + scored([Row("b0", "?")], 0.5))
     total = 1 + math.e + math.e**2
     assert sampler.weights() == pytest.approx({"a": 1 / total, "b": math.e / total, "c": math.e**2 / total})
-    sampler._state["served"].update(b1="b")
+    sampler.state.served.update(b1="b")
     end_step(sampler, scored([Row("b1", "?")], 1.0))
-    assert sampler._state["means"]["b"] == 0.75
+    assert sampler.state.means["b"] == 0.75
 
 
 def test_domains_that_lag_are_drawn_more():

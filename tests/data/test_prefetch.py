@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from vlrl_data.media.images import DECODED, StoredImage
 
-from vlrl.methods.common.prefetch import Ahead
+from vlrl.methods.common.prefetch import PrefetchedMedia
 from vlrl.registry import build
 from vlrl.stages import PromptSampler
 from vlrl.types import MediaError, Row
@@ -23,7 +23,7 @@ def test_verify_skips_broken_media_and_decodes_once(tmp_path, caplog):
     (tmp_path / "3.png").write_bytes(b"broken")
     parts = {"a": [Row(str(i), "?", images=(StoredImage(str(tmp_path / f"{i}.png")),)) for i in range(5)]}
     sampler = build(PromptSampler, {"name": "shuffle", "verify": True})
-    sampler.setup(SimpleNamespace(rows=parts, source_weights={}, seed=0, accelerator=None))
+    sampler.setup(SimpleNamespace(rows=parts, source_weights={}, seed=0, rank=0, ranks=1))
     before = DECODED["count"]
     rows = sampler(4)
     assert sorted(row.id for row in rows) == ["0", "1", "2", "4"]
@@ -38,25 +38,25 @@ def test_workers_decode_and_order_stays(tmp_path):
         Image.new("RGB", (4, 4), (index, 0, 0)).save(tmp_path / f"{index}.png")
     (tmp_path / "5.png").write_bytes(b"broken")
     parts = {"a": [Row(str(i), "?", images=(StoredImage(str(tmp_path / f"{i}.png")),)) for i in range(6)]}
-    run = SimpleNamespace(rows=parts, source_weights={}, seed=0, accelerator=None)
+    run = SimpleNamespace(rows=parts, source_weights={}, seed=0, rank=0, ranks=1)
     plain, ahead = build(PromptSampler, "shuffle"), build(PromptSampler, {"name": "shuffle", "workers": 1})
     for sampler in (plain, ahead):
         sampler.setup(run)
     before = DECODED["count"]
     pairs = [(a, b) for _ in range(4) for a, b in zip(plain(3), ahead(3), strict=True)]
     assert [a.id for a, _ in pairs] == [b.id for _, b in pairs]
-    foreseen = [row for _, row in pairs if isinstance(row.images[0], Ahead)]
-    assert len(foreseen) == 9
-    for row in foreseen:
+    prefetched = [row for _, row in pairs if isinstance(row.images[0], PrefetchedMedia)]
+    assert len(prefetched) == 9
+    for row in prefetched:
         if row.id == "5":
             with pytest.raises(MediaError, match=r"5\.png"):
                 row.images[0].load()
         else:
             assert row.images[0].load().getpixel((0, 0)) == (int(row.id), 0, 0)
     assert DECODED["count"] == before  # none in this process
-    last = next(row for row in foreseen if row.id != "5")
+    last = next(row for row in prefetched if row.id != "5")
     assert last.images[0].load().size == (4, 4) and DECODED["count"] == before + 1
-    ahead._state["prefetch"].close()
+    ahead.state.prefetcher.close()
 
 
 OWNER = """

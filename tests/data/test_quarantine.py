@@ -48,7 +48,7 @@ def test_used_exactly_once_per_epoch_also_after_a_restart(folder):
 
     def sampler():
         made = build(PromptSampler, "shuffle")
-        made.setup(SimpleNamespace(rows={"a": source(root, check_level="decode")()}, source_weights={}, seed=1, accelerator=None))
+        made.setup(SimpleNamespace(rows={"a": source(root, check_level="decode")()}, source_weights={}, seed=1, rank=0, ranks=1))
         return made
 
     first, second = sampler(), sampler()

@@ -17,7 +17,7 @@ def rows(name, count):
 
 def sampler_for(parts, seed=0, weights=None, **options):
     sampler = build(PromptSampler, {"name": "shuffle", **options})
-    sampler.setup(SimpleNamespace(rows=parts, source_weights=weights or {}, seed=seed, accelerator=None))
+    sampler.setup(SimpleNamespace(rows=parts, source_weights=weights or {}, seed=seed, rank=0, ranks=1))
     return sampler
 
 
