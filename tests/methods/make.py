@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import torch
 
 from vlrl.trainer.services import RunServices
+from vlrl.trainer.stats import StepStats
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 
@@ -66,7 +67,8 @@ class Parts(SimpleNamespace, RunServices):
 
 def run(**parts) -> Parts:
     """What a plug-in reads of a run."""
-    return Parts(**{"sampling": SimpleNamespace(max_tokens=16), "history": {}, "step": 0, "group_size": 4, "reward_shaping": {}, **parts})
+    defaults = {"sampling": SimpleNamespace(max_tokens=16), "history": {}, "phase": "", "step": 0, "group_size": 4, "reward_shaping": {}}
+    return Parts(**{**defaults, "stats": StepStats(), **parts})
 
 
 def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:
