@@ -22,13 +22,17 @@ class Verdict:
     route: str = ""
     seconds: float = 0.0
 
-    def timed(self, seconds: float) -> Verdict:
-        """The same verdict with its time."""
-        return replace(self, seconds=seconds)
+    def finished(self, seconds: float) -> Verdict:
+        """The same verdict with its time, and with texts that can be written to a file: half a surrogate pair (from "\\ud800") becomes "?"."""
+        return replace(self, seconds=seconds, reason=_writable(self.reason), extracted=None if self.extracted is None else _writable(self.extracted))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def right(reason: str, score: float = 1.0, **details: Any) -> Verdict:

@@ -53,4 +53,4 @@ def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] 
     started = time.perf_counter() - waited()
     check_options(kind, options)
     case = as_case(gold, response, choices, options)
-    return VERIFIERS[kind](case, **options).timed(time.perf_counter() - waited() - started)
+    return VERIFIERS[kind](case, **options).finished(time.perf_counter() - waited() - started)

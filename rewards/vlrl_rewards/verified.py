@@ -13,7 +13,6 @@ from vlrl.types import Rollout
 from vlrl_rewards.verdict import Verdict
 from vlrl_rewards.verification import load, verify
 
-
 VERDICT: Annotation[dict[str, Any]] = Annotation("verdict", dict, doc="kind, reason, extracted answer and route of the verdict on a rollout")
 
 

@@ -47,7 +47,7 @@ def test_proxy_reads_the_second_answer(proxy, score):
 
 
 def test_proxy_needs_its_strategy():
-    with pytest.raises(ValueError, match="own_context"):
+    with pytest.raises(ValueError, match="canoe"):
         reward("proxy", "<answer>Rome</answer>")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from vlrl_rewards.math.lexer import SERIES, Node
+from vlrl_rewards.math.lexer import SERIES, Node, NotMath, written
 from vlrl_rewards.math.sets import is_real_set, pieces
 from vlrl_rewards.math.value import DIGITS, POINTS, NoValue, close, context, exact, numeric, symbols
 
@@ -61,7 +61,10 @@ def _digits(node: Node) -> str | None:
     """The digits of a number in a base; None if they are not valid in that base. A number without a base matches any base."""
     if node[0] == "base":
         return node[1] if 2 <= node[2] <= 36 and all(int(digit) < node[2] for digit in node[1] if digit.isdigit()) else None
-    return str(node[1]) if node[0] == "num" else None
+    try:
+        return written(node[1]) if node[0] == "num" else None
+    except NotMath:
+        return None
 
 
 def _numbers(gold: Node, said: Node) -> bool:

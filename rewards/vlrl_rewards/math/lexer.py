@@ -87,6 +87,13 @@ def _merge_mixed(tokens: list[Token]) -> list[Token]:
     return out
 
 
+def written(value: Fraction) -> str:
+    """The value as digits ("12", "1/3"). Raises NotMath beyond 4,000 digits, which Python refuses to write."""
+    if max(abs(value.numerator), value.denominator).bit_length() > 13_000:
+        raise NotMath("too many digits")
+    return str(value)
+
+
 def number(token: str) -> Node:
     """A number literal as ("num", value, significant digits); the digits are 0 for an exact number. Raises NotMath beyond MAX_DIGITS."""
     plain = token.replace(",", "")

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from vlrl_rewards.math.atoms import ATOMS, Grammar, named
-from vlrl_rewards.math.lexer import CONSTANTS, FUNCTIONS, GREEK, NUMBERS, RELATIONS, Node, NotMath, Token, number, tokens_of
+from vlrl_rewards.math.lexer import CONSTANTS, FUNCTIONS, GREEK, NUMBERS, RELATIONS, Node, NotMath, Token, number, tokens_of, written
 
 MAX_DEPTH = 60
 
@@ -194,7 +194,7 @@ class Parser(Grammar):
             name = self.take()[1]
         name = name.replace(r"\text{", "").strip("{} ")
         if node[0] == "num" and name.isdigit():
-            return ("base", str(node[1]), int(name[:3]))
+            return ("base", written(node[1]), int(name[:3]))
         if node[0] == "sym":
             return ("sym", f"{node[1]}_{name}")
         raise NotMath("a subscript")

@@ -156,7 +156,10 @@ def exact(node: Node) -> Fraction | None:
     values = [exact(child) for child in node[2 if kind == "fn" else 1 :]]
     if any(value is None for value in values):
         return None
-    result = rule(*values)
+    try:
+        result = rule(*values)
+    except TypeError:  # a wrong number of arguments, as in "abs(1, 2)"
+        return None
     return None if result is None else _bounded(result)
 
 
@@ -215,20 +218,24 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
             raise TooBig("a literal")
         return mp.mpf(node[1].numerator) / node[1].denominator
     if kind == "sym":
-        value = point[node[1]]
+        value = point.get(node[1])
+        if value is None:
+            raise NoValue(f"the symbol {node[1]} has no value")
         return mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
     if kind == "const":
         if node[1] in ("inf", "empty"):
             raise NoValue(node[1])
         return {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[node[1]]
-    if kind in SERIES:
-        return series(node, point)
     rule = _NUMERIC.get(node[1] if kind == "fn" else kind)
-    if rule is None:
+    if rule is None and kind not in SERIES:
         raise NoValue(f"a {kind}")
     try:
+        if rule is None:
+            return series(node, point)
         value = rule(mp, *(numeric(child, point) for child in node[2 if kind == "fn" else 1 :]))
-    except (ZeroDivisionError, OverflowError, TypeError) as error:
+    except (TooBig, NoValue):
+        raise
+    except (ArithmeticError, TypeError, ValueError) as error:  # mpmath's own: a pole, a domain, a wrong number of arguments
         raise NoValue(str(error)) from None
     if mp.isinf(value) or mp.isnan(value):
         raise NoValue("not finite")

@@ -1,0 +1,208 @@
+"""A fuzzer for verifiers and rewards: random responses from a grammar and by mutation. No response may make one of them raise, take long or change.
+
+for kind in SUBJECTS:
+    for response in responses(kind, random.Random(0), 1000):
+        assert not fault(kind, response), response
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlrl.registry import build
+from vlrl.stages import Reward
+from vlrl.types import Group, Prompt, Rollout, Row
+from vlrl_rewards.audit.attack import FORMS, NESTED
+from vlrl_rewards.audit.text import SEEDS
+from vlrl_rewards.math.lexer import FUNCTIONS
+from vlrl_rewards.verification import verify
+
+SECONDS = 2.0  # processor time of one response
+Draw = random.Random
+_PIECES = (
+    *"[](){}<>:,;.'\"\\/|-+*&%$#@!?=_~`^° \n\t0123456789abceiknxyABCDIX",
+    "nan", "inf", "1e308", "1e9999", "None", "true", "²", "٣", "½", "⅔", "−5", "±", "√", "∞", "ﬁ", "İ", "ß", "\u0304", "\u200b", "\u202e", "\ud800",
+    "\U0001f600", "\x00", "\x0b", "\u2028", "<think>", "</think>", "<answer>", "</answer>", "<!--", "-->", r"\boxed{", r"\fbox{", r"\text{", r"\frac",
+    r"\sqrt", r"\sqrt[", r"\binom", r"\int_", r"\sum_{i=", r"\prod", r"\lim_{x\to", r"\begin{pmatrix}", r"\end{pmatrix}", r"\\", "&", r"\left",
+    r"\right", r"\pm", r"\cup", r"\in", r"\mathbb{", r"\overline{", r"\pi", r"\infty", r"\circ", r"\le", r"\%", r"\$", r"\,", r"\choose", r"\bmod",
+    "```json\n", "```python\n", "```", "C(5,2)", "gcd(", "log_", "sin^", "x_", "10_2", "1,000", "0.333...", "3:4", "12:30 pm", "2021-05-06", "half",
+    "twenty-one", "hundred", "and a half", "dozen", "km/h", "sq ft", "per", "€", "%", "not", "or", "and", "is", "either", "maybe", "wait,", "no,",
+    "The answer is", "Final answer:", "####", "答案", "option", "(A)", "B.", "all of the above", "yes", "no", "I cannot answer", "<confidence>0.5",
+    "| a | b |\n|---|---|", "[1] > [2]", '{"a": 1}', '{"answer": ', "null", "- ", "* ", "******", "<<", ">>", "P.S. ", "[VERIFY] correct.",
+)  # fmt: skip
+_GOLDS: dict[str, tuple[Any, ...]] = {
+    "math": ("7", "-3/4", r"\frac{1}{2}", "2\\sqrt{3}", "x^2+1", "(1, 2)", "[1, 3)", r"\{1, 2\}", "x < 3", "y = 2x", "12 cm", "50%", "1:2", "101_2",
+             r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"90^\circ", r"\pi", "no solution", "ellipse", "$5", r"(-\infty, 2]\cup(3,4)", r"x \pm 1"),
+    "numeric": ("12.5", "7", "1/3", "3 km", "2:30 PM", "40%", "$1,200", "1.5 million"),
+    "auto": (7, "B", "yes", "Paris", [1, 2], ["red", "blue"], {"a": 1}, "2:30", r"\frac{1}{2}", [[1, 2], [3, 4]]),
+    "text": ("Paris", ["Paris", "the city"], "42", "C++", "July 4, 1776", "U.S."),
+    "ranking": (["d1", "d2"], {"d1": 3, "d2": 0}, "[1] > [2]"),
+    "list": (["red", "blue"], "1, 2 and 3"),
+    "table": ("a,b\n1,2", [["a", "b"]]),
+    "mcq": ("B", "dog", 1, ["A", "C"]),
+    "instructions": (
+        [{"id": "number_sentences", "num_sentences": 2}, {"id": "postscript"}, {"id": "title"}, {"id": "number_bullet_lists", "num_bullets": 1}],
+        [{"id": "json_format"}, {"id": "two_responses"}, {"id": "response_language", "language": "de"}],
+        [{"id": "multiple_sections", "num_sections": 1}, {"id": "number_paragraphs", "num_paragraphs": 2}],
+        [{"id": "nth_paragraph_first_word", "num_paragraphs": 1, "nth_paragraph": 1, "first_word": "a"}],
+    ),
+}  # fmt: skip
+_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
+    "numeric": ({}, {"rel_tol": 0.01, "digits": 2}, {"abs_tol": 1.0, "unit": "cm"}), "list": ({}, {"ordered": True}),
+    "json": ({}, {"exact_fields": False}), "ranking": ({}, {"metric": "recall", "k": 1}), "text": ({}, {"case_sensitive": True}),
+    "instructions": ({}, {"strict": False}),
+}  # fmt: skip
+_UNITS = ("", "", "", " cm", " km/h", "%", r"^\circ", " apples", r"\text{ kg}", " million", " hours", "$")
+_FUNCTIONS = (*sorted(FUNCTIONS), *(rf"\{name}" for name in sorted(FUNCTIONS)), "log_2", r"\tan^", r"\sin^{-1}", "C", "f")
+_OPERATORS = ("+", "-", "*", "/", "^", "=", "<", r"\cdot ", r"\times ", r"\pm ", ",", " and ", ":", r"\le ", r"\cup ", "_", "!", " mod ", "&", r"\\ ")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A verifier or a reward under test: its score for (case number, response), and the texts from which mutation starts.
+
+    A case is a gold answer with options.
+    """
+
+    name: str
+    judge: Callable[[int, str], Any]
+    cases: int
+    texts: tuple[str, ...] = field(repr=False, default=())
+
+
+def _of_kind(kind: str) -> Subject:
+    seed = SEEDS[kind]
+    golds = (seed.gold, *_GOLDS.get(kind, ()))
+    cases = [(gold, {**seed.options, **options}) for gold in golds for options in _OPTIONS.get(kind, ({},))]
+
+    def judge(number: int, response: str) -> Any:
+        gold, options = cases[number]
+        verdict = verify(gold, response, kind, seed.choices, **options)
+        assert 0.0 <= verdict.score <= 1.0 and isinstance(verdict.correct, bool), verdict
+        assert verdict.span is None or 0 <= verdict.span[0] <= verdict.span[1] <= len(response), verdict
+        return json.dumps({**verdict.to_dict(), "seconds": 0}, sort_keys=True, ensure_ascii=False).encode()
+
+    return Subject(kind, judge, len(cases), (seed.right, *seed.wrong, *seed.own.values(), *map(str, golds)))
+
+
+def _of_reward(name: str) -> Subject:
+    if name in FORMS:
+        form = FORMS[name]
+        spec, seed, right = form.spec, form.seed, form.right
+    else:
+        spec, seed = NESTED[name]
+        right = f"<answer>{seed.right}</answer>"
+    reward, options = build(Reward, dict(spec)), dict(seed.options)
+    row = Row("fuzz", "?", answer=seed.gold, choices=seed.choices, meta=dict(options.get("meta", {})))
+
+    def judge(_: int, response: str) -> Any:
+        prompt = Prompt(row, ())
+        rollouts = [Rollout(prompt, list(range(len(text.split()))), text=text) for text in (response, right)]
+        scores: Any = reward.score(Group(prompt, rollouts))
+        return [float(score) for score in scores]
+
+    return Subject(name, judge, 1, (right, seed.right, *seed.wrong, *(FORMS[name].own if name in FORMS else seed.own).values()))
+
+
+def subjects(names: Mapping[str, object] | None = None) -> dict[str, Subject]:
+    """Every text kind but `code`, and every reward that the audit builds; or those of `names`."""
+    made: dict[str, Callable[[str], Subject]] = {
+        **{f"kind {kind}": lambda name: _of_kind(name[5:]) for kind in SEEDS if kind != "code"},
+        **{f"reward {name}": lambda name: _of_reward(name[7:]) for name in (*NESTED, *FORMS)},
+    }
+    return {name: make(name) for name, make in made.items() if names is None or name in names}
+
+
+def expression(draw: Draw, depth: int = 3) -> str:
+    """Written mathematics from a grammar; one part in sixteen is cut off or broken."""
+
+    def part() -> str:
+        return expression(draw, depth - 1)
+
+    atoms: tuple[Callable[[], str], ...] = (
+        lambda: str(draw.randint(-20, 200)), lambda: f"{draw.randint(0, 99)}.{draw.randint(0, 999)}", lambda: draw.choice("xyzabnieCk"),
+        lambda: draw.choice((r"\pi", r"\alpha", "π", "∞", "½", r"\infty", "e", "i", "x_1", "f(x)", r"\emptyset", "two thirds", "1e5", "1,000")),
+    )  # fmt: skip
+    nested: tuple[Callable[[], str], ...] = (
+        lambda: f"{part()}{draw.choice(_OPERATORS)}{part()}", lambda: f"({part()})", lambda: f"{{{part()}}}", lambda: f"[{part()}, {part()})",
+        lambda: rf"\frac{{{part()}}}{{{part()}}}", lambda: rf"\sqrt{{{part()}}}", lambda: rf"\sqrt[{part()}]{{{part()}}}", lambda: f"|{part()}|",
+        lambda: rf"\{{{part()}, {part()}\}}", lambda: rf"\text{{{part()}}}", lambda: f"{part()}^{{{part()}}}", lambda: f"{part()}_{{{part()}}}",
+        lambda: f"{draw.choice(_FUNCTIONS)}({', '.join(part() for _ in range(draw.randint(1, 3)))})", lambda: f"{part()}{part()}",
+        lambda: rf"\sum_{{{draw.choice('ikn')}={part()}}}^{{{part()}}} {part()}", lambda: rf"\int_{{{part()}}}^{{{part()}}} {part()} dx",
+        lambda: rf"\lim_{{x \to {part()}}} {part()}", lambda: rf"\begin{{pmatrix}}{part()} & {part()}\\{part()}\end{{pmatrix}}",
+        lambda: rf"\binom{{{part()}}}{{{part()}}}", lambda: f"{part()}{draw.choice(_UNITS)}",
+        lambda: f"{part()} {draw.choice(('<', '=', '≤'))} {part()}",
+    )  # fmt: skip
+    made = draw.choice(atoms if depth <= 0 or draw.random() < 0.3 else nested)()
+    if draw.random() < 1 / 16:
+        at = draw.randrange(len(made) + 1)
+        made = made[:at] if draw.random() < 0.5 else made[:at] + draw.choice(_PIECES) + made[at:]
+    return made[:600]
+
+
+def sentence(draw: Draw) -> str:
+    """A few pieces of text that verifiers give a meaning to."""
+    return draw.choice(("", " ")).join(draw.choice(_PIECES) for _ in range(draw.randint(1, 12)))
+
+
+def mutated(draw: Draw, text: str) -> str:
+    """The text with parts inserted, deleted, doubled or shuffled."""
+    for _ in range(draw.randint(1, 6)):
+        at, length = draw.randrange(len(text) + 1), draw.randint(1, 6)
+        shuffled = list(text[at : at + length])
+        draw.shuffle(shuffled)
+        text = draw.choice((
+            text[:at] + draw.choice(_PIECES) + text[at:], text[:at] + text[at + length :], text[: at + length] + text[at:],
+            text[:at] + "".join(shuffled) + text[at + length :], text[:at],
+        ))  # fmt: skip
+    return text[:2000]
+
+
+_FRAMES = (
+    "%s", "%s", "<answer>%s</answer>", r"\boxed{%s}", "The answer is %s.", "<think>hm</think>%s", "<think>%s</think><answer>%s</answer>", "So %s",
+    "**Answer:** %s", "%s\n%s", "<answer>%s", r"\boxed{%s} or \boxed{%s}", "#### %s", "Wait, it's %s", '{"answer": "%s"}', "$%s$",
+)  # fmt: skip
+
+
+def responses(subject: Subject, draw: Draw, count: int) -> Iterator[tuple[int, str]]:
+    """`count` pairs of a case number and a response: a third from the grammar, a third of pieces, a third mutated."""
+    for i in range(count):
+        body = (expression(draw), sentence(draw), mutated(draw, draw.choice(subject.texts)))[i % 3]
+        text = draw.choice(_FRAMES).replace("%s", body, 1).replace("%s", mutated(draw, body))
+        yield draw.randrange(subject.cases), mutated(draw, text) if draw.random() < 0.2 else text
+
+
+def fault(subject: Subject, number: int, response: str) -> str:
+    """What a response makes a verifier do that it must not: the place where it raises, "slow", or "not deterministic"; "" if nothing."""
+    started = time.thread_time()
+    try:
+        first = subject.judge(number, response)
+        seconds = time.thread_time() - started
+        again = subject.judge(number, response)
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, MemoryError) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} at {frame.filename.rpartition('vlrl_rewards')[2]}:{frame.lineno} in {frame.name}"
+    if seconds > SECONDS:
+        return "slow"
+    return "" if first == again else "not deterministic"
+
+
+def shrunk(subject: Subject, number: int, response: str, found: str) -> str:
+    """A shorter response with the same fault."""
+    size = len(response) // 2
+    while size:
+        at = 0
+        while at < len(response):
+            shorter = response[:at] + response[at + size :]
+            if fault(subject, number, shorter) == found:
+                response = shorter
+            else:
+                at += size
+        size //= 2
+    return response
