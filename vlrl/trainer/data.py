@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vlrl.registry import ConfigError
+from vlrl.registry import ConfigError, home_of
+from vlrl.stages import Source
 from vlrl.trainer.phase import applies
 from vlrl.types import MediaError, Prompt, Row, RowError
 
@@ -69,6 +70,7 @@ def usable_prompts(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
     prompts = []
     for row in rows:
         try:
+            validate_row(row)
             prompt = run.prompt_template(row)
             check_length(run, prompt)
         except (MediaError, RowError, ConfigError) as error:
@@ -89,23 +91,23 @@ def check_length(run: RunContext, prompt: Prompt, where: str = "data.train") -> 
         )
 
 
+def validate_row(row: Row) -> None:
+    """The validation of `vlrl data check`: types, texts, markers, answers of every field. Raises RowError."""
+    home_of(Source, "validation").validate_row(row, "optional")
+
+
 def check_row(row: Row, where: str, run: RunContext, split: str = "train") -> None:
     """Raise ConfigError, with the row's id, for a row that cannot be trained on."""
     place = f"{where}: row {row.id!r}"
-    if not row.question and not row.messages:
-        raise ConfigError(f"{place} has no question")
-    for kind, media in (("image", row.images), ("video", row.videos)):
-        markers = row.question.count(f"<{kind}>")
-        if markers and markers != len(media):
-            raise ConfigError(f"{place} has {markers} <{kind}> markers and {len(media)} {kind}s; give one {kind} per marker")
-        for medium in media:
-            try:
-                medium.check()
-            except MediaError as error:
-                raise ConfigError(f"{place}: {error}") from None
+    try:
+        validate_row(row)
+        for medium in row.media:
+            medium.check()
+    except (RowError, MediaError) as error:
+        raise ConfigError(f"{place}: {error}") from None
     if not run.rollout.samples and split == "train":
         if not row.target:
-            raise ConfigError(f"{place} has no `target`, which phase {run.phase!r} learns from; fill it or use another strategy")
+            raise ConfigError(f"{place} has no `target`, which phase {run.phase!r} learns from; fill it or use another rollout strategy")
         return
     if not run.rewards:
         return
