@@ -27,7 +27,8 @@ class Bytes:
 
 def make_run(engine=None, sampling=None, **more):
     policy = SimpleNamespace(tokenizer=Bytes(), spaces=lambda prompt: (), version=0)
-    run = SimpleNamespace(seed=1, step=0, phase="rl", policy=policy, engine=engine, sampling=sampling or Plain(), **more)
+    stats = SimpleNamespace(shared={})
+    run = SimpleNamespace(seed=1, step=0, phase="rl", policy=policy, engine=engine, sampling=sampling or Plain(), stats=stats, **more)
     run.make_rollout = lambda c: Rollout(prompt=c.request.prompt, ids=c.ids, text=c.text, logp=c.logp, finish=c.finish)
     return run
 

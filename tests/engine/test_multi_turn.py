@@ -14,7 +14,7 @@ from vlrl.engine.hf.engine import HF
 from vlrl.environments.python import Python
 from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Crop, Zoom
-from vlrl.methods.common.conversation import between
+from vlrl.methods.common.conversation import tool_reply_ids
 from vlrl.methods.core.reward_shaping import LastTurnReward
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
@@ -43,9 +43,8 @@ class Echo:
 
 def make_run(policy, env, respond, max_tokens=60):
     engine = Fake(function=respond)
-    run = SimpleNamespace(
-        seed=0, step=1, phase="rl", policy=policy, engine=engine, sampling=Plain(max_tokens=max_tokens), environment=env, reward_shaping={}
-    )
+    sampling, stats = Plain(max_tokens=max_tokens), SimpleNamespace(shared={})
+    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=engine, sampling=sampling, stats=stats, environment=env)
     engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
     return run
@@ -213,11 +212,17 @@ def test_python_output_is_bounded_and_the_run_is_checked(monkeypatch):
         Python().check(None)
 
 
+def run_with(environment, *others):
+    """A run with these plug-ins."""
+    provided = [capability for plugin in (environment, *others) for capability in plugin.provides]
+    return SimpleNamespace(environment=environment, has=lambda capability: capability in provided)
+
+
 def test_the_strategy_is_checked(text_policy):
     with pytest.raises(ConfigError, match="needs an environment"):
-        MultiTurn().check(SimpleNamespace(environment=None, reward_shaping={}))
+        MultiTurn().check(SimpleNamespace(environment=None))
     with pytest.raises(ConfigError, match="conversation"):
-        MultiTurn().check(SimpleNamespace(environment=Zoom(), reward_shaping={}))
-    MultiTurn().check(SimpleNamespace(environment=Zoom(), reward_shaping={"turns": LastTurnReward()}))
-    ids = between(text_policy, engine_kit.make_prompt("q"), [{"role": "user", "content": "r"}], text_policy.eos_id)
+        MultiTurn().check(run_with(Zoom()))
+    MultiTurn().check(run_with(Zoom(), LastTurnReward()))
+    ids = tool_reply_ids(text_policy, engine_kit.make_prompt("q"), [{"role": "user", "content": "r"}], text_policy.eos_id)
     assert text_policy.tokenizer.decode(ids) == "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
