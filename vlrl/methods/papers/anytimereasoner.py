@@ -17,8 +17,8 @@ from typing import Any, Literal
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.functional.exact import centred, mean
-from vlrl.methods.core.advantage import check_credit
 from vlrl.methods.core.rollout import Independent
+from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import register
 from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Group, Prompt, Request, Rollout
@@ -110,7 +110,6 @@ class AnytimereasonerBudgetRelative(AdvantageEstimator):
     thought: the rollout's reward less the group's mean (Dr.GRPO). Eq. 6 to 10. Edge: one budget: V is the group's mean.
     """
 
-    writes_tokens = True
     provides = (TOKEN_ADVANTAGES,)
     requires = (CUTS, SUMMARY_OF)
     prior: Literal["uniform", "linear", "base"] = "linear"
@@ -121,7 +120,7 @@ class AnytimereasonerBudgetRelative(AdvantageEstimator):
             raise ValueError(f"lam={self.lam} must be in (0, 1]")
 
     def check(self, run: RunContext) -> None:
-        check_credit(run, self.name)
+        check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         return [self.of_group(group) for group in groups]

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.context import RunContext
-from vlrl.methods.common.sampling_rounds import score_rounds
-from vlrl.methods.core.rollout import Independent
+from vlrl.methods.core.rollout import Independent, score_into_groups
 from vlrl.registry import register
 from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout
@@ -58,7 +57,7 @@ class Ar3po(Independent):
         solved = [False] * len(groups)
         for stage in range(self.stages):
             sizes = [0 if done else n // self.stages + (stage < n % self.stages) for n, done in zip(counts, solved)]
-            new = score_rounds(groups, self.draw([(prompt, n, ()) for prompt, n in zip(prompts, sizes)], run), run)
+            new = score_into_groups(groups, self.draw([(prompt, n, ()) for prompt, n in zip(prompts, sizes)], run), run)
             solved = [done or any(rollout.correct for rollout in rollouts) for done, rollouts in zip(solved, new)]
         self.state.skipped += sum(counts) - sum(map(len, groups))
         for group, done in zip(groups, solved):

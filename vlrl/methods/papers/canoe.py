@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
-from vlrl.methods.common.derived_prompts import fitting, harmless
+from vlrl.methods.common.prompts import neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request, Row
@@ -49,7 +49,7 @@ class Canoe(Independent):
             for rollout in group:
                 PROXY_ANSWER.set(rollout, None)
                 row = self.restated(group.row, rollout.text)
-                for prompt in fitting(run, [row] if row is not None else []):
+                for prompt in prompts_within_limit(run, [row] if row is not None else []):
                     requests.append(Request(prompt, run.sampling(prompt, 0), 1, self.seeds(run, prompt), tag=rollout))
         for completion in run.engine.generate(requests):
             PROXY_ANSWER.set(completion.request.tag, completion.request.prompt.prefix + completion.text)
@@ -62,7 +62,7 @@ class Canoe(Independent):
             raise ConfigError(f"rollout canoe: the question of row {row.id!r} has no single <{self.context}>...</{self.context}> to replace")
         if long is None or not long[1].strip():
             return None
-        question = row.question[: context.start(1)] + harmless(long[1]) + row.question[context.end(1) :]
+        question = row.question[: context.start(1)] + neutralised(long[1]) + row.question[context.end(1) :]
         return dataclasses.replace(row, question=question)
 
 

@@ -17,7 +17,8 @@ from typing import Literal
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
-from vlrl.methods.core.advantage import GroupRelative, check_credit, hand_over, whiten_rows
+from vlrl.methods.core.advantage import GroupRelative, set_token_advantages, whiten_rows
+from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import register
 from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group, Rollout
@@ -44,12 +45,11 @@ class CAPO(GroupRelative):
     outcome: float = 2.0
     process: float = 1.0
     vote: Literal["majority", "union", "intersection"] = "majority"
-    writes_tokens = True
     provides = (TOKEN_ADVANTAGES,)
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        check_credit(run, self.name)
+        check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         rows: list[list[float]] = []
@@ -57,7 +57,7 @@ class CAPO(GroupRelative):
             own = [self.token_rewards(rollout) for rollout in group]
             whiten_rows(own)
             rows += own
-        return hand_over(groups, rows)
+        return set_token_advantages(groups, rows)
 
     def wrong_steps(self, rollout: Rollout) -> set[int]:
         """Numbers of the steps that the vote finds wrong."""

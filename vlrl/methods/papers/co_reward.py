@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from vlrl.capabilities import Annotation
-from vlrl.methods.common.two_views import SecondView
+from vlrl.methods.common.two_views import TwoViews
 from vlrl.methods.core.advantage import GRPO
 from vlrl.registry import register
 from vlrl.types import Group, Row
@@ -23,14 +23,14 @@ PARAPHRASED: Annotation[bool] = Annotation("paraphrased", bool, hint="rollout: {
 
 @register("co_reward")
 @dataclass(frozen=True)
-class CoReward(SecondView):
+class CoReward(TwoViews):
     """Co-Reward's two views: G rollouts of every prompt, and G more of its paraphrase `row.meta[key]`, in one group of 2 G.
 
     Rollouts of the paraphrase have the annotation PARAPHRASED. Edge: a row without a paraphrase is sampled twice as it is: its two halves vote for
     each other.
     """
 
-    mark: ClassVar[str] = PARAPHRASED.name
+    mark: ClassVar[Annotation[bool]] = PARAPHRASED
     key: str = "paraphrase"
     provides = (PARAPHRASED,)
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
-from vlrl.methods.common.sampling_rounds import score_rounds
-from vlrl.methods.core.rollout import Independent
+from vlrl.methods.core.rollout import Independent, score_into_groups
 from vlrl.registry import register
 from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt
@@ -60,7 +59,7 @@ class Dars(Independent):
         run.score(groups)
         unsolved = [len(group) > 0 and success_rate(group.rollouts) == 0 for group in groups]
         missing = [max(self.total(success_rate(group.rollouts)) - len(group), 0) if len(group) else 0 for group in groups]
-        added = score_rounds(groups, self.draw([(group.prompt, n, ()) for group, n in zip(groups, missing)], run), run)
+        added = score_into_groups(groups, self.draw([(group.prompt, n, ()) for group, n in zip(groups, missing)], run), run)
         self.state.added += sum(map(len, added))
         self.state.solved += sum(failed and success_rate(new) > 0 for failed, new in zip(unsolved, added))
         return groups

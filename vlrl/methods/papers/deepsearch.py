@@ -20,8 +20,8 @@ from vlrl.capabilities import Annotation, Capability
 from vlrl.context import RunContext
 from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import branch_request, branch_rollout, run_in_rounds
-from vlrl.methods.core.advantage import check_credit
 from vlrl.methods.core.rollout import Independent
+from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import register
 from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
@@ -174,12 +174,11 @@ class DeepsearchChunkValues(AdvantageEstimator):
     that their advantage is positive where most ends are wrong; rollouts of no tree have their reward as value.
     """
 
-    writes_tokens = True
     provides = (TOKEN_ADVANTAGES, CHUNK_ADVANTAGES)
     requires = (VALUES,)
 
     def check(self, run: RunContext) -> None:
-        check_credit(run, self.name)
+        check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         out = []

@@ -115,8 +115,10 @@ class Depo(Shuffle):
 
 
 def retained(rows: Sequence[Row], history: Mapping[str, Mapping[str, Any]], n: int, under_explored: int) -> list[Row]:
-    """n of `rows`: those never visited, then by falling explorability (ties: fewer visits first); `under_explored` places go to the least visited
-    others."""
+    """n of `rows`: those never visited, then by falling mean explorability (ties: fewer visits first).
+
+    `under_explored` of the n places go to the least visited of the others.
+    """
 
     def rank(row: Row) -> tuple[float, int]:
         memory = history.get(row.id, {}).get(KEY)
