@@ -122,7 +122,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
     "vlrl_rewards": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
     "vlrl_data": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
     "vlrl.methods": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional"),
-    "vlrl.environments": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
+    "vlrl.environments": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.methods.common.conversation"),
     "vlrl.policy": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional"),
     "vlrl.engine": (
         *("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional"),
@@ -264,7 +264,7 @@ def test_module_names_are_words():
 
 
 def test_formatting_is_switched_off_for_tables_only():
-    """`# fmt: skip` stands behind a table alone."""
+    """The mark that switches formatting off stands behind a table alone."""
     broken = []
     for path in [*FILES, *TESTS]:
         for number, line in enumerate(text_of(path).splitlines(), 1):
