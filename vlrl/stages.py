@@ -88,9 +88,23 @@ class Stage(ABC):  # noqa: B024
     name: ClassVar[str] = ""
     kind: ClassVar[str] = ""
     home: ClassVar[str] = ""
-    needs: Sequence[str] = ()  # a class attribute, or a property where it depends on the config
-    provides: Sequence[Capability] = ()  # likewise
-    requires: Sequence[Capability] = ()  # likewise
+
+    # These three are overridden by a class attribute without annotation, or by a property where they depend on the config.
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """Names of the extra tensors that it reads."""
+        return ()
+
+    @property
+    def provides(self) -> Sequence[Capability]:
+        """Capabilities and annotations that other plug-ins of the run can rely on."""
+        return ()
+
+    @property
+    def requires(self) -> Sequence[Capability]:
+        """Capabilities and annotations that another plug-in of the run must provide."""
+        return ()
 
     def init_state(self) -> State | None:
         """The state before the first step; None for a plug-in without state."""
@@ -258,6 +272,7 @@ class Environment(Stage):
 
     kind: ClassVar[str] = "environment"
     home: ClassVar[str] = "vlrl.environments"
+    stops: ClassVar[tuple[str, ...]] = ()  # strings that end the policy's turn
 
     @abstractmethod
     def reply(self, rollout: Rollout) -> Sequence[Message] | None: ...
@@ -440,13 +455,13 @@ class Trainable(Stage):
 
 
 class Callback(Stage):
-    """Acts after a step on the groups of all ranks: reference resets, averages, evaluation, critics. Returns numbers for the log."""
+    """Acts after a step on the groups of all ranks: reference resets, averages, evaluation, critics. Returns numbers as `metrics` does."""
 
     kind: ClassVar[str] = "callback"
     home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]: ...
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float | tuple[float, float]]: ...
 
 
 class Metric(Stage):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from vlrl.context import RunContext
 from vlrl.environments.tool_calls import STOP, last_call
+from vlrl.methods.common.conversation import TURN_TEXT
 from vlrl.registry import ConfigError, home_of, register
 from vlrl.stages import Environment, Reward
 from vlrl.types import Message, Rollout
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
 
 
 def sandbox() -> Any:
@@ -23,45 +22,46 @@ def sandbox() -> Any:
 @register("python")
 @dataclass(frozen=True)
 class Python(Environment):
-    """Answers {"name": "python", "arguments": {"code": "..."}} with what the program prints.
+    """ToRL's code interpreter: answers {"name": "python", "arguments": {"code": "..."}} with what the program prints.
 
     Paper: Li et al. 2025 (ToRL), arXiv:2503.23383, sec. 2 (a code interpreter inside the rollout). Deviates: every call is a fresh process. Edge:
-    errors, time-outs and calls that cannot be read are told to the model; a turn without a call ends the conversation; a machine without a sandbox
-    refuses the run at start-up, unless `mode` is "unsafe" (limits only). Units: `seconds` of wall clock per call, `most` characters of output.
+    the model is told about errors, time-outs and calls that cannot be parsed; a turn without a call ends the conversation; on a machine without a
+    sandbox the run is refused at start-up, unless `mode` is "unsafe" (limits only). Units: `seconds` of wall clock per call, `max_output` characters.
     """
 
-    shows: ClassVar[bool] = False
     stops: ClassVar[tuple[str, ...]] = (STOP,)
     seconds: float = 4.0
     memory_mb: int = 512
-    most: int = 2000
+    max_output: int = 2000
     mode: str = "bubblewrap"
+    requires = (TURN_TEXT,)
 
     def __post_init__(self) -> None:
-        if self.seconds <= 0 or self.memory_mb < 16 or self.most < 1:
-            raise ValueError(f"seconds={self.seconds}, memory_mb={self.memory_mb} (16 or more) and most={self.most} must be positive")
+        if self.seconds <= 0 or self.memory_mb < 16 or self.max_output < 1:
+            raise ValueError(f"seconds={self.seconds}, memory_mb={self.memory_mb} (16 or more) and max_output={self.max_output} must be positive")
 
     def check(self, run: RunContext) -> None:
         box = sandbox()
         if self.mode not in box.MODES:
-            raise ConfigError(f"env.mode: {self.mode!r} is none of {', '.join(box.MODES)}")
+            raise ConfigError(f"environment.mode: {self.mode!r} is not one of {', '.join(box.MODES)}")
         if self.mode != "unsafe" and box.available():
-            raise ConfigError(f"env 'python' needs a sandbox: {box.available()}. Install it, or set env.mode to unsafe (limits only)")
+            raise ConfigError(f"environment: 'python' needs a sandbox: {box.available()}. Install it, or set environment.mode: unsafe (limits only)")
 
     def reply(self, rollout: Rollout) -> Sequence[Message] | None:
-        call = last_call(rollout.info["turn_text"])
+        call = last_call(TURN_TEXT[rollout])
         if call is None:
             return None
-        return [{"role": "user", "content": [{"type": "text", "text": call if isinstance(call, str) else self._answer(*call)}]}]
+        return [{"role": "user", "content": [{"type": "text", "text": call if isinstance(call, str) else self._output(*call)}]}]
 
-    def _answer(self, name: str, arguments: dict[str, Any]) -> str:
+    def _output(self, name: str, arguments: dict[str, Any]) -> str:
+        """What the program printed, or an error for the model."""
         code = arguments.get("code")
         if name != "python" or not isinstance(code, str) or not code.strip():
             return 'Error: call {"name": "python", "arguments": {"code": "..."}}.'
         box = sandbox()
-        limits = box.Limits(seconds=self.seconds, total_seconds=self.seconds + 5.0, memory=self.memory_mb << 20, output=4 * self.most)
-        ran = box.run(code, [""], limits=limits, sandbox=self.mode)
-        if not ran:
+        limits = box.Limits(seconds=self.seconds, total_seconds=self.seconds + 5.0, memory=self.memory_mb << 20, output=4 * self.max_output)
+        results = box.run(code, [""], limits=limits, sandbox=self.mode)
+        if not results:
             return "Error: the program did not finish."
-        status, out = ran[0]
-        return out[: self.most] or "(no output)" if status == "ok" else f"Error ({status}): {out[: self.most]}"
+        status, out = results[0]
+        return out[: self.max_output] or "(no output)" if status == "ok" else f"Error ({status}): {out[: self.max_output]}"

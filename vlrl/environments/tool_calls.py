@@ -11,7 +11,7 @@ STOP = "</tool_call>"
 
 
 def last_call(text: str) -> tuple[str, dict[str, Any]] | str | None:
-    """(name, arguments) of the last call in `text`; a message for the model if it cannot be read; None if there is none."""
+    """(name, arguments) of the last call in `text`; an error message for the model if it cannot be parsed; None if there is none."""
     found = CALL.findall(text)
     if not found:
         return None
@@ -25,7 +25,7 @@ def last_call(text: str) -> tuple[str, dict[str, Any]] | str | None:
 
 
 def numbers(value: Any, count: int) -> list[float] | None:
-    """`count` finite numbers, or None."""
+    """`count` numbers below 1e9 in size, or None where the value is anything else."""
     if not isinstance(value, list) or len(value) != count or not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in value):
         return None
     return [float(x) for x in value] if all(abs(x) < 1e9 for x in value) else None

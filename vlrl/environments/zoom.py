@@ -1,4 +1,4 @@
-"""A tool that looks closer: a part of a picture, larger."""
+"""A tool that shows an enlarged part of a picture."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from vlrl.environments.tool_calls import STOP, last_call, numbers
+from vlrl.methods.common.conversation import PICTURE_REPLIES, TURN_TEXT
 from vlrl.registry import register
 from vlrl.stages import Environment
 from vlrl.types import Media, Message, Rollout
@@ -34,48 +35,51 @@ class Crop(Media):
 @register("zoom")
 @dataclass(frozen=True)
 class Zoom(Environment):
-    """Answers {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2], "image": 0}} with that part of the picture, enlarged.
+    """DeepEyes' crop tool: answers {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2], "image": 0}} with that part of the picture, enlarged.
 
     Paper: Zheng et al. 2025 (DeepEyes), arXiv:2505.14362, sec. 3.1 (the model calls a crop tool on its own input). Deviates: the call is Qwen's
-    <tool_call> JSON. Edge: a call that cannot be read, another tool's name, a picture that is not there or an empty box gets an error message, not an
-    exception; a turn without a call ends the conversation. Units: the box is in the policy's own units (`rollout.spaces`), clipped to the picture;
-    `least` is the smallest side of a box and `side` the shorter side of what is shown, in original pixels.
+    <tool_call> JSON. Edge: a call that cannot be parsed, another tool's name, a picture that does not exist or an empty box gets an error message,
+    not an exception; a turn without a call ends the conversation. Units: the box is in the policy's own units (`rollout.spaces`), clipped to the
+    picture; `min_side` is the smallest side of a box and `side` the shorter side of the crop that is shown, in original pixels.
     """
 
-    shows: ClassVar[bool] = True
     stops: ClassVar[tuple[str, ...]] = (STOP,)
-    least: int = 8
+    min_side: int = 8
     side: int = 224
+    provides = (PICTURE_REPLIES,)
+    requires = (TURN_TEXT,)
 
     def reply(self, rollout: Rollout) -> Sequence[Message] | None:
-        call = last_call(rollout.info["turn_text"])
+        call = last_call(TURN_TEXT[rollout])
         if call is None:
             return None
         error = call if isinstance(call, str) else self._problem(call, rollout)
         if error:
             return [{"role": "user", "content": [{"type": "text", "text": error}]}]
         assert not isinstance(call, str)
-        which = call[1].get("image", 0)
-        crop = self._crop(rollout, which, numbers(call[1]["box"], 4) or [])
+        index = call[1].get("image", 0)
+        crop = self._crop(rollout, index, numbers(call[1]["box"], 4) or [])
         if crop is None:
-            return [{"role": "user", "content": [{"type": "text", "text": f"Error: the box must be at least {self.least} pixels wide and high."}]}]
+            return [{"role": "user", "content": [{"type": "text", "text": f"Error: the box must be at least {self.min_side} pixels wide and high."}]}]
         return [{"role": "user", "content": [{"type": "image", "media": crop}, {"type": "text", "text": "This is the part you asked for."}]}]
 
     def _problem(self, call: tuple[str, dict[str, Any]], rollout: Rollout) -> str:
+        """An error message for the model; empty for a valid call."""
         name, arguments = call
-        pictures, which = len(rollout.prompt.images), arguments.get("image", 0)
+        pictures, index = len(rollout.prompt.images), arguments.get("image", 0)
         if name != "zoom":
             return f"Error: there is no tool {name[:40]!r}; the tool is zoom."
-        if not isinstance(which, int) or isinstance(which, bool) or not 0 <= which < pictures:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < pictures:
             return f"Error: image must be between 0 and {pictures - 1}."
         return "" if numbers(arguments.get("box"), 4) else "Error: box must be four numbers, [x1, y1, x2, y2]."
 
-    def _crop(self, rollout: Rollout, which: int, box: Sequence[float]) -> Crop | None:
-        space = rollout.spaces[which]
+    def _crop(self, rollout: Rollout, index: int, box: Sequence[float]) -> Crop | None:
+        """The crop; None for a box that is too small."""
+        space = rollout.spaces[index]
         x1, y1, x2, y2 = space.to_original(box)
         width, height = space.original
         left, top = max(0, int(min(x1, x2))), max(0, int(min(y1, y2)))
         right, bottom = min(width, round(max(x1, x2))), min(height, round(max(y1, y2)))
-        if right - left < self.least or bottom - top < self.least:
+        if right - left < self.min_side or bottom - top < self.min_side:
             return None
-        return Crop(rollout.prompt.images[which], (left, top, right, bottom), self.side)
+        return Crop(rollout.prompt.images[index], (left, top, right, bottom), self.side)

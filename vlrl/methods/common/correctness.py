@@ -1,31 +1,19 @@
-"""Which raw reward says whether a rollout is right."""
+"""Accuracy: the share of correct rollouts (`Rollout.correct`, which the scorer sets), in training and on held-out rows.
+
+Shapes: B rollouts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from vlrl.types import Group, LossInputs, Rollout
+from vlrl.context import RunContext
+from vlrl.registry import ConfigError
+from vlrl.types import LossInputs, Rollout
 
 if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-
-def slots_of(run: RunContext) -> list[str]:
-    """The reward slots that count, in their order."""
-    return [slot for slot, reward in getattr(run, "rewards", {}).items() if reward.weight > 0]
-
-
-def accuracies(group: Group, slot: str = "", slots: list[str] | None = None) -> list[float]:
-    """One number per rollout: the raw reward `slot`; without one, the first of `slots` that scored the group; without any, the total.
-
-    Raises KeyError if `slot` did not score a rollout.
-    """
-    first = slot or next((name for name in slots or () if len(group) and all(name in rollout.rewards for rollout in group)), "")
-    return group.raw(first) if first else group.rewards
+    from torch import Tensor
 
 
 def success_rate(rollouts: Sequence[Rollout]) -> float:
@@ -33,6 +21,36 @@ def success_rate(rollouts: Sequence[Rollout]) -> float:
     return sum(rollout.correct for rollout in rollouts) / len(rollouts) if rollouts else 0.0
 
 
+def mean_outcome(rollouts: Sequence[Rollout]) -> float:
+    """The mean raw score of the rows' outcome reward: the accuracy where that is 0 or 1. Unscored rollouts are left out; 0 where none is scored."""
+    outcomes = [rollout.outcome for rollout in rollouts if rollout.outcome is not None]
+    return sum(outcomes) / len(outcomes) if outcomes else 0.0
+
+
 def correct_rollouts(x: LossInputs) -> Tensor:
     """(B,): 1 for a correct rollout, 0 for another one, in the dtype of the log-probs."""
-    return torch.tensor([rollout.correct for rollout in x.batch.rollouts], device=x.logp_BT.device, dtype=x.logp_BT.dtype)
+    return x.logp_BT.new_tensor([float(rollout.correct) for rollout in x.batch.rollouts])
+
+
+def check_heldout(run: RunContext, plugin: str) -> None:
+    """Raise ConfigError in a run without held-out rows. `plugin` is the slot and name of the plug-in that reads the held-out accuracy."""
+    if not run.current.heldout:
+        raise ConfigError(f"{plugin} reads the held-out accuracy, and there are no held-out rows; name a source at data.heldout")
+
+
+def heldout_accuracy(run: RunContext) -> float | None:
+    """The mean over tasks of the held-out accuracy, 0..1; None where no task could be scored (a task whose rows all failed is absent).
+
+    A collective: all ranks call it.
+    """
+    scores = run.accuracy()
+    return sum(scores.values()) / len(scores) if scores else None
+
+
+def slots_of(run):  # remove with the conversion of vcrl
+    return [slot for slot, reward in getattr(run, "rewards", {}).items() if reward.weight > 0]
+
+
+def accuracies(group, slot="", slots=None):
+    first = slot or next((name for name in slots or () if len(group) and all(name in rollout.rewards for rollout in group)), "")
+    return group.raw(first) if first else group.rewards

@@ -1,24 +1,41 @@
-"""Demonstrations of a row: where they come from, and a check that the data has any."""
+"""Demonstrations of a row: where they are stored, how they become rollouts, and a check that the data has any."""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from vlrl.capabilities import Capability
+from vlrl.capabilities import Annotation, Capability
+from vlrl.context import RunContext
 from vlrl.registry import ConfigError
-from vlrl.types import Row
-
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+from vlrl.types import Prompt, Rollout, Row
 
 UNTRAINED_DEMONSTRATIONS = Capability("untrained_demonstrations", hint="rollout: {name: luffy, replace: false, trained: false}")
+GIVEN_TOKENS: Annotation[int] = Annotation(
+    "given",
+    int,
+    hint="a rollout strategy that begins rollouts with a part of a demonstration, such as rollout: {name: g2rpo_a} or {name: seele}",
+    doc="number of first tokens of the rollout that come from a demonstration",
+)
 CHECKED_ROWS = 256  # rows of each source that are searched for demonstrations when a phase begins
 
 
 def demonstrations(row: Row) -> list[str]:
     """The row's demonstrations: `row.meta["demonstrations"]` (one text per teacher), else its `target`, else none. Empty texts are left out."""
     return [text for text in row.meta.get("demonstrations", ()) if text] or [text for text in (row.target,) if text]
+
+
+def expert_rollout(prompt: Prompt, text: str, run: RunContext) -> Rollout:
+    """A demonstration and EOS as a rollout of source "expert", without log-probs. A prompt's `prefix` that opens the text is not repeated."""
+    text = text.removeprefix(prompt.prefix)
+    tokenizer = run.policy.tokenizer
+    return Rollout(
+        prompt=prompt,
+        ids=[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id],
+        text=prompt.prefix + text,
+        source="expert",
+        spaces=tuple(run.policy.spaces(prompt)),
+        version=run.policy.version,
+    )
 
 
 def check_demonstrations(run: RunContext, plugin: str, key: str = "") -> None:

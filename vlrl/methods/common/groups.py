@@ -1,4 +1,4 @@
-"""Statistics over groups and tokens that several plug-ins share.
+"""Statistics of tokens within a rollout, a group or a micro-batch: the largest values, and values scaled to 0..1.
 
 Shape legend: B rollouts (whole groups), T completion tokens.
 """
@@ -15,7 +15,7 @@ Scope = Literal["rollout", "group", "batch"]
 
 
 def members(group_B: Tensor, scope: Scope) -> list[Tensor]:
-    """Row indices that belong together: each rollout, each group, or the whole micro-batch."""
+    """The row indices of each member of a scope: each rollout, each group, or the whole micro-batch."""
     rows_B = torch.arange(len(group_B), device=group_B.device)
     if scope == "rollout":
         return list(rows_B[:, None])
@@ -23,20 +23,20 @@ def members(group_B: Tensor, scope: Scope) -> list[Tensor]:
 
 
 def top_share(values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float, scope: Scope = "group") -> Tensor:
-    """(B, T) bool: the ceil(share * n) largest of the n masked values of each member of `scope`, and whatever ties with the least of them."""
+    """(B, T) bool: the ceil(share * n) largest of the n values in the mask of each member of `scope`, and those equal to the smallest of them."""
     chosen_BT = torch.zeros_like(mask_BT, dtype=torch.bool)
     values_BT = values_BT.detach()
     for rows in members(group_B, scope):
         inside = mask_BT[rows] > 0
         values = values_BT[rows][inside]
         if len(values) and share > 0:
-            least = values.topk(min(len(values), math.ceil(share * len(values) - 1e-9))).values[-1]
-            chosen_BT[rows] = inside & (values_BT[rows] >= least)
+            smallest = values.topk(min(len(values), math.ceil(share * len(values) - 1e-9))).values[-1]
+            chosen_BT[rows] = inside & (values_BT[rows] >= smallest)
     return chosen_BT
 
 
 def normalised(values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, scope: Scope = "rollout") -> Tensor:
-    """(B, T): masked values scaled to 0..1 within each member of `scope` (0.5 where all are equal); no gradient."""
+    """(B, T): values in the mask scaled to 0..1 within each member of `scope` (0.5 where all are equal); no gradient."""
     out_BT = torch.full_like(values_BT, 0.5).detach()
     values_BT = values_BT.detach()
     for rows in members(group_B, scope):

@@ -1,4 +1,4 @@
-"""Pictures and videos whose pixels are changed, the same in every frame."""
+"""Pictures and videos whose pixels are changed when they are loaded, in the same way in every frame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlrl.types import Clip, Edited
 
 @dataclass(frozen=True)
 class Repainted(Edited):
-    """`base` with its pixels changed by `repaint`; what is drawn for that is a function of `seed` and of what `base` is."""
+    """`base` with its pixels changed by `repaint`. Random draws are a function of `seed` and of the content of `base`."""
 
     seed: str | int
 
@@ -26,9 +26,9 @@ class Repainted(Edited):
         return Image.fromarray(self.repaint(np.asarray(loaded.convert("RGB"))))
 
     def draw(self) -> np.random.Generator:
-        """A generator that begins anew with each call."""
+        """A random generator; every call returns it in its initial state."""
         return np.random.default_rng(zlib.crc32(f"{self.base.key}/{self.seed}".encode()))
 
     @abstractmethod
     def repaint(self, pixels: np.ndarray) -> np.ndarray:
-        """Other pixels of the same shape, (H, W, 3) or (T, H, W, 3), uint8."""
+        """The changed pixels, of the same shape, (H, W, 3) or (T, H, W, 3), uint8."""

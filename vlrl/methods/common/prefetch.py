@@ -1,7 +1,4 @@
-"""Worker processes that do not stay behind.
-
-Media of the rows to come, decoded in worker processes while the current step runs.
-"""
+"""Prefetching: media of the coming rows are decoded in worker processes while the current step runs."""
 
 from __future__ import annotations
 
@@ -18,23 +15,28 @@ from vlrl.types import Media, Row
 
 
 def end_with_parent() -> None:
-    """As a pool's initializer: the worker ends when its parent does, also one that is killed, whose workers would wait for ever."""
+    """A pool's initializer: the worker ends when its parent does, also when the parent is killed (the worker would wait for ever otherwise)."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+
+
+def _exit_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def decode(medium: Media) -> Any:
-    """What a worker runs. A MediaError travels back to whoever asks for the picture."""
+    """Runs in a worker. A MediaError is raised where the result is read."""
     return medium.load()
 
 
 @dataclass(frozen=True, eq=False)
-class Ahead(Media):
-    """A medium that a worker is decoding, or has decoded. It is handed over once; a later `load` decodes again, as the medium itself would."""
+class PrefetchedMedia(Media):
+    """A medium that a worker decodes or has decoded. `load` hands the result over once; a later `load` decodes again, as the medium itself would."""
 
     medium: Media
-    result: list[Future]
+    result: list[Future]  # one future; empty after it was handed over
     kind: Literal["image", "video"] = field(default="image")
 
     @property
@@ -52,52 +54,53 @@ class Ahead(Media):
         self.medium.check()
 
 
-def hold(row: Row) -> Row:
-    """The row with its media decoded, each handed over once. Raises MediaError if one cannot be."""
+def with_decoded_media(row: Row) -> Row:
+    """The row with its media decoded, each handed over once. Raises MediaError if one cannot be decoded."""
 
-    def held(medium: Media) -> Media:
+    def decoded(medium: Media) -> Media:
         result: Future = Future()
         result.set_result(medium.load())
-        return Ahead(medium, [result], medium.kind)
+        return PrefetchedMedia(medium, [result], medium.kind)
 
-    return replace(row, images=tuple(map(held, row.images)), videos=tuple(map(held, row.videos)))
+    return replace(row, images=tuple(map(decoded, row.images)), videos=tuple(map(decoded, row.videos)))
 
 
 class Prefetcher:
-    """Keeps up to `room` decoded media in flight. Rows that were not foreseen are given as they are."""
+    """A pool of `workers` processes with at most `capacity` decoded media at a time. Rows that were not started are given as they are."""
 
-    def __init__(self, workers: int, room: int) -> None:
+    def __init__(self, workers: int, capacity: int) -> None:
         self.pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=end_with_parent)
-        self.room = room
-        self.coming: OrderedDict[int, Row] = OrderedDict()
+        self.capacity = capacity
+        self.pending: OrderedDict[int, Row] = OrderedDict()
 
     def take(self, position: int, row: Row) -> Row:
-        """The row at a position, with its decoded media if they were foreseen."""
-        ready = self.coming.pop(position, None)
+        """The row at a position, with its decoded media if they were started."""
+        ready = self.pending.pop(position, None)
         return row if ready is None else ready
 
-    def foresee(self, rows: Iterable[tuple[int, Row]]) -> None:
-        """Start decoding for the rows at these positions, as far as there is room; forget what was foreseen and not taken."""
+    def start(self, rows: Iterable[tuple[int, Row]]) -> None:
+        """Start decoding for the rows at these positions, up to the capacity; cancel rows that were started before and are not among them."""
         wanted = dict(rows)
-        for position in [known for known in self.coming if known not in wanted]:
-            self._cancel(self.coming.pop(position))
-        used = sum(len(row.media) for row in self.coming.values())
+        for position in [known for known in self.pending if known not in wanted]:
+            self._cancel(self.pending.pop(position))
+        used = sum(len(row.media) for row in self.pending.values())
         for position, row in wanted.items():
-            if position in self.coming or not row.media:
+            if position in self.pending or not row.media:
                 continue
             used += len(row.media)
-            if used > self.room:
+            if used > self.capacity:
                 break
-            self.coming[position] = replace(row, images=self._start(row.images), videos=self._start(row.videos))
+            self.pending[position] = replace(row, images=self._submit(row.images), videos=self._submit(row.videos))
 
-    def _start(self, media: tuple[Media, ...]) -> tuple[Media, ...]:
-        return tuple(Ahead(medium, [self.pool.submit(decode, medium)], medium.kind) for medium in media)
+    def _submit(self, media: tuple[Media, ...]) -> tuple[Media, ...]:
+        return tuple(PrefetchedMedia(medium, [self.pool.submit(decode, medium)], medium.kind) for medium in media)
 
     @staticmethod
     def _cancel(row: Row) -> None:
         for medium in row.media:
-            for future in getattr(medium, "result", ()):
-                future.cancel()
+            if isinstance(medium, PrefetchedMedia):
+                for future in medium.result:
+                    future.cancel()
 
     def close(self) -> None:
         """Stop the workers."""

@@ -1,4 +1,4 @@
-"""The order of rows as arithmetic: a shuffled, weighted mixture of any size in constant memory, addressed by (epoch, index)."""
+"""The order of rows: a shuffled, weighted mixture of sources of any size, computed from the position in constant memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ROUNDS = 4
 
 
 def permute(index: int, size: int, key: str) -> int:
-    """Where `index` of 0..size-1 goes under the pseudo-random permutation named by `key`.
+    """The image of `index` (0..size-1) under the pseudo-random permutation named by `key`.
 
-    A Feistel network on the smallest even number of bits that holds `size`, walked until it lands below `size` (fewer than four steps on
+    A Feistel network on the smallest even number of bits that holds `size`, applied until the result is below `size` (fewer than four times on
     average), so an order of ten million rows needs no list.
 
     Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", cycle walking over Luby-Rackoff.
@@ -37,7 +37,7 @@ def shares(sizes: Sequence[int], weights: Sequence[float], temperature: float = 
     """Rows of each source in one epoch; they sum to sum(sizes), by largest remainders.
 
     Weights set the shares among the sources that have one (> 0); the others keep their own size. With no weight at all and temperature T,
-    source i gets a share proportional to size_i ** (1 / T): 1 is as it is, large T is uniform.
+    source i gets a share proportional to size_i ** (1 / T): 1 keeps the sizes, a large T is uniform.
     """
     if not any(weights):
         weights = [size ** (1 / temperature) for size in sizes] if temperature != 1 else weights
@@ -53,8 +53,8 @@ def shares(sizes: Sequence[int], weights: Sequence[float], temperature: float = 
 class Mixture:
     """Rows of several sources as one endless sequence: `row(position)`.
 
-    An epoch holds `counts[i]` rows of source i in mixed order. Each source is walked through without repetition before its first row comes again,
-    also where an epoch takes only a part of it.
+    An epoch holds `counts[i]` rows of source i in mixed order. All rows of a source come before any of them comes again, also where an epoch takes
+    only a part of it.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Mixture:
     ) -> None:
         for name, rows in parts.items():
             if not len(rows):
-                raise ConfigError(f"data.train.{name}: it has no rows (after selection); check its path, split and `select`")
+                raise ConfigError(f"data.train.{name}: the source has no rows (after selection); check its path, split and `select`")
         if not parts:
             raise ConfigError("data.train: no source is named; give at least one, as in `data: {train: {digits: {name: lab_digits}}}`")
         self.parts = list(parts.values())

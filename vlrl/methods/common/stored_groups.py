@@ -1,31 +1,32 @@
-"""What of groups goes into a checkpoint, and how they come back: rollouts as plain values, prompts made again from the rows."""
+"""Groups in checkpoints: rollouts as plain values, and prompts made again from the training rows."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vlrl.context import RunContext
 from vlrl.types import Group, Rollout, Row
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
-KEPT = ("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature", "rewards", "reward")
+STORED_FIELDS = (
+    *("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature"),
+    *("rewards", "reward", "outcome", "correct"),
+)
 
 
 def rows_of(run: RunContext, ids: Collection[str]) -> dict[str, Row]:
-    """The training rows with these ids, as far as they are still in the data."""
+    """The training rows with these ids that are still in the data."""
     return {row.id: row for source in run.rows.values() for row in source if row.id in ids} if ids else {}
 
 
 def packed(group: Group) -> dict[str, Any]:
     """A group as plain values."""
-    return {"row": group.row.id, "id": group.id, "rollouts": [{name: deepcopy(getattr(r, name)) for name in KEPT} for r in group]}
+    return {"row": group.row.id, "id": group.id, "rollouts": [{name: deepcopy(getattr(r, name)) for name in STORED_FIELDS} for r in group]}
 
 
 def unpacked(items: Sequence[Mapping[str, Any]], run: RunContext) -> list[Group]:
-    """Undo `packed`; groups whose row is gone are forgotten."""
+    """Undo `packed`; groups whose row is no longer in the data are left out."""
     rows = rows_of(run, {item["row"] for item in items})
     groups = []
     for item in items:

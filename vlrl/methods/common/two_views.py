@@ -1,28 +1,27 @@
-"""What the strategies share that ask every question in two ways."""
+"""Two views: a base for rollout strategies that sample every question in two forms."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from vlrl.capabilities import Annotation
+from vlrl.context import RunContext
 from vlrl.methods.core.rollout import Independent
 from vlrl.types import Group, Prompt, Request, Row
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
 
 @dataclass(frozen=True)
-class SecondView(Independent):
-    """After G rollouts of a prompt G more of another view of its row, in the same group; they carry `info[mark]`."""
+class TwoViews(Independent):
+    """G rollouts of a prompt, then G of another view of its row, in one group; those of the other view carry the annotation `mark`."""
 
-    mark: ClassVar[str]
+    mark: ClassVar[Annotation[bool]]
 
     @abstractmethod
     def view(self, row: Row) -> Row | None:
-        """The row in its other form; None: it is asked in one form only."""
+        """The row in its other form; None for a row with one form only."""
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
@@ -34,6 +33,6 @@ class SecondView(Independent):
                 requests.append(Request(prompt, run.sampling(prompt, 0), count, self.seeds(run, prompt), tag=group))
         for completion in run.engine.generate(requests):
             rollout = run.make_rollout(completion)
-            rollout.info[self.mark] = True
+            self.mark.set(rollout, True)
             completion.request.tag.rollouts.append(rollout)
         return groups

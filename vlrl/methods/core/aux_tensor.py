@@ -1,28 +1,28 @@
-"""The policy's entropy at each completion token.
+"""Auxiliary tensors: the policy's entropy, its last hidden states, and log-probs under the reference policy.
 
-The last hidden state.
-
-Log-probs of the sampled tokens under the reference policy.
+Shapes: B rollouts, T completion tokens, N scored tokens, V vocabulary, H hidden size.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vlrl.context import RunContext
 from vlrl.functional import entropy_from_logits
 from vlrl.registry import register
-from vlrl.stages import AuxTensor
+from vlrl.stages import AuxTensor, State, transient
 from vlrl.types import TokenBatch
 
 
 @register("entropy")
 @dataclass(frozen=True, kw_only=True)
 class Entropy(AuxTensor):
-    """H_t = -sum_v p_v log p_v, in nats, of the distribution that token t was drawn from.
+    """The policy's entropy at each completion token: H_t = -sum_v p_v log p_v, in nats, of the distribution that token t was drawn from.
 
     Paper: Shannon 1948; as a signal in RLVR: arXiv:2505.22617, eq. 2. Deviations: temperature-scaled, as sampled.
     Edge: a distribution with a single possible token has entropy 0. Shapes: logits (N, V) to (N,), with gradient.
@@ -37,9 +37,9 @@ class Entropy(AuxTensor):
 @register("hidden")
 @dataclass(frozen=True, kw_only=True)
 class Hidden(AuxTensor):
-    """h_t, the last layer's state that predicts token t, without gradient.
+    """h_t, the last layer's hidden state that predicts token t, without gradient.
 
-    Paper: vlrl original (an input to others, for instance arXiv:2509.23808).  Shapes: (N, H).  As large as hidden size x tokens: for signals, not
+    vlrl original (an input to other plug-ins, for instance of arXiv:2509.23808). Shapes: (N, H). As large as hidden size x tokens: for signals, not
     for long runs.
     """
 
@@ -50,26 +50,36 @@ class Hidden(AuxTensor):
         return hidden_NH.detach().float()
 
 
+@dataclass
+class ReferenceState(State):
+    """Saved is the reference, which the policy keeps."""
+
+    policy: Any = transient()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.policy.reference_state() if self.policy is not None else {}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        if values:
+            self.policy.load_reference(values)
+
+
 @register("ref_logp")
 @dataclass(frozen=True, kw_only=True)
 class RefLogp(AuxTensor):
-    """log pi_ref(y_t | x, y_<t), in nats, temperature-scaled as sampled.
+    """Log-probs of the sampled tokens under the reference policy: log pi_ref(y_t | x, y_<t), in nats, temperature-scaled as sampled.
 
-    The reference is the policy as the run (or phase) began: with a LoRA adapter the same model with the adapter switched off, else a frozen
+    The reference is the policy at the start of the run (or phase): with a LoRA adapter the same model with the adapter switched off, else a frozen
     copy, made once, which survives a restart. Paper: arXiv:2402.03300, eq. 4. Edge: zero outside the loss mask. Shapes: (B, T), no gradient.
     """
 
-    held: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+    def init_state(self) -> ReferenceState:
+        return ReferenceState()
 
-    def setup(self, run: Any) -> None:
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
         run.policy.keep_reference()
-        self.held["policy"] = run.policy
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.held["policy"].reference_state() if self.held else {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.held["policy"].load_reference(state)
+        self.state.policy = run.policy
 
     def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
         with torch.no_grad(), policy.reference() as reference:

@@ -1,91 +1,234 @@
-"""A slowly moving average of the weights.
+"""Callbacks that act after a step: averages and resets of weights, reference and optimizer; evaluation; diagnostics.
 
-Benchmark suites while training runs.
-
-How far the trainer's log-probs are from the engine's, in numbers for the log.
-
-An optimizer without a past.
-
-A reference that moves on.
-
-A reference that follows the policy.
+ema               exponential moving average of the weights
+reference_ema     the KL reference as a moving average of the policy (T1)
+reference_reset   resets the KL reference to the current policy (ProRL)
+optimizer_reset   clears the optimizer's moments (Kimi k1.5)
+engine_mismatch   how far the trainer's log-probs are from the engine's
+eval              benchmark suites during training
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vlrl.context import RunContext
 from vlrl.functional import effective_sample_size
-from vlrl.methods.common.held_out import accuracy, check_heldout
+from vlrl.methods.common.correctness import check_heldout, heldout_accuracy
 from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback
+from vlrl.stages import Callback, State
 from vlrl.types import Group
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+
+@dataclass
+class AverageState(State):
+    """The moving average by parameter name, float32."""
+
+    average: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 @register("ema")
 @dataclass(frozen=True, kw_only=True)
 class EMA(Callback):
-    """theta_ema <- decay theta_ema + (1 - decay) theta, after every step, over the trained weights; the policy itself is not changed.
+    """Exponential moving average of the trained weights, after every step: theta_ema <- decay theta_ema + (1 - decay) theta.
 
-    Paper: Polyak and Juditsky 1992; as a training device arXiv:1703.01780, eq. 1. `swap_at_end` puts the average into the policy after the
-    last step of the phase, so that the final evaluation and checkpoint are of the average. Edge: the average starts as the weights after the
-    first step. Raises ConfigError for weights spread over ranks. Shapes: as the weights, float32. It survives a restart.
+    The policy itself is not changed; `swap_at_end` puts the average into it after the last step of the phase, so that the final evaluation and
+    checkpoint are of the average. Logs the distance between the two.
+    Paper: Polyak and Juditsky 1992; as a training device arXiv:1703.01780, eq. 1. Edge: the average starts as the weights after the
+    first step. Raises ConfigError for sharded weights. Shapes: as the weights, float32. State: the average.
     """
 
     decay: float = 0.99
     swap_at_end: bool = True
-    average: dict[str, torch.Tensor] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay must be in [0, 1), got {self.decay}")
 
-    def check(self, run: Any) -> None:
-        if self.swap_at_end and run.settings.steps < 1:
-            raise ConfigError("callbacks.ema: swap_at_end needs at least one step")
+    def init_state(self) -> AverageState:
+        return AverageState()
 
-    def setup(self, run: Any) -> None:
+    def check(self, run: RunContext) -> None:
+        if self.swap_at_end and run.settings.steps < 1:
+            raise ConfigError("callbacks: 'ema' with swap_at_end: true needs at least one step; set steps, or swap_at_end: false")
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
         if run.params_sharded:
-            raise ConfigError(
-                "callbacks: ema averages whole weights, and FSDP and ZeRO-3 spread them over ranks; use DDP or ZeRO-2, or drop the callback"
-            )
+            raise ConfigError("callbacks: 'ema' averages whole weights, and FSDP and ZeRO-3 shard them; use DDP or ZeRO-2, or drop the callback")
 
     @torch.no_grad()
-    def __call__(self, run: Any, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+        average = self.state.average
         trained = {name: p for name, p in run.policy.model.named_parameters() if p.requires_grad}
         for name, parameter in trained.items():
             now = parameter.detach().float()
-            self.average[name] = now.clone() if name not in self.average else self.average[name].to(now.device).lerp_(now, 1 - self.decay)
-        far = sum(float((self.average[name] - p.float()).square().sum()) for name, p in trained.items()) ** 0.5
+            average[name] = now.clone() if name not in average else average[name].to(now.device).lerp_(now, 1 - self.decay)
+        distance = sum(float((average[name] - p.float()).square().sum()) for name, p in trained.items()) ** 0.5
         if self.swap_at_end and run.phase_step + 1 >= run.settings.steps:
             for name, parameter in trained.items():
-                parameter.copy_(self.average[name])
+                parameter.copy_(average[name])
             run.engine.sync(run.policy)
-        return {"ema/distance": far}
+        return {"distance": distance}
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"average": dict(self.average)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.average.clear()
-        self.average.update(state["average"])
+@register("reference_ema")
+@dataclass(frozen=True)
+class ReferenceEMA(Callback):
+    """T1's moving reference: theta_ref <- decay theta_ref + (1 - decay) theta after every step. Logs the distance of policy and reference.
+
+    Paper: Hou et al. 2025 (T1), arXiv:2501.11651, from published notes on it (an exponential moving average as the reference); `decay` is ours. The
+    average is kept in float32, because a reference in bfloat16 would not move by small steps. Raises ConfigError where nothing reads the reference,
+    and for adapters and sharded weights, for which no copy is kept that could move. State: the average.
+    """
+
+    decay: float = 0.99
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"decay={self.decay} must be in [0, 1)")
+
+    def init_state(self) -> AverageState:
+        return AverageState()
+
+    def check(self, run: RunContext) -> None:
+        if "ref_logp" not in run.aux_tensors:
+            raise ConfigError(
+                "callbacks: 'reference_ema' moves the reference, but nothing reads it; add loss_terms: {kl: {name: kl}}, or drop the callback"
+            )
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
+            raise ConfigError(
+                "callbacks: 'reference_ema' moves a copy of all weights, which neither adapters nor sharded weights have; "
+                "use reference_reset, or train all weights on each rank"
+            )
+
+    @torch.no_grad()
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+        reference = run.policy.reference_state()["weights"]
+        now, squares = run.policy.model.state_dict(), 0.0
+        for name, weight in reference.items():
+            if weight.is_floating_point():
+                average = self.state.average.setdefault(name, weight.float().clone()).to(weight.device)
+                self.state.average[name] = average.lerp_(now[name].float(), 1 - self.decay)
+                weight.copy_(average)
+                squares += float((now[name].float() - average).square().sum())
+        return {"distance": squares**0.5}
+
+
+@dataclass
+class ReferenceResetState(State):
+    """The best held-out accuracy since the last reset, None before the first evaluation, and the evaluations without a gain since."""
+
+    best: float | None = None
+    waited: int = 0
+
+
+@register("reference_reset")
+@dataclass(frozen=True)
+class ReferenceReset(Callback):
+    """ProRL's reference reset: pi_ref <- pi every `every` steps, or when the held-out accuracy has not risen in `patience` evaluations in a row.
+
+    The held-out accuracy is evaluated every `eval_every` steps and must exceed the best one since the last reset. 0 switches `every` or `eval_every`
+    off. `reset_optimizer` clears the optimizer's moments too.
+    Paper: Liu et al. 2025 (ProRL), arXiv:2505.24864, sec. 3.2: hard resets of the reference and of the optimizer when validation stalls. The pace
+    is vlrl's: the paper's resets were made by hand. Edge: an evaluation in which no task could be scored is ignored. Raises ConfigError where nothing
+    reads the reference.
+    """
+
+    every: int = 0
+    eval_every: int = 0
+    patience: int = 2
+    reset_optimizer: bool = True
+
+    def init_state(self) -> ReferenceResetState:
+        return ReferenceResetState()
+
+    def check(self, run: RunContext) -> None:
+        if "ref_logp" not in run.aux_tensors:
+            raise ConfigError(
+                "callbacks: 'reference_reset' resets the reference, but nothing reads it; add loss_terms: {kl: {name: kl}}, or drop the callback"
+            )
+        if not self.every and not self.eval_every:
+            raise ConfigError("callbacks: 'reference_reset' with every: 0 and eval_every: 0 never resets; set one of them")
+        if self.eval_every:
+            check_heldout(run, "callbacks: 'reference_reset'")
+
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+        state, steps = self.state, run.phase_step + 1
+        due = bool(self.every) and steps % self.every == 0
+        if self.eval_every and steps % self.eval_every == 0:
+            accuracy = heldout_accuracy(run)
+            if accuracy is not None:
+                risen = state.best is None or accuracy > state.best
+                state.best, state.waited = (accuracy, 0) if risen else (state.best, state.waited + 1)
+            due = due or state.waited >= self.patience
+        if due:
+            run.policy.keep_reference(renew=True)
+            state.best, state.waited = None, 0
+            if self.reset_optimizer:
+                run.optimizer.state.clear()
+        return {"reset": float(due)}
+
+
+@register("optimizer_reset")
+@dataclass(frozen=True)
+class OptimizerReset(Callback):
+    """Kimi k1.5's optimizer reset: clears the optimizer's moments after every `every`-th step.
+
+    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.2: each iteration of mirror descent is a new problem.
+    """
+
+    every: int = 1
+
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+        if (run.phase_step + 1) % max(self.every, 1) == 0:
+            run.optimizer.state.clear()
+        return {}
+
+
+@register("engine_mismatch")
+@dataclass(frozen=True)
+class EngineMismatch(Callback):
+    """The mismatch of trainer and engine: d_t = log pi_trainer(y_t) - log pi_engine(y_t) (nats), over the trained tokens of a step.
+
+    Logs mean = mean |d|, max = max |d|, kl = mean(e^d - 1 - d) (the k3 estimate of KL(engine || trainer)), ess = (sum w)^2 / (n sum w^2) with
+    w = e^d, in (0, 1]: the share of tokens that importance weighting would leave; seq_ess the same with w of whole rollouts.
+    vlrl original (k3: Schulman 2020; effective sample size: Kong 1992). Edge: no numbers without rollouts of the engine.
+    Costs one pass without gradient per step where old log-probs are not computed anyway.
+    """
+
+    needs = ("old_logp",)
+
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+        rows = []
+        for rollout in (r for group in groups for r in group if r.source == "policy" and r.logp and "old_logp" in r.signals):
+            gap_T = torch.tensor(rollout.signals["old_logp"], dtype=torch.float64) - torch.tensor(rollout.logp, dtype=torch.float64)
+            rows.append(gap_T if rollout.loss_mask is None else gap_T[torch.tensor(rollout.loss_mask)])
+        if not rows or not sum(map(len, rows)):
+            return {}
+        gap_N = torch.cat(rows)
+        return {
+            "mean": gap_N.abs().mean().item(),
+            "max": gap_N.abs().max().item(),
+            "kl": (torch.expm1(gap_N) - gap_N).mean().item(),
+            "ess": effective_sample_size(gap_N).item(),
+            "seq_ess": effective_sample_size(torch.stack([row.sum() for row in rows])).item(),
+        }
 
 
 @register("eval")
 @dataclass(frozen=True)
 class Eval(Callback):
-    """After every `every`-th step (counted over all phases), draws responses to `suites` with the run's engine and scores them by `profiles`.
+    """Benchmark suites during training: after every `every`-th step (over all phases), samples responses with the run's engine and scores them.
 
-    Metrics: <suite>/<profile>, with /low and /high of its interval; figures and responses go to `<output>/eval/step-<n>`. What a step's
-    journal holds is not drawn again, so a restart in the middle goes on. All processes draw, each its share.
+    Metrics: <suite>/<profile>, with /low and /high of its interval; figures and responses go to `<output>/eval/step-<n>`. Responses that are in a
+    step's journal are not sampled again, so a restart in the middle continues. Every process samples its share.
     vlrl original. `data`, `limit`, `max_tokens`, `protocol` as in `vlrl eval`; `samples` above 1 need a `temperature`. Edge: a row whose
     media are broken counts as wrong. Units: scores in [0, 1].
     """
@@ -115,148 +258,3 @@ class Eval(Callback):
         if run.step % self.every:
             return {}
         return run.suites.evaluate(self, run)
-
-
-@register("engine_mismatch")
-@dataclass(frozen=True)
-class EngineMismatch(Callback):
-    """d_t = log pi_trainer(y_t) - log pi_engine(y_t) (nats), over the trained tokens of a step.
-
-    mean = mean |d|, max = max |d|, kl = mean(e^d - 1 - d) (the k3 estimate of KL(engine || trainer)), ess = (sum w)^2 / (n sum w^2) with w = e^d,
-    in (0, 1]: the share of tokens that importance weighting would leave; seq_ess the same with w of whole rollouts.
-    vlrl original (k3: Schulman 2020; effective sample size: Kong 1992). Edge: nothing sampled by an engine gives no numbers.
-    Costs one pass without gradient per step where old log-probs are not computed anyway.
-    """
-
-    needs = ("old_logp",)
-
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        rows = []
-        for rollout in (r for group in groups for r in group if r.source == "policy" and r.logp and "old_logp" in r.signals):
-            gap_T = torch.tensor(rollout.signals["old_logp"], dtype=torch.float64) - torch.tensor(rollout.logp, dtype=torch.float64)
-            rows.append(gap_T if rollout.loss_mask is None else gap_T[torch.tensor(rollout.loss_mask)])
-        if not rows or not sum(map(len, rows)):
-            return {}
-        gap_N = torch.cat(rows)
-        return {
-            "mean": gap_N.abs().mean().item(),
-            "max": gap_N.abs().max().item(),
-            "kl": (torch.expm1(gap_N) - gap_N).mean().item(),
-            "ess": effective_sample_size(gap_N).item(),
-            "seq_ess": effective_sample_size(torch.stack([row.sum() for row in rows])).item(),
-        }
-
-
-@register("optimizer_reset")
-@dataclass(frozen=True)
-class OptimizerReset(Callback):
-    """Forgets the optimizer's moments after every `every`-th step.
-
-    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.2: each iteration of mirror descent is a new problem.
-    """
-
-    every: int = 1
-
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        due = (run.phase_step + 1) % max(self.every, 1) == 0
-        if due:
-            run.optimizer.state.clear()
-        return {}
-
-
-@register("reference_reset")
-@dataclass(frozen=True)
-class ReferenceReset(Callback):
-    """pi_ref <- pi every `every` steps, and where the held-out accuracy, looked at every `look` steps, has not risen for `patience` looks in a row.
-
-    0 switches either off. Risen is above the best since the last reset. `reset_optimizer` forgets the optimizer's moments too.
-    Paper: Liu et al. 2025 (ProRL), arXiv:2505.24864, sec. 3.2: hard resets of the reference and of the optimizer when validation stalls.  The pace
-    is vlrl's: the paper's resets were made by hand.  Raises ConfigError where nothing reads the reference.
-    """
-
-    every: int = 0
-    look: int = 0
-    patience: int = 2
-    reset_optimizer: bool = True
-    state: dict[str, float] = field(init=False, default_factory=lambda: {"best": -math.inf, "waited": 0}, repr=False, compare=False)
-
-    def check(self, run: RunContext) -> None:
-        if "ref_logp" not in run.aux_tensors:
-            raise ConfigError(
-                "callbacks: reference_reset moves the reference, but nothing reads it; add a term: {kl: {name: kl}}, or drop the callback"
-            )
-        if not self.every and not self.look:
-            raise ConfigError("callbacks: reference_reset with every: 0 and look: 0 never resets; give one of them")
-        if self.look:
-            check_heldout(run, "callbacks: reference_reset")
-
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        done = run.phase_step + 1
-        due = bool(self.every) and done % self.every == 0
-        if self.look and done % self.look == 0:
-            now = accuracy(run)
-            better = now > self.state["best"]
-            self.state.update(best=max(now, self.state["best"]), waited=0 if better else self.state["waited"] + 1)
-            due = due or self.state["waited"] >= self.patience
-        if due:
-            run.policy.keep_reference(renew=True)
-            self.state.update(best=-math.inf, waited=0)
-            if self.reset_optimizer:
-                run.optimizer.state.clear()
-        return {"reset": float(due)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": None if self.state["best"] == -math.inf else self.state["best"], "waited": self.state["waited"]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.state.update(best=-math.inf if state["best"] is None else state["best"], waited=state["waited"])
-
-
-@register("reference_ema")
-@dataclass(frozen=True)
-class ReferenceEMA(Callback):
-    """theta_ref <- decay theta_ref + (1 - decay) theta after every step: the KL is to where the policy was of late.
-
-    Paper: Hou et al. 2025 (T1), arXiv:2501.11651, from published notes on it (an exponential moving average as the reference); `decay` is ours. The
-    average is kept in float32, so that a reference in bfloat16 does not stand still. Raises ConfigError where nothing reads the reference, and for
-    adapters and weights spread over ranks, which have no copy of their own to move. State: the average.
-    """
-
-    decay: float = 0.99
-    average: dict[str, torch.Tensor] = field(init=False, default_factory=dict, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"decay={self.decay} must be in [0, 1)")
-
-    def check(self, run: RunContext) -> None:
-        if "ref_logp" not in run.aux_tensors:
-            raise ConfigError(
-                "callbacks: reference_ema moves the reference, but nothing reads it; add a term: {kl: {name: kl}}, or drop the callback"
-            )
-
-    def setup(self, run: RunContext) -> None:
-        if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
-            raise ConfigError(
-                "callbacks: reference_ema moves a copy of all weights, which neither adapters nor weights spread over ranks have; "
-                "use reference_reset, or train all weights on each rank"
-            )
-
-    @torch.no_grad()
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        reference = run.policy.reference_state()["weights"]
-        now, far = run.policy.model.state_dict(), 0.0
-        for name, held in reference.items():
-            if held.is_floating_point():
-                average = self.average.setdefault(name, held.float().clone()).to(held.device)
-                self.average[name] = average.lerp_(now[name].float(), 1 - self.decay)
-                held.copy_(average)
-                far += float((now[name].float() - average).square().sum())
-        return {"distance": far**0.5}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"average": dict(self.average)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.average.clear()
-        self.average.update(state["average"])

@@ -1,65 +1,66 @@
-"""A divisor that does not depend on lengths.
+"""Loss aggregations: how the losses of tokens become one number.
 
-Every rollout counts the same.
-
-Every token counts the same.
+token_mean      every token counts the same (DAPO)
+sequence_mean   every rollout counts the same (GRPO)
+constant        a divisor that does not depend on lengths (Dr.GRPO)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
 from vlrl import functional
-from vlrl.methods.common.limits import completion_limit
+from vlrl.context import RunContext
+from vlrl.methods.core.sampling import completion_limit
 from vlrl.registry import register
 from vlrl.stages import Denominators, LossAggregation
 from vlrl.types import LossInputs
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+
+@register("token_mean")
+@dataclass(frozen=True)
+class TokenMean(LossAggregation):
+    """DAPO's token-level loss: the sum over all tokens of the step / their number.
+
+    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 12 and sec. 3.3.
+    """
+
+    def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
+        return functional.aggregation_weights(x.mask_BT, "token_mean", tokens=loss_denominators.tokens)
+
+
+@register("sequence_mean")
+@dataclass(frozen=True)
+class SequenceMean(LossAggregation):
+    """GRPO's mean over rollouts of the mean over a rollout's tokens. Tokens of long rollouts count less: GRPO's length bias.
+
+    Paper: Shao et al. 2024, arXiv:2402.03300, eq. 3.
+    """
+
+    def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
+        return functional.aggregation_weights(x.mask_BT, "sequence_mean", sequences=loss_denominators.sequences)
 
 
 @register("constant")
 @dataclass(frozen=True)
 class Constant(LossAggregation):
-    """sum over all tokens / (rollouts * length): unbiased in length.
+    """Dr.GRPO's aggregation, unbiased in length: the sum over all tokens / (rollouts * length).
 
     `length` is a constant number of tokens; 0 takes the longest completion that may be sampled. 1 sums a rollout's tokens.
     Paper: Liu et al. 2025 (Dr.GRPO), arXiv:2503.20783, sec. 3.2 and listing 1 (MAX_TOKENS).
     """
 
     length: int = 0
-    limit: int = field(init=False, default=0, repr=False, compare=False)
 
-    def setup(self, run: RunContext) -> None:
-        object.__setattr__(self, "limit", completion_limit(run, self.length, "reduce.length"))
+    def check(self, run: RunContext) -> None:
+        self.divisor(run)
 
-    def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
-        return functional.aggregation_weights(x.mask_BT, "constant", sequences=totals.sequences, length=self.length or self.limit)
+    def divisor(self, run: RunContext) -> int:
+        """`length`, or the longest completion, in tokens. Raises ConfigError if that is not known."""
+        return completion_limit(run, self.length, "loss_aggregation.length")
 
-
-@register("sequence_mean")
-@dataclass(frozen=True)
-class SequenceMean(LossAggregation):
-    """mean over rollouts of the mean over a rollout's tokens. Tokens of long rollouts count less: GRPO's length bias.
-
-    Paper: Shao et al. 2024, arXiv:2402.03300, eq. 3.
-    """
-
-    def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
-        return functional.aggregation_weights(x.mask_BT, "sequence_mean", sequences=totals.sequences)
-
-
-@register("token_mean")
-@dataclass(frozen=True)
-class TokenMean(LossAggregation):
-    """sum over all tokens of the step / their number.
-
-    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 12 and sec. 3.3.
-    """
-
-    def weights(self, x: LossInputs, totals: Denominators) -> torch.Tensor:
-        return functional.aggregation_weights(x.mask_BT, "token_mean", tokens=totals.tokens)
+    def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
+        length = self.length or self.divisor(self.run)
+        return functional.aggregation_weights(x.mask_BT, "constant", sequences=loss_denominators.sequences, length=length)

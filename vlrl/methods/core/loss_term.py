@@ -1,33 +1,100 @@
-"""Entropy bonus.
+"""Loss terms: losses that are added to the policy loss with a coefficient.
 
-KL to a reference as a loss.
-
-Maximum likelihood.
-
-KL to the policy at the start of the step.
+kl             the KL to a reference policy
+trust_region   TRPA's KL to the policy that the step started from
+entropy_bonus  the entropy of the policy
+nll            the supervised loss, maximum likelihood
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
 from vlrl import functional
-from vlrl.methods.core.token_weight import own
+from vlrl.capabilities import Capability
+from vlrl.context import RunContext
+from vlrl.methods.common.demonstrations import GIVEN_TOKENS
+from vlrl.methods.core.reward_shaping import KL_IN_REWARD
+from vlrl.methods.core.token_weight import after_given_tokens
 from vlrl.registry import ConfigError, register
 from vlrl.stages import LossTerm
 from vlrl.types import LossInputs, PerToken
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+
+@register("kl")
+@dataclass(frozen=True, kw_only=True)
+class KL(LossTerm):
+    """An estimate of KL(pi || ref) per token (nats), from u = log ref - log pi:  k1 = -u,  k2 = u^2 / 2,  k3 = e^u - u - 1.
+
+    On-policy, the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1 is zero. `gradient`: "direct"
+    differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of `estimator` with k2's gradient (verl's "+" kinds); "importance"
+    multiplies by pi / pi_old, whose gradient makes k1 and k3 unbiased too (DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1).
+    `clamp_log` bounds u (verl: 20), `clamp_value` the estimate (verl: 10); 0 switches them off. `ref` is the tensor compared with.
+    Paper: Schulman 2020, joschu.net/blog/kl-approx.html; as a loss: Shao et al. 2024, arXiv:2402.03300, eq. 4;
+    gradients: Tang and Munos 2025, arXiv:2506.09477.
+    """
+
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    gradient: Literal["direct", "k2", "importance"] = "direct"
+    ref: str = "ref_logp"
+    clamp_log: float = 0.0
+    clamp_value: float = 0.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.ref,)
+
+    def check(self, run: RunContext) -> None:
+        if self.coef and self.estimator == "k1" and self.gradient == "direct":
+            raise ConfigError(
+                f"loss_terms: {self.name!r} with estimator k1 and gradient direct has a gradient of mean zero, so it only adds noise; use "
+                "estimator k3 or k2, gradient k2 or importance, or the KL in the reward (reward_shaping: {kl: {name: kl_in_reward}})"
+            )
+        if self.coef and run.has(KL_IN_REWARD):
+            raise ConfigError(f"loss_terms: {self.name!r} and reward_shaping 'kl_in_reward' penalise the same divergence twice; drop one of them")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        return functional.kl_penalty(
+            x.logp_BT,
+            x[self.ref],
+            x.mask_BT,
+            kind=self.estimator,
+            gradient=self.gradient,
+            old_logp_BT=x.old_logp_BT,
+            clamp_log=self.clamp_log,
+            clamp_value=self.clamp_value,
+        )
+
+
+@register("trust_region")
+@dataclass(frozen=True, kw_only=True)
+class TrustRegion(KL):
+    """TRPA's trust region: KL(pi || pi_old) per token, or its square root with `root`.
+
+    Paper: Su et al. 2025 (TRPA), arXiv:2504.04524, eq. 13 (0.001, low-variance estimator). Edge: zero, also in gradient, on the old policy.
+    """
+
+    coef: float = 0.001
+    ref: str = "old_logp"
+    root: bool = False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("old_logp",)
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        out = super().__call__(x)
+        loss_BT = (out.loss + 1e-12).sqrt() if self.root else out.loss
+        return PerToken(loss_BT, {"kl_old": out.metrics["kl"]})
 
 
 @register("entropy_bonus")
 @dataclass(frozen=True, kw_only=True)
 class EntropyBonus(LossTerm):
-    """L = -H(pi(. | s_t)) in nats: a positive `coef` raises entropy, a negative one lowers it.
+    """A3C's entropy bonus: L = -H(pi(. | s_t)) in nats. A positive `coef` raises entropy, a negative one lowers it.
 
     Paper: Mnih et al. 2016, arXiv:1602.01783, sec. 4.
     """
@@ -39,89 +106,26 @@ class EntropyBonus(LossTerm):
         return PerToken(-x["entropy"], {"entropy": x["entropy"].detach()})
 
 
-@register("kl")
-@dataclass(frozen=True, kw_only=True)
-class KL(LossTerm):
-    """An estimate of KL(pi || ref) per token (nats), from u = log ref - log pi:  k1 = -u,  k2 = u^2 / 2,  k3 = e^u - u - 1.
-
-    On-policy, the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1 is zero. `gradient`: "direct"
-    differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of `kind` with k2's gradient (verl's "+" kinds); "importance"
-    multiplies by pi / pi_old, whose gradient makes k1 and k3 unbiased too (DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1).
-    `clamp_log` bounds u (verl: 20), `clamp_value` the estimate (verl: 10); 0 switches them off. `ref` is the tensor compared with.
-    Paper: Schulman 2020, joschu.net/blog/kl-approx.html; as a loss: Shao et al. 2024, arXiv:2402.03300, eq. 4;
-    gradients: Tang and Munos 2025, arXiv:2506.09477.
-    """
-
-    kind: Literal["k1", "k2", "k3"] = "k3"
-    gradient: Literal["direct", "k2", "importance"] = "direct"
-    ref: str = "ref_logp"
-    clamp_log: float = 0.0
-    clamp_value: float = 0.0
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.ref,)
-
-    def check(self, run: RunContext) -> None:
-        if self.coef and self.kind == "k1" and self.gradient == "direct":
-            raise ConfigError(
-                "loss_terms: kl with kind k1 and gradient direct has a gradient of mean zero, so it only adds noise; use kind k3 or k2, gradient k2 or "
-                "importance, or the KL in the reward (shape kl_in_reward)"
-            )
-        if self.coef and any(shape.name == "kl_in_reward" for shape in run.reward_shaping.values()):
-            raise ConfigError("loss_terms: kl and shape kl_in_reward charge for the same divergence twice; drop one of them")
-
-    def __call__(self, x: LossInputs) -> PerToken:
-        return functional.kl_penalty(
-            x.logp_BT,
-            x[self.ref],
-            x.mask_BT,
-            kind=self.kind,
-            gradient=self.gradient,
-            old_logp_BT=x.old_logp_BT,
-            clamp_log=self.clamp_log,
-            clamp_value=self.clamp_value,
-        )
-
-
 @register("nll")
 @dataclass(frozen=True, kw_only=True)
 class NLL(LossTerm):
-    """L = -log pi (nats per token), on all rollouts or on those of one `source` (and with a reward of at least `min_reward`).
+    """The supervised loss: L = -log pi (nats per token), on all rollouts or on those of one `source` with a reward of at least `min_reward`.
 
-    `given` true: only on tokens that a demonstration began the rollout with (`info["given"]` many).
-    Paper: vlrl original (the supervised loss); `given`: SEELE, arXiv:2509.06923, eq. 10.  Edge: no rollout qualifies: zero.
+    `given` true: only on tokens that come from a demonstration that the rollout continues (GIVEN_TOKENS).
+    vlrl original; `given`: SEELE, arXiv:2509.06923, eq. 10. Edge: zero where no rollout qualifies.
     """
 
     source: str = ""
     min_reward: float = float("-inf")
     given: bool = False
 
+    @property
+    def requires(self) -> tuple[Capability, ...]:
+        return (GIVEN_TOKENS,) if self.given else ()
+
     def __call__(self, x: LossInputs) -> PerToken:
         keep = [not self.source or rollout.source == self.source for rollout in x.batch.rollouts]
         keep_B = torch.tensor(keep, device=x.logp_BT.device) & (x.reward_B >= self.min_reward)
-        keep_BT = keep_B[:, None] & ~own(x) if self.given else keep_B[:, None]
+        keep_BT = keep_B[:, None] & ~after_given_tokens(x) if self.given else keep_B[:, None]
         nll_BT = torch.where(keep_BT, -x.logp_BT, 0.0)
         return PerToken(nll_BT, {"nll": nll_BT.detach()})
-
-
-@register("trust_region")
-@dataclass(frozen=True, kw_only=True)
-class TrustRegion(KL):
-    """KL(pi || pi_old) per token, or its square root with `root`.
-
-    Paper: Su et al. 2025 (TRPA), arXiv:2504.04524, eq. 13 (0.001, low-variance estimator).  Edge: zero, also in gradient, on the old policy.
-    """
-
-    coef: float = 0.001
-    ref: str = "old_logp"
-    root: bool = False
-
-    @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("old_logp",)
-
-    def __call__(self, x: LossInputs) -> PerToken:
-        out = super().__call__(x)
-        loss_BT = (out.loss + 1e-12).sqrt() if self.root else out.loss
-        return PerToken(loss_BT, {"kl_old": out.metrics["kl"]})

@@ -1,62 +1,45 @@
-"""What the surrogates share that see a rollout as a whole.
+"""Policy losses.
 
-No policy gradient: for phases that learn from terms alone.
-
-The clipped ratio.
-
-The plain policy gradient.
+ppo_clip          PPO's clipped ratio (variants: DAPO's clip-higher, dual clip)
+policy_gradient   REINFORCE's loss, without ratio or clip
+zero_loss         no policy gradient, for phases that train on loss terms alone
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vlrl import functional
+from vlrl.capabilities import Capability
+from vlrl.context import RunContext
+from vlrl.methods.core.token_credit import UNIFORM_CREDIT
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+NO_POLICY_GRADIENT = Capability("no_policy_gradient", hint="policy_loss: {name: zero_loss}")
 
 
 @dataclass(frozen=True)
-class WholeRollout(PolicyLoss):
-    """Its gradient is the same for all tokens of a rollout, so credit that differs along it would be lost."""
+class SequencePolicyLoss(PolicyLoss):
+    """Base of the policy losses whose gradient is the same for all tokens of a rollout; credit that differs between tokens would be lost."""
 
     def check(self, run: RunContext) -> None:
-        if run.token_credit.name != "uniform":
+        if not run.has(UNIFORM_CREDIT):
             raise ConfigError(
-                f"surrogate {self.name} moves all tokens of a rollout alike, so what credit {run.token_credit.name!r} gives to single tokens is lost; "
-                "use credit: {name: uniform}, or a surrogate per token (ppo_clip, gspo with token_level: true)"
+                f"policy_loss: {self.name!r} has one gradient for all tokens of a rollout, so what token_credit {run.token_credit.name!r} gives to "
+                "single tokens is lost; use token_credit: {name: uniform}, or a policy loss per token (ppo_clip, gspo with token_level: true)"
             )
-
-
-@register("zero_loss")
-@dataclass(frozen=True)
-class ZeroLoss(PolicyLoss):
-    """L = 0, whatever the advantages.
-
-    Paper: vlrl original (supervised phases: the loss is the terms').
-    """
-
-    def check(self, run: RunContext) -> None:
-        if not any(term.coef for term in run.objective.loss_terms.values()):
-            raise ConfigError("surrogate none without a term leaves nothing to learn from; add terms: {nll: {name: nll}}, or use ppo_clip")
-
-    def __call__(self, x: LossInputs) -> PerToken:
-        return PerToken(x.logp_BT * 0.0, {})
 
 
 @register("ppo_clip")
 @dataclass(frozen=True)
 class PPOClip(PolicyLoss):
-    """L = -min(r A, clip(r, 1 - low, 1 + high) A) with r = pi / pi_old per token.
+    """PPO's clipped loss: L = -min(r A, clip(r, 1 - low, 1 + high) A) with r = pi / pi_old per token.
 
     `high` > `low` is DAPO's clip-higher (arXiv:2503.14476, eq. 8). `dual_clip` c > 1 bounds the loss of tokens with A < 0 by -c A
     (Ye et al. 2020, arXiv:1912.09729, eq. 5); 0 switches it off.
-    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7.  Edge: on the old policy (r = 1) the gradient is that of REINFORCE.
+    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7. Edge: on the old policy (r = 1) the gradient is that of REINFORCE.
     """
 
     low: float = 0.2
@@ -77,11 +60,30 @@ class PPOClip(PolicyLoss):
 @register("policy_gradient")
 @dataclass(frozen=True)
 class PolicyGradient(PolicyLoss):
-    """L = -A log pi: no ratio, no clip. Biased once the policy has moved away from the sampler; meant for one optimizer step per batch.
+    """REINFORCE's loss: L = -A log pi, without ratio and clip.
 
+    Biased once the policy has moved away from the sampler; meant for one optimizer step per batch.
     Paper: Williams 1992, doi:10.1007/BF00992696; GPG, arXiv:2504.02546, eq. 5.
     """
 
     def __call__(self, x: LossInputs) -> PerToken:
         loss_BT, _ = functional.reinforce_loss(x.logp_BT, x.advantage_BT, x.mask_BT)
         return PerToken(loss_BT, {"ratio": x.log_ratio_BT.exp().detach()})
+
+
+@register("zero_loss")
+@dataclass(frozen=True)
+class ZeroLoss(PolicyLoss):
+    """L = 0, whatever the advantages: supervised phases, whose loss is that of the loss terms. vlrl original."""
+
+    provides = (NO_POLICY_GRADIENT,)
+
+    def check(self, run: RunContext) -> None:
+        if not any(term.coef for term in run.objective.loss_terms.values()):
+            raise ConfigError(
+                f"policy_loss: {self.name!r} without a loss term leaves nothing to learn from; add loss_terms: {{nll: {{name: nll}}}}, or use "
+                "policy_loss: {name: ppo_clip}"
+            )
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        return PerToken(x.logp_BT * 0.0, {})

@@ -1,6 +1,6 @@
-"""Answer formats by name: what is asked for, and how the assistant's turn opens.
+"""The chat prompt template: system prompt, worked examples, pictures at the question's markers, answer format, start of the answer.
 
-A row as a chat: system prompt, worked examples, pictures where the question's markers are, answer format, opening of the answer.
+`STYLES` are the answer formats by name: the instruction after the question, and how the assistant's turn starts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from vlrl.types import Message, Prompt, Row
 
 
 class Style(NamedTuple):
-    """`instruction` follows the question; `prefix` opens the answer; `chat_template` replaces the family's own (for base models)."""
+    """`instruction` follows the question; `prefix` starts the answer; `chat_template` replaces the family's own (for base models)."""
 
     instruction: str = ""
     prefix: str = ""
     chat_template: str = ""
 
 
-# A base model has seen no chat markup. The vision spans are written as the Qwen families expect them.
+# Base models were trained without chat markup. The vision spans are written as the Qwen families expect them.
 BASE = (
     "{% for m in messages %}{{ '' if loop.first else '\n' }}{{ {'user': 'User: ', 'assistant': 'Assistant: '}.get(m['role'], '') }}"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
@@ -62,12 +62,12 @@ def count_media(messages: Sequence[Message], kind: str) -> int:
 @register("chat")
 @dataclass(frozen=True)
 class Chat(PromptTemplate):
-    """messages = [system] + shots + [media + template(question, choices, instruction)], then the assistant's turn opens with `prefix`.
+    """A row as a chat: [system] + shots + [media + template(question, choices, instruction)]; the assistant's turn starts with `prefix`.
 
     vlrl original. `style` names an answer format (plain, answer, think, think_open, no_think, boxed, json, base); `instruction` and `prefix`
     replace its parts. `template` may use {question}, {choices} and {instruction}; by default each is on a line of its own, where not empty.
     `shots` are worked text examples ({question, answer}). `options` go to the family's chat template. `tasks` overrides any of these for
-    single tasks, by `Row.task`. A row with `messages` keeps its conversation; choices and instruction join its last user turn.
+    single tasks, by `Row.task`. A row with `messages` keeps its conversation; choices and instruction are appended to its last user turn.
     Edge: as many markers as media, or none (media come first); anything else is refused with the row's id.
     """
 
@@ -83,16 +83,16 @@ class Chat(PromptTemplate):
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
-            raise ConfigError(f"scaffold.style: no style {self.style!r}.{suggest(self.style, STYLES)}")
+            raise ConfigError(f"prompt_template.style: no style {self.style!r}.{suggest(self.style, STYLES)}")
         known = set(self.__dataclass_fields__) - {"tasks"}
         for task, changes in self.tasks.items():
             for name in changes:
                 if name not in known:
-                    raise ConfigError(f"scaffold.tasks.{task}.{name}: unknown field.{suggest(name, known)}")
+                    raise ConfigError(f"prompt_template.tasks.{task}.{name}: unknown field.{suggest(name, known)}")
             replace(self, tasks={}, **changes)
         for shot in self.shots:
             if set(shot) != {"question", "answer"}:
-                raise ConfigError(f"scaffold.shots: a shot has the keys question and answer, got {sorted(shot)}")
+                raise ConfigError(f"prompt_template.shots: a shot has the keys question and answer, got {sorted(shot)}")
 
     def __call__(self, row: Row) -> Prompt:
         if row.task in self.tasks:
@@ -111,8 +111,8 @@ class Chat(PromptTemplate):
 
     def _system(self, row: Row) -> list[Message]:
         text = row.system or self.system
-        own = row.messages and row.messages[0]["role"] == "system"
-        return [{"role": "system", "content": text}] if text and not own else []
+        has_system = row.messages and row.messages[0]["role"] == "system"
+        return [{"role": "system", "content": text}] if text and not has_system else []
 
     def _shots(self) -> list[Message]:
         turns = ((role, shot[key]) for shot in self.shots for role, key in (("user", "question"), ("assistant", "answer")))
@@ -125,9 +125,9 @@ class Chat(PromptTemplate):
         last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
         if last < 0:
             raise ValueError(f"row {row.id!r}: its messages have no user turn")
-        asked = self._text(row, "")
-        if asked:
-            messages[last]["content"] = [*messages[last]["content"], {"type": "text", "text": "\n" + asked}]
+        text = self._text(row, "")  # choices and instruction
+        if text:
+            messages[last]["content"] = [*messages[last]["content"], {"type": "text", "text": "\n" + text}]
         if not count_media(messages, "image") and not count_media(messages, "video"):
             first = next(i for i, m in enumerate(messages) if m["role"] == "user")
             messages[first]["content"] = self._with_media(messages[first]["content"], row)
@@ -135,8 +135,8 @@ class Chat(PromptTemplate):
 
     def _with_media(self, content: list[dict[str, Any]], row: Row) -> list[dict[str, Any]]:
         kinds = {item["type"] for item in content}
-        given = (("image", row.images), ("video", row.videos))
-        return [*({"type": kind} for kind, media in given if kind not in kinds for _ in media), *content]
+        row_media = (("image", row.images), ("video", row.videos))
+        return [*({"type": kind} for kind, media in row_media if kind not in kinds for _ in media), *content]
 
     def _text(self, row: Row, question: str) -> str:
         letters = zip(LETTERS, row.choices)

@@ -1,4 +1,4 @@
-"""The same number of rollouts for every prompt."""
+"""Rollout budgets: how many rollouts each prompt gets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlrl.types import Prompt
 @register("equal")
 @dataclass(frozen=True)
 class Equal(RolloutBudget):
-    """n_i = floor(total / P), and one more for the first (total mod P) prompts.
+    """The same number for every prompt: n_i = floor(total / P), and one more for the first (total mod P) prompts.
 
     vlrl original. Edge: no prompts give no counts. Units: rollouts.
     """

@@ -1,10 +1,13 @@
-"""Rows made of other rows, when they are asked for.
+"""Selects: which rows are trained on, decided once before training.
 
-Which rows are trained on, decided once before training.
-
-Only rows whose answer can be checked, and is worth checking.
-
-Rows by name.
+take         the first rows, or as many at random
+order        rows sorted by a field of `meta`
+tasks        rows of some tasks
+pass_rate    rows with a measured pass rate in a range
+between      rows with a number of `meta` in a range
+listed       rows by id
+checkable    rows whose answer can be verified (Nemotron-CrossThink)
+open_ended   no choices, proofs, yes-no questions and the like (Big-Math)
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Select
 from vlrl.types import Row, RowView
 
 
-class Remade(RowView):
-    """`make(rows[numbers[i // copies]], i % copies)`: every chosen row `copies` times."""
+class MappedRows(RowView):
+    """Rows made of other rows when they are read: `make(rows[numbers[i // copies]], i % copies)`, every chosen row `copies` times."""
 
     def __init__(self, rows: Sequence[Row], numbers: Sequence[int], make: Callable[[Row, int], Row], copies: int = 1) -> None:
         self.rows, self.numbers, self.make, self.copies = rows, numbers, make, copies
@@ -33,8 +36,8 @@ class Remade(RowView):
         return self.make(self.rows[self.numbers[index // self.copies]], index % self.copies)
 
 
-class Chosen(Sequence):
-    """Rows by number, still made when they are asked for."""
+class SelectedRows(RowView):
+    """Rows by number, read when they are accessed."""
 
     def __init__(self, rows: Sequence[Row], numbers: Sequence[int]) -> None:
         self.rows, self.numbers = rows, numbers
@@ -42,16 +45,14 @@ class Chosen(Sequence):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, index):  # noqa: ANN001, ANN204
-        if isinstance(index, slice):
-            return Chosen(self.rows, self.numbers[index])
+    def at(self, index: int) -> Row:
         return self.rows[self.numbers[index]]
 
 
 @register("take")
 @dataclass(frozen=True)
 class Take(Select):
-    """`count` of the rows: the first, or (with a `seed`) as many at random, in their order.
+    """`count` rows: the first ones, or with a `seed` random ones, in their original order.
 
     vlrl original. Edge: fewer rows than `count`: all of them.
     """
@@ -61,13 +62,13 @@ class Take(Select):
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise ConfigError(f"count: {self.count} rows; give at least 1")
+            raise ConfigError(f"select: take needs a count of at least 1, got {self.count}")
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        numbers = range(min(self.count, len(rows)))
+        numbers: Sequence[int] = range(min(self.count, len(rows)))
         if self.seed is not None:
             numbers = sorted(random.Random(self.seed).sample(range(len(rows)), len(numbers)))
-        return Chosen(rows, numbers)
+        return SelectedRows(rows, numbers)
 
 
 @register("pass_rate")
@@ -76,7 +77,7 @@ class PassRate(Select):
     """Rows with low <= meta.pass_rate <= high, as stored by `vlrl data difficulty`.
 
     vlrl original (the band itself is common: MM-EUREKA, arXiv:2503.07365, keeps 0.1-0.9; DAPO, arXiv:2503.14476, drops 0 and 1).
-    Edge: rows without a measured rate are kept or dropped as `missing` says.
+    Edge: `missing` decides about rows without a measured rate: keep or drop.
     """
 
     low: float = 0.1
@@ -85,10 +86,10 @@ class PassRate(Select):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high <= 1:
-            raise ConfigError(f"low={self.low}, high={self.high}: give 0 <= low <= high <= 1")
+            raise ConfigError(f"select: pass_rate needs 0 <= low <= high <= 1, got low={self.low}, high={self.high}")
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return Chosen(rows, [i for i in range(len(rows)) if self._fits(rows[i])])
+        return SelectedRows(rows, [i for i in range(len(rows)) if self._fits(rows[i])])
 
     def _fits(self, row: Row) -> bool:
         rate = row.meta.get("pass_rate")
@@ -98,7 +99,7 @@ class PassRate(Select):
 @register("order")
 @dataclass(frozen=True)
 class Order(Select):
-    """Rows sorted by a `meta` field, ascending (or descending): with `sampler: {name: shuffle, shuffle: false}` a curriculum.
+    """Rows sorted by a `meta` field, ascending (or descending): with `prompt_sampler: {name: shuffle, shuffle: false}` a curriculum.
 
     vlrl original. Edge: equal values keep their order; rows without the field come last.
     """
@@ -107,9 +108,9 @@ class Order(Select):
     descending: bool = False
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        values = [rows[i].meta.get(self.by) for i in range(len(rows))]
-        there = sorted((i for i, value in enumerate(values) if value is not None), key=lambda i: values[i], reverse=self.descending)
-        return Chosen(rows, there + [i for i, value in enumerate(values) if value is None])
+        values: list[Any] = [rows[i].meta.get(self.by) for i in range(len(rows))]
+        with_field = sorted((i for i, value in enumerate(values) if value is not None), key=lambda i: values[i], reverse=self.descending)
+        return SelectedRows(rows, with_field + [i for i, value in enumerate(values) if value is None])
 
 
 @register("tasks")
@@ -120,25 +121,26 @@ class Tasks(Select):
     keep: tuple[str, ...]
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return Chosen(rows, [i for i in range(len(rows)) if rows[i].task in self.keep])
+        return SelectedRows(rows, [i for i in range(len(rows)) if rows[i].task in self.keep])
 
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def plain(text: object) -> str:
-    """Folded for comparison: case and spaces do not count."""
+def normalised(text: object) -> str:
+    """Text normalised for comparison: lower case, single spaces."""
     return " ".join(str(text).split()).casefold()
 
 
 @register("checkable")
 @dataclass(frozen=True)
 class Checkable(Select):
-    """Drops choices without their answer (neither its letter nor its text is an option) and open answers longer than `words` words.
+    """Rows whose answer can be verified: drops choices without their answer (neither its letter nor its text is an option) and open answers of more
+    than `words` words.
 
     Paper: Akter et al. 2025 (Nemotron-CrossThink), arXiv:2504.13941, filtering for verifiable answers: its principle; the bound of ten words is the
-    figure that is commonly given for it, and was not found in the text that could be read. Edge: an answer that is no text (a number, a box) is kept;
-    an empty one is dropped. Every row is read once.
+    figure that is commonly given for it, and was not found in the text that could be read. Edge: an answer that is not text (a number, a box) is
+    kept; an empty one is dropped. Every row is read once.
     """
 
     words: int = 10
@@ -151,17 +153,17 @@ class Checkable(Select):
         """Whether the row is kept."""
         if not isinstance(row.answer, str):
             return row.answer is not None
-        said = plain(row.answer).strip("().")
+        answer = normalised(row.answer).strip("().")
         if row.choices:
-            return said in {letter.casefold() for letter in LETTERS[: len(row.choices)]} or said in map(plain, row.choices)
-        return 0 < len(said.split()) <= self.words
+            return answer in {letter.casefold() for letter in LETTERS[: len(row.choices)]} or answer in map(normalised, row.choices)
+        return 0 < len(answer.split()) <= self.words
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return Chosen(rows, [i for i in range(len(rows)) if self.fits(rows[i])])
+        return SelectedRows(rows, [i for i in range(len(rows)) if self.fits(rows[i])])
 
 
-def listed(question: str, options: str) -> bool:
-    """Whether the last places of the options A, B, C, D (or 1, 2, 3, 4) in a question come in that order; "ABCD" itself does not count."""
+def has_options(question: str, options: str) -> bool:
+    """Whether the last places of the options A, B, C, D (or 1, 2, 3, 4) in a question are in that order; "ABCD" itself does not count."""
     question = question.replace(options, "")
     places = [question.rfind(option) for option in options]
     return min(places) >= 0 and places == sorted(places)
@@ -173,24 +175,25 @@ _PARTS = re.compile(
 _YES_NO = re.compile(r"\b(?:yes|no)\b", re.IGNORECASE)
 _TRUE_FALSE = re.compile(r"true|false", re.IGNORECASE)
 RULES: dict[str, Callable[[Row], bool]] = {
-    "choice": lambda row: bool(row.choices) or listed(row.question, "ABCD") or listed(row.question, "1234"),
+    "choice": lambda row: bool(row.choices) or has_options(row.question, "ABCD") or has_options(row.question, "1234"),
     "parts": lambda row: bool(_PARTS.search(row.question)),
-    "proof": lambda row: any(words in row.question.lower() for words in ("prove that", "a proof")),
-    "yes_no": lambda row: bool(_YES_NO.search(str(row.answer))) or row.question.strip().split("\n")[-1].lower().startswith(
-        ("is ", "are ", "do ", "does ", "can ")),
+    "proof": lambda row: any(phrase in row.question.lower() for phrase in ("prove that", "a proof")),
+    "yes_no": lambda row: (
+        bool(_YES_NO.search(str(row.answer))) or row.question.strip().split("\n")[-1].lower().startswith(("is ", "are ", "do ", "does ", "can "))
+    ),
     "true_false": lambda row: bool(_TRUE_FALSE.search(str(row.answer))),
     "link": lambda row: "http://" in row.question or "https://" in row.question,
-}  # fmt: skip
+}
 
 
 @register("open_ended")
 @dataclass(frozen=True)
 class OpenEnded(Select):
-    """Drops what `rules` find: choice, parts (several questions in one), proof, yes_no, true_false, link.
+    """Big-Math's filters: drops rows that one of `rules` matches: choice, parts (several questions in one), proof, yes_no, true_false, link.
 
-    Paper: Albalak et al. 2025 (Big-Math), arXiv:2502.17387; the first five after its rule-based signals, add_*_signal.py of the release, as they
-    stand but for Roman parts, which there are looked for in capitals in a text made lower-case. Deviates: models judge each of these too in the
-    paper, and languages and near-duplicates; that is left out. The rule for choices errs on the side of dropping. Every row is read once.
+    Paper: Albalak et al. 2025 (Big-Math), arXiv:2502.17387; the first five after its rule-based signals, add_*_signal.py of the release, unchanged
+    but for Roman parts, which the release searches in capitals in a lower-cased text. Deviates: in the paper models judge each of these too, and
+    languages and near-duplicates; that is left out. The rule for choices drops too many rows rather than too few. Every row is read once.
     """
 
     rules: tuple[str, ...] = ("choice", "parts", "proof", "yes_no", "true_false", "link")
@@ -198,10 +201,10 @@ class OpenEnded(Select):
     def __post_init__(self) -> None:
         unknown = [rule for rule in self.rules if rule not in RULES]
         if unknown or not self.rules:
-            raise ConfigError(f"select: open_ended has no rule {unknown[0] if unknown else 'at all'!r}. Known: {', '.join(RULES)}.")
+            raise ConfigError(f"select: open_ended rules: {unknown[0] if unknown else 'none'!r} is not a rule; the rules are {', '.join(RULES)}")
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return Chosen(rows, [i for i in range(len(rows)) if not any(RULES[rule](rows[i]) for rule in self.rules)])
+        return SelectedRows(rows, [i for i in range(len(rows)) if not any(RULES[rule](rows[i]) for rule in self.rules)])
 
 
 @register("between")
@@ -209,8 +212,8 @@ class OpenEnded(Select):
 class Between(Select):
     """Rows with low <= meta[by] <= high.
 
-    vlrl original (difficulty bounds are common: DeepMath-103K, arXiv:2504.11456, is mostly of levels 5 to 9). Edge: rows without a number there are
-    dropped. Every row is read once.
+    vlrl original (difficulty bounds are common: DeepMath-103K, arXiv:2504.11456, is mostly of levels 5 to 9). Edge: rows without a number in that
+    field are dropped. Every row is read once.
     """
 
     by: str = "difficulty"
@@ -227,15 +230,15 @@ class Between(Select):
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return Chosen(rows, [i for i in range(len(rows)) if self.fits(rows[i])])
+        return SelectedRows(rows, [i for i in range(len(rows)) if self.fits(rows[i])])
 
 
 @register("listed")
 @dataclass(frozen=True)
 class Listed(Select):
-    """The rows whose id is one of `ids`, in their own order. `vlrl data select` writes such a list from a run's rollouts.
+    """The rows whose id is one of `ids`, in their original order. `vlrl data select` writes such a list from a run's rollouts.
 
-    vlrl original. Edge: no row of a source is listed: an error that shows an id of each side.
+    vlrl original. Edge: raises ConfigError, with an id of each side, if no row of a source is listed.
     """
 
     ids: tuple[str, ...]
@@ -248,6 +251,8 @@ class Listed(Select):
         wanted = set(self.ids)
         numbers = [i for i in range(len(rows)) if rows[i].id in wanted]
         if len(rows) and not numbers:
-            raise ConfigError(f"select: none of the {len(wanted)} listed ids ({self.ids[0]!r}, ...) is a row here ({rows[0].id!r}, ...); "
-                              "list rows of this source, or take the source out with `null`")  # fmt: skip
-        return Chosen(rows, numbers)
+            raise ConfigError(
+                f"select: none of the {len(wanted)} listed ids ({self.ids[0]!r}, ...) is a row here ({rows[0].id!r}, ...); "
+                "list rows of this source, or take the source out with `null`"
+            )
+        return SelectedRows(rows, numbers)

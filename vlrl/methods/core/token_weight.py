@@ -1,6 +1,8 @@
-"""Importance corrections for an engine whose log-probs, or weights, are not quite the trainer's.
+"""Token weights: factors on the policy loss of single tokens.
 
-No policy gradient on tokens that were given.
+tis                 truncated importance sampling, for an engine whose log-probs or weights differ from the trainer's
+icepop              IcePop: masks the tokens on which trainer and engine disagree
+mask_given_prefix   no policy gradient on tokens that come from a demonstration
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vlrl import functional
+from vlrl.methods.common.demonstrations import GIVEN_TOKENS
 from vlrl.registry import register
 from vlrl.stages import TokenWeight
 from vlrl.types import LossInputs
@@ -19,14 +22,14 @@ from vlrl.types import LossInputs
 
 def engine_mask(x: LossInputs) -> Tensor:
     """(B, T) bool: trained tokens of rollouts that the policy's engine sampled; log-probs of other rollouts are not the engine's."""
-    own_B1 = torch.tensor([[rollout.source == "policy" and bool(rollout.logp)] for rollout in x.batch.rollouts], device=x.mask_BT.device)
-    return (x.mask_BT > 0) & own_B1
+    sampled_B1 = torch.tensor([[rollout.source == "policy" and bool(rollout.logp)] for rollout in x.batch.rollouts], device=x.mask_BT.device)
+    return (x.mask_BT > 0) & sampled_B1
 
 
 @register("tis")
 @dataclass(frozen=True)
 class TIS(TokenWeight):
-    """w = min(rho, cap), or with mode "mask" w = rho where floor <= rho <= cap and 0 elsewhere; rho = pi_old / pi_engine.
+    """Truncated importance sampling: w = min(rho, cap), rho = pi_old / pi_engine; with mode "mask" w = rho where floor <= rho <= cap, else 0.
 
     `level`: rho of the token; of the sequence (product over its trained tokens); or the product's T-th root ("geometric", as in GSPO's ratio,
     arXiv:2507.18071, eq. 7). pi_old is the policy that the step started from, recomputed by the trainer. With a stale engine this is the
@@ -53,7 +56,7 @@ class TIS(TokenWeight):
 @register("icepop")
 @dataclass(frozen=True)
 class IcePop(TokenWeight):
-    """w_t = rho_t if low <= rho_t <= high else 0, rho_t = pi_old(y_t) / pi_engine(y_t): tokens on which trainer and engine disagree are left out.
+    """IcePop: w_t = rho_t if low <= rho_t <= high else 0, rho_t = pi_old(y_t) / pi_engine(y_t). Masks tokens on which trainer and engine disagree.
 
     Paper: Ling Team 2025 (Ring-1T), arXiv:2510.18855, section on IcePop; defaults 0.5 and 5 are theirs. Edge: as in `tis`.
     """
@@ -63,26 +66,28 @@ class IcePop(TokenWeight):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low < self.high:
-            raise ValueError(f"low={self.low} and high={self.high}: 0 <= low < high is needed")
+            raise ValueError(f"low={self.low} and high={self.high} must satisfy 0 <= low < high")
 
     def __call__(self, x: LossInputs) -> Tensor:
         return functional.icepop_weights(x.old_logp_BT, x.sampled_logp_BT, engine_mask(x), low=self.low, high=self.high)
 
 
-def own(x: LossInputs) -> Tensor:
-    """(B, T) whether a token is behind the first `rollout.info["given"]` ones."""
-    given_B1 = torch.tensor([[rollout.info.get("given", 0)] for rollout in x.batch.rollouts], device=x.mask_BT.device)
+def after_given_tokens(x: LossInputs) -> Tensor:
+    """(B, T) bool: the tokens after the first GIVEN_TOKENS of each rollout, which come from a demonstration."""
+    given_B1 = torch.tensor([[GIVEN_TOKENS.get(rollout, 0)] for rollout in x.batch.rollouts], device=x.mask_BT.device)
     return torch.arange(x.mask_BT.shape[1], device=x.mask_BT.device) >= given_B1
 
 
 @register("mask_given_prefix")
 @dataclass(frozen=True)
 class MaskGivenPrefix(TokenWeight):
-    """w_t = 0 for the first `info["given"]` tokens of a rollout, which a demonstration began, else 1: terms may still learn them.
+    """SEELE's mask: w_t = 0 for the first GIVEN_TOKENS of a rollout, which come from a demonstration, else 1. Loss terms may still train on them.
 
     Paper: Li et al. 2025 (SEELE), arXiv:2509.06923, sec. 4.2: the policy gradient is of generated tokens alone. Deviates: given tokens still count
-    in what a reduction divides by. Edge: rollouts without given tokens have weight 1. Shape: (B, T).
+    in the denominator of the loss aggregation. Edge: rollouts without given tokens have weight 1. Shape: (B, T).
     """
 
+    requires = (GIVEN_TOKENS,)
+
     def __call__(self, x: LossInputs) -> Tensor:
-        return own(x).to(x.mask_BT)
+        return after_given_tokens(x).to(x.mask_BT)

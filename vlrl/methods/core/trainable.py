@@ -1,8 +1,8 @@
-"""Every weight is trained.
+"""Trainables: which weights are trained.
 
-A low-rank adapter is trained, the model itself stays as it is.
-
-Some parts of the model are trained, others are frozen, each at its own pace.
+full    all weights
+lora    a low-rank adapter (LoRA, DoRA, QLoRA)
+parts   some parts of the model, each with its own learning rate
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from vlrl.stages import Trainable
 @register("full")
 @dataclass(frozen=True, kw_only=True)
 class Full(Trainable):
-    """theta <- theta - lr * update, for all of theta.
+    """Full fine-tuning: all weights are trained.
 
-    Paper: vlrl original (the default of every trainer). Edge: weight decay is left off for vectors (norms, biases). Units: one parameter
-    group with weight decay and one without.
+    vlrl original (the default of every trainer). Edge: vectors (norms, biases) have no weight decay, so there are two parameter groups, one with
+    weight decay and one without.
     """
 
     def __call__(self, policy: Any) -> list[dict[str, Any]]:
@@ -41,12 +41,12 @@ def decay_groups(named: Any, **options: Any) -> list[dict[str, Any]]:
 @register("lora")
 @dataclass(frozen=True, kw_only=True)
 class LoRA(Trainable):
-    """W x + (alpha / r) B A x, with A (r x in) and B (out x r) trained, B = 0 at first; `dora` trains the columns' lengths apart.
+    """LoRA: W x + (alpha / r) B A x, with A (r x in) and B (out x r) trained, B = 0 at first; `dora` trains the columns' lengths separately.
 
     Paper: LoRA, arXiv:2106.09685, eq. 3; DoRA, arXiv:2402.09353, eq. 5; rank-stabilised scale alpha / sqrt(r), arXiv:2312.03732.
     QLoRA (arXiv:2305.14314) is this with `policy.quantize: nf4`. `parts` are the parts of the model that get adapters ("language", "projector",
     "vision"), `targets` a regular expression on the names of linear layers ("" means all of them but the output head). Edge: the reference
-    policy is the model with the adapter off, so no copy is kept. A later phase goes on with the adapter that is there.
+    policy is the model with the adapter off, so no copy is kept. A later phase continues with the adapter of the earlier one.
     """
 
     r: int = 16
@@ -66,7 +66,7 @@ class LoRA(Trainable):
         policy.add_adapter(options, self.parts, self.targets)
         trained = [p for p in policy.model.parameters() if p.requires_grad]
         if not trained:
-            raise ConfigError("trainable: the adapter has no trainable weights")
+            raise ConfigError(f"trainable: the adapter has no trainable weights; targets={self.targets!r}, parts={self.parts} match no linear layer")
         return [{"params": trained}]
 
 
@@ -76,10 +76,10 @@ Part = Literal["vision", "projector", "language"]
 @register("parts")
 @dataclass(frozen=True, kw_only=True)
 class Parts(Trainable):
-    """theta_k <- theta_k - lr_k * update for the parts k that are not frozen.
+    """Frozen parts and learning rates by part: theta_k <- theta_k - lr_k * update for the parts k that are not frozen.
 
-    Paper: vlrl original (freezing the vision tower is common practice: arXiv:2503.07536, arXiv:2504.07615). `freeze` names parts; `lr` gives a part
-    a learning rate of its own; `frozen` and `lr_of` do the same by regular expressions on parameter names (the first match counts, and
+    vlrl original (freezing the vision tower is common practice: arXiv:2503.07536, arXiv:2504.07615). `freeze` names parts; `lr` gives a part
+    its own learning rate; `frozen` and `lr_of` do the same by regular expressions on parameter names (the first match counts, and
     names beat parts). Edge: parts that a model does not have are ignored; weights shared by two modules belong to the first.
     """
 
@@ -93,13 +93,13 @@ class Parts(Trainable):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ConfigError(f"trainable: {pattern!r} is not a regular expression: {error}") from None
+                raise ConfigError(f"trainable: {pattern!r} in `frozen` or `lr_of` is not a regular expression: {error}") from None
 
     def __call__(self, policy: Any) -> list[dict[str, Any]]:
         by_lr: dict[float | None, list[tuple[str, Any]]] = {}
         for name, parameter in policy.model.named_parameters():
             part = policy.part_of(name)
             parameter.requires_grad_(part not in self.freeze and not any(re.search(pattern, name) for pattern in self.frozen))
-            own = next((lr for pattern, lr in self.lr_of.items() if re.search(pattern, name)), self.lr.get(part))
-            by_lr.setdefault(own, []).append((name, parameter))
+            lr = next((lr for pattern, lr in self.lr_of.items() if re.search(pattern, name)), self.lr.get(part))
+            by_lr.setdefault(lr, []).append((name, parameter))
         return [group for lr, named in by_lr.items() for group in decay_groups(named, **({} if lr is None else {"lr": lr}))]
