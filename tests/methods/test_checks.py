@@ -8,12 +8,15 @@ from vlrl.config import load
 from vlrl.registry import ConfigError
 from vlrl.trainer.run import Run
 
-COMPARING = ["bnpo", "gdpo", "gpg", "grpo", "maxrl", "opo", "oreal", "rloo", "twostage", "verl_rank", "reinforce_pp, baseline: true"]
+COMPARING = ["bnpo", "gdpo", "gpg", "grpo", "maxrl", "opo", "oreal", "rloo", "twostage", "verl", "reinforce_pp, baseline: true"]
 WHOLE = ["gmpo", "gspo", "kimi_k1_5", "nft", "pacs", "trpa"]
+PROBING = "rollout={name: spae.probing}"
 CRITIC = ["advantage={name: gae}", "token_credit={name: per_token}"]
 REFUSED = [
     *((["group_size=1", f"advantage={{name: {name}}}"], "group_size: 1.*use 2 or more") for name in COMPARING),
-    *((["group_size=1", f"advantage={{name: {name}}}", "token_credit={name: per_token}"], "group_size: 1") for name in ("spae", "pure", "capo")),
+    (["group_size=1", "advantage={name: capo}", "token_credit={name: per_token}"], "group_size: 1"),
+    *((["group_size=1", f"advantage={{name: {name}}}", "token_credit={name: per_token}", PROBING], "group_size: 1") for name in ("spae", "pure")),
+    (["advantage={name: pure}", "token_credit={name: per_token}"], "requires 'steps'.*set rollout: {name: spae.probing}"),
     *(([f"policy_loss={{name: {name}}}", "token_credit={name: ppl.late_bonus}"], "lost; use credit: .name: uniform") for name in WHOLE),
     (CRITIC, "critic that learns"),
     ([*CRITIC, "callbacks={c: {name: critic, objective: outcome}}"], "objective 'outcome'.*token_score"),
@@ -23,7 +26,7 @@ REFUSED = [
     (["policy_loss={name: zero_loss}"], "nothing to learn from"),
     (["reward_shaping={a: {name: soft_overlong}, b: {name: kimi_length}}"], "a and b both punish length"),
     (["reward_shaping={k: {name: kl_in_reward}}", "loss_terms={k: {name: kl}}"], "twice"),
-    (["loss_terms={k: {name: kl, kind: k1}}"], "mean zero"),
+    (["loss_terms={k: {name: kl, estimator: k1}}"], "mean zero"),
     (["loss_terms={a: {name: entropy_bonus}, b: {name: adaptive_entropy}}"], "drop one"),
     (["loss_terms={f: {name: dph_rl.f_divergence}}"], "requires 'dph_rl.base_rollouts'.*set replay: {name: dph_rl}"),
     (["replay={name: dph_rl}"], "requires 'dph_rl.base_divergence'"),
@@ -31,20 +34,20 @@ REFUSED = [
     (["advantage={name: co_reward.per_view}"], "requires 'paraphrased'"),
     (["rollout={name: exgrpo.with_experience}"], "requires 'exgrpo.experience'"),
     (["prompt_sampler={name: depo}"], "requires 'depo.explorability'"),
-    (["rollout={name: remax.greedy_baseline}"], "does not read"),
-    (["advantage={name: remax}"], "greedy rollout"),
-    (["rollout={name: t_grpo}"], "does not see"),
-    (["loss_terms={p: {name: perception}}"], "does not see"),
-    (["policy={name: qwen2_5_vl, tiny: {hidden: 32}}", "rollout={name: t_grpo}"], "shuffled frames"),
-    (["reward_shaping={t: {name: t_grpo}}"], "use strategy"),
-    (["metrics={t: {name: t_grpo}}"], "there is none"),
+    (["rollout={name: remax.greedy_baseline}"], "no plug-in of this config reads"),
+    (["advantage={name: remax}"], "requires 'remax.greedy_baseline'.*set rollout: {name: remax.greedy_baseline}"),
+    (["rollout={name: t_grpo}", "reward_shaping={t: {name: t_grpo.temporal_bonus}}"], "is text-only"),
+    (["loss_terms={p: {name: papo.masked_kl}}"], "has no images"),
+    (["policy={name: qwen2_5_vl, tiny: {hidden: 32}}", "rollout={name: t_grpo}"], "requires 't_grpo.contrast'.*t_grpo.temporal_bonus"),
+    (["reward_shaping={t: {name: t_grpo.temporal_bonus}}"], "requires 't_grpo.shuffled_frames'.*set rollout: {name: t_grpo}"),
+    (["metrics={t: {name: t_grpo.contrast}}"], "no phase's reward shaping writes"),
     (["rollout={name: expert}"], "one demonstration per prompt"),
     (["sampling.temperature=0"], "all 6 rollouts of a prompt the same"),
     (["advantage={name: pass_k_training, k: 6}"], "must be below group_size"),
     (["advantage={name: nsr, positive: 0, negative: 0}"], "both 0"),
     (["group_filters={g: {name: accuracy_range, low: 0.8, high: 0.2}}"], "no group would be kept"),
     (["callbacks={r: {name: reference_reset}}"], "nothing reads it"),
-    (["token_weights={w: {name: oreal}}"], "scorer that learns"),
+    (["token_weights={w: {name: oreal.decisive_tokens}}"], "requires 'critic.outcome'.*objective: outcome"),
 ]
 
 

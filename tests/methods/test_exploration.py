@@ -25,8 +25,9 @@ from vlrl.methods.papers.lens import (
     replace_text,
     token_spans,
 )
-from vlrl.methods.papers.vogue import Vogue, VogueVisualUncertainty, clean, divergence
+from vlrl.methods.papers.vogue import NOISY, Vogue, VogueVisualUncertainty, clean, divergence
 from vlrl.registry import ConfigError
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Prompt, Row
 
 LOG = math.log
@@ -76,7 +77,7 @@ def test_noise():
     made = vision_run(["methods/vogue"], ["rollout.first=0.5", "rollout.sigma=0.2", "group_size=6", "sampling.max_tokens=4"])
     prompts = [made.prompt_template(made.rows["digits"][i]) for i in range(2)]
     groups = made.rollout(prompts, [6, 6], made)
-    noisy = [r for g in groups for r in g if r.info.get("noisy")]
+    noisy = [r for g in groups for r in g if NOISY.get(r)]
     assert [len(g) for g in groups] == [6, 6] and 0 < len(noisy) < 12
     for rollout in noisy:
         assert clean(rollout.prompt).key == next(p.key for p in prompts if p.row is rollout.row) != rollout.prompt.key
@@ -100,11 +101,11 @@ def test_what_noise_and_doubt_earn():
     both = sum(a * LOG(a / b) + b * LOG(b / a) for a, b in zip(p, q)) / 2
     assert sum(a * divergence(LOG(a), LOG(b)) for a, b in zip(p, q)) == pytest.approx(both)
     signals = [{"old_logp": [LOG(0.5)] * 2, "vogue.clean_logp": [LOG(0.25), LOG(0.5)], "entropy": [9.0, 0.5]} for _ in range(2)]
-    made = group(1.0, 0.0, lengths=[2, 2], signals=signals, info=[{"noisy": True}, {}])
+    made = group(1.0, 0.0, lengths=[2, 2], signals=signals, info=[{NOISY.name: True}, {}])
     VogueVisualUncertainty(scale="none", a_v=2.0, a_e=0.4)([made])
     # A = 0.5 and -0.5: at most 0.25 each; 2 * 0.1733 = 0.35 is cut, 0.4 * 9 is cut, 0.4 * 0.5 = 0.2 is not
-    assert made.rollouts[0].info["token_advantages"] == pytest.approx([1.0, 0.7])
-    assert made.rollouts[1].info["token_advantages"] == pytest.approx([-0.25, -0.3])
+    assert TOKEN_ADVANTAGES[made.rollouts[0]] == pytest.approx([1.0, 0.7])
+    assert TOKEN_ADVANTAGES[made.rollouts[1]] == pytest.approx([-0.25, -0.3])
 
 
 def test_what_is_cut_out_of_a_question():
@@ -188,8 +189,7 @@ def parts(**more):
         (Eepo(), {"group_size": 1}, "no second half"),
         (Lens(), {"settings": SimpleNamespace(loop="asynchronous")}, "may be training"),
         (Lens(), {"aux_tensors": {}}, "nothing keeps one"),
-        (Vogue(), {"family": SimpleNamespace(is_multimodal=False, name="text")}, "does not see"),
-        (VogueVisualUncertainty(), {}, "does not disturb"),
+        (Vogue(), {"family": SimpleNamespace(is_multimodal=False, name="text")}, "is text-only"),
     ],
 )
 def test_what_cannot_work_is_refused(part, more, reason):
@@ -203,6 +203,11 @@ def test_what_cannot_work_is_refused(part, more, reason):
 def test_the_pieces_of_lens_require_each_other(words, missing):
     with pytest.raises(ConfigError, match=f"requires '{missing}'.*; set .*: .name: lens"):
         text_run(["methods/lens"], [words])
+
+
+def test_the_advantage_of_vogue_requires_noisy_rollouts():
+    with pytest.raises(ConfigError, match="requires 'vogue.noisy'.*set rollout: .name: vogue"):
+        vision_run(["methods/vogue"], ["rollout={name: independent}"])
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import torch
 from make import gradient, group, inputs
 from tiny import steps, text_run, vision_run
 
-from vlrl.methods.core.policy_loss import PPOClip
 from vlrl.methods.common.demonstrations import demonstrations
+from vlrl.methods.core.policy_loss import PPOClip
 from vlrl.methods.papers.luffy import Luffy, LuffyPolicyShaping
 from vlrl.methods.papers.visurf import Visurf
 from vlrl.registry import ConfigError, build

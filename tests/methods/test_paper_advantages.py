@@ -17,7 +17,7 @@ from vlrl.methods.papers.nsr import Nsr
 from vlrl.methods.papers.oreal import OREAL
 from vlrl.methods.papers.ppl import Ppl, standardised
 from vlrl.methods.papers.progrpo import ProGRPO
-from vlrl.methods.papers.verl import Verl, effective_rank, rank_moments
+from vlrl.methods.papers.verl import RANK_MOMENTS, Verl, effective_rank, rank_moments
 from vlrl.registry import ConfigError
 from vlrl.trainer.distributed import without_media
 
@@ -144,15 +144,18 @@ def test_rank_shaping_by_hand():
     shaped, base = Verl(eps=0.0, stride=2, ema=0.5), [sqrt(1 / 3), -2 * sqrt(1 / 3), sqrt(1 / 3)]
     g = group(1, 0, 1)
     for rollout, moments in zip(g, [(2.0, 1.0, 1.0)] * 3):
-        rollout.info["rank_moments"] = moments
-    assert shaped([g]) == [pytest.approx(base)] and shaped.means == {"er": 2.0, "erv": 1.0, "era": 1.0}  # the first step only sets the averages
+        RANK_MOMENTS.set(rollout, moments)
+    assert shaped([g]) == [pytest.approx(base)] and shaped.state.means == {"er": 2.0, "erv": 1.0, "era": 1.0}  # the first step only sets the averages
     for rollout, moments in zip(g, [(2.2, 1.0, 1.0), (4.0, 3.0, 1.0), (1.0, 0.5, 9.0)]):
-        rollout.info["rank_moments"] = moments
+        RANK_MOMENTS.set(rollout, moments)
     (a,) = shaped([g])
     assert a[0] == pytest.approx(base[0] + 0.5 * tanh(0.1))  # w = 1/2 where ERA is average
     assert a[1] == pytest.approx(base[1] + abs(base[1]) / 2)  # tanh(1) / 2 + tanh(2) / 2 is more than |A| / kappa allows
     assert a[2] == pytest.approx(base[2])  # below the averages: no help
-    assert shaped.means == pytest.approx({"er": 2.2, "erv": 1.25, "era": 1 + 4 / 3})
+    assert shaped.state.means == pytest.approx({"er": 2.2, "erv": 1.25, "era": 1 + 4 / 3})
+    again = Verl(eps=0.0, stride=2, ema=0.5)
+    again.load_state_dict(shaped.state_dict())
+    assert again([g]) == shaped([g])
 
 
 def test_rank_moments_are_taken_before_states_are_left_behind():
@@ -160,7 +163,7 @@ def test_rank_moments_are_taken_before_states_are_left_behind():
     for rollout in g:
         rollout.signals.update(hidden=torch.eye(2).tolist(), old_logp=[0.0, 0.0])
     Verl(stride=1).prepare([g])
-    assert [r.info["rank_moments"] for r in without_media(g)] == [pytest.approx((1.0, 1.0, 0.0))] * 2
+    assert [RANK_MOMENTS[r] for r in without_media(g)] == [pytest.approx((1.0, 1.0, 0.0))] * 2
     assert all(set(r.signals) == {"old_logp"} for r in without_media(g)) and all("hidden" in r.signals for r in g)
 
 

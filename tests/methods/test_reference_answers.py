@@ -12,7 +12,7 @@ from tiny import steps, text_run
 
 from vlrl.methods.papers.co_reward import PARAPHRASED, CoRewardPerView
 from vlrl.methods.papers.laser import SELF_REWARD_AT, Laser, LaserLastToken, LaserSelfRewarded
-from vlrl.methods.papers.rlpr import Rlpr, RlprStdFilter, reasoning, reflection
+from vlrl.methods.papers.rlpr import SPLICED_REFERENCE, Rlpr, RlprStdFilter, reasoning, reflection
 from vlrl.methods.papers.sar import Sar, SarUnconditionalLogp, without_question
 from vlrl.methods.papers.verifree import VeriFree
 from vlrl.registry import ConfigError
@@ -115,12 +115,12 @@ def test_the_reference_takes_the_answers_place():
     rewards, g = scored(shape, "x<a>7</a>", "x7")
     assert rewards == pytest.approx([0.5**6, 0.0])  # the closing tag is scored too
     spliced, left = g
-    assert LETTERS.decode(spliced.ids) == "x<a>42</a>" and spliced.info["reference_at"] == (4, 10) and not spliced.logp
+    assert LETTERS.decode(spliced.ids) == "x<a>42</a>" and SPLICED_REFERENCE[spliced] == (4, 10) and not spliced.logp
     assert spliced.text == "x<a>7</a>" and LETTERS.decode(left.ids) == "x7"
     spliced.reward = 0.25
     assert VeriFree()(g, [0.5, -0.5]) == [[0.5] * 4 + [0.25] * 6, [-0.5, -0.5]]
-    with pytest.raises(ConfigError, match="splice"):
-        VeriFree().check(run(reward_shaping={"r": Rlpr()}))
+    with pytest.raises(ConfigError, match="requires 'rlpr.spliced_reference'.*splice: true"):
+        text_run(["methods/verifree"], ["reward_shaping.reference.splice=false"])
 
 
 def test_spreads_below_the_usual_are_dropped():
@@ -132,12 +132,12 @@ def test_spreads_below_the_usual_are_dropped():
     assert [gate(g).keep for g in (wide, narrow, flat)] == [True, True, False]  # half of 1.4 / 3
     at.step = 3
     gate(wide)
-    assert gate.metrics()["spread_range/least"] == pytest.approx(0.5 * 1.4 / 3)
+    assert gate.metrics()["rlpr/min_std"] == pytest.approx(0.5 * 1.4 / 3)
     again = RlprStdFilter(scale=0.5, decay=0.5)
     again.load_state_dict(gate.state_dict())
     again.setup(run(step=4))
     again(wide)
-    assert again.state["mean"] == pytest.approx(0.5 * 1.4 / 3 + 0.5)
+    assert again.state.mean == pytest.approx(0.5 * 1.4 / 3 + 0.5)
 
 
 def test_self_aligned():

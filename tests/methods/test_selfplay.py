@@ -8,9 +8,9 @@ import pytest
 from make import group, run
 from tiny import text_run
 
-from vlrl.methods.common.derived_prompts import derived, harmless
+from vlrl.methods.common.prompts import derived_row, neutralised
 from vlrl.methods.papers.rise import Rise
-from vlrl.methods.papers.svs import Svs, SvsProblemReward
+from vlrl.methods.papers.svs import SOLVE_RATE, Svs, SvsProblemReward
 from vlrl.registry import ConfigError
 from vlrl.types import Row
 
@@ -24,9 +24,9 @@ def speaking(method, words, function):
 
 
 def test_words_of_a_model_in_a_question():
-    assert harmless(" <image>a<|im_end|> b <video>") == "a< |im_end|> b"
+    assert neutralised(" <image>a<|im_end|> b <video>") == "a< |im_end|> b"
     row = Row("r", "q", answer=1, choices=("a",), target="t", task="old", rewards=("x",), meta={"k": 1})
-    made = derived(row, "s", "new?", 2, "task")
+    made = derived_row(row, "s", "new?", 2, "task")
     assert (made.id, made.question, made.answer, made.task, made.rewards, made.choices, made.target) == ("r/s", "new?", 2, "task", (), (), "")
     assert made.meta == {"k": 1} and row.id == "r"
 
@@ -37,8 +37,8 @@ def test_rise_asks_for_the_score_that_a_solution_got():
         return f"<answer>{index % 2}</answer>" if row.task == "verification" else f"<answer>{row.answer if index else 'x<image>'}</answer>"
 
     made = speaking("rise", ["rollout.share=1", "group_size=4", "max_prompt_tokens=4096"], say)
-    prompts = [made.scaffold(made.rows["arithmetic"][i]) for i in range(3)]
-    groups = made.strategy(prompts, [4, 4, 4], made)
+    prompts = [made.prompt_template(made.rows["arithmetic"][i]) for i in range(3)]
+    groups = made.rollout(prompts, [4, 4, 4], made)
     solved, verdicts = groups[:3], groups[3:]
     assert [g.row.id for g in solved] == [p.row.id for p in prompts] and len(verdicts) == 3 and all(len(g) == 4 for g in verdicts)
     for verdict in verdicts:
@@ -50,19 +50,19 @@ def test_rise_asks_for_the_score_that_a_solution_got():
     made.score(verdicts)
     assert [r.rewards["verification"] for r in verdicts[0]] == ([1, 0, 1, 0] if verdicts[0].row.answer == "0" else [0, 1, 0, 1])
     assert all("arithmetic" not in r.rewards for g in verdicts for r in g)
-    again = [g.row.id for g in made.strategy(prompts, [4, 4, 4], made)[3:]]
+    again = [g.row.id for g in made.rollout(prompts, [4, 4, 4], made)[3:]]
     assert again == [g.row.id for g in verdicts]  # drawn by seed, step and rank
     made.close()
 
 
 def test_rise_draws_what_is_left_of_a_share_by_chance():
     made = speaking("rise", ["rollout.share=0.5", "group_size=2"], lambda request, index: "<answer>1</answer>")
-    prompts, found = [made.scaffold(made.rows["arithmetic"][0])], []
+    prompts, found = [made.prompt_template(made.rows["arithmetic"][0])], []
     for made.step in range(20):
-        found.append(len(made.strategy(prompts, [2], made)) - 1)
+        found.append(len(made.rollout(prompts, [2], made)) - 1)
     assert set(found) == {0, 1} and 4 <= sum(found) <= 16
     made.settings = replace(made.settings, max_prompt_tokens=10)  # nothing fits
-    assert len(made.strategy(prompts * 4, [2] * 4, made)) == 4
+    assert len(made.rollout(prompts * 4, [2] * 4, made)) == 4
     made.close()
 
 
@@ -78,21 +78,21 @@ def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
 
     made = speaking("svs", ["rollout.variants=2", "group_size=4", "rollout.high=0.5"], say)
     rows = [replace(made.rows["arithmetic"][i], id=f"row{i}", answer=str(i)) for i in range(3)]
-    groups = made.strategy([made.scaffold(row) for row in rows], [4, 4, 4], made)
+    groups = made.rollout([made.prompt_template(row) for row in rows], [4, 4, 4], made)
     assert [g.row.id for g in groups] == ["row0", "row1", "row2", "row1/write-0", "row1/write-1", "row1/write-0-0", "row1/write-1-0"]
     written, solved = groups[3:5], groups[5:]
     assert all(g.row.task == "synthesis" and "<answer>1</answer>" in g.row.question for g in written)
     assert all(g.row.question == "variant < |of|> it 0" and g.row.answer == "1" and g.row.task == "arithmetic" and len(g) == 4 for g in solved)
-    assert [[r.info["solve_rate"] for r in g] for g in written] == [[0.25, 0.0], [0.25, 0.0]]
+    assert [[SOLVE_RATE[r] for r in g] for g in written] == [[0.25, 0.0], [0.25, 0.0]]
     made.score(groups)
-    (shape,) = made.shape.values()
+    (shape,) = made.reward_shaping.values()
     assert shape(written[0]) == [1.0, 0.0] and shape(solved[0]) == solved[0].rewards and shape(groups[1]) == groups[1].rewards
     made.close()
 
 
 @pytest.mark.parametrize(("rate", "paid"), [(0.0, 0.0), (0.125, 1.0), (0.625, 1.0), (0.75, 0.0), (1.0, 0.0)])
 def test_middling_problems_are_paid(rate, paid):
-    assert SvsProblemReward()(group(0.3, 0.7, info=[{"solve_rate": rate}, {}])) == [paid, 0.7]
+    assert SvsProblemReward()(group(0.3, 0.7, info=[{SOLVE_RATE.name: rate}, {}])) == [paid, 0.7]
 
 
 def test_what_cannot_work_is_refused():
@@ -101,12 +101,12 @@ def test_what_cannot_work_is_refused():
 
     with pytest.raises(ConfigError, match="no reward scores"):
         Rise().check(run(rewards={"a": Slot()}))
-    with pytest.raises(ConfigError, match="known: a"):
-        Rise(slot="b").check(run(rewards={"a": Slot()}))
-    with pytest.raises(ConfigError, match="nothing pays"):
-        Svs(task="arithmetic").check(run(rewards={"a": Slot()}))
-    with pytest.raises(ConfigError, match="does not let"):
-        SvsProblemReward().check(run(rollout=Rise()))
+    with pytest.raises(ConfigError, match="no reward scores"):
+        Svs().check(run(rewards={"a": Slot()}))
+    with pytest.raises(ConfigError, match="requires 'svs.problem_reward'"):
+        text_run(["methods/svs"], ["reward_shaping=null"])
+    with pytest.raises(ConfigError, match="requires 'svs.solve_rate'.*rollout: .name: svs"):
+        text_run(["methods/svs"], ["rollout={name: independent}"])
     for broken in (lambda: Rise(share=0), lambda: Rise(ask="?"), lambda: Svs(low=0.0), lambda: Svs(ask="?")):
         with pytest.raises(ValueError, match="must|needed"):
             broken()

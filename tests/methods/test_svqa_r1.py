@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from make import group, run
 from PIL import Image
+from tiny import vision_run
 
-from vlrl.methods.papers.svqa_r1 import Mirrored, SvqaR1, SvqaR1ViewBonus, mirrored, swap_sides
+from vlrl.methods.papers.svqa_r1 import MIRRORED, VIEW_ACCURACIES, Mirrored, SvqaR1, SvqaR1ViewBonus, mirrored, swap_sides
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Media, Prompt, Rollout, Row, Sampling
 
@@ -63,20 +63,25 @@ class Engine:
 @pytest.mark.parametrize(("meta", "views"), [({}, 2), ({"mirror": False}, 1)])
 def test_both_views_are_one_group_that_is_trained_on(meta, views):
     parts = run(
-        engine=Engine(), seed=0, step=1, phase="rl", sampling=lambda p, a: Sampling(), make_rollout=lambda c: Rollout(c.request.prompt, c.ids),
+        engine=Engine(),
+        seed=0,
+        step=1,
+        phase="rl",
+        sampling=lambda p, a: Sampling(),
+        make_rollout=lambda c: Rollout(c.request.prompt, c.ids),
         prompt_template=lambda row: Prompt(row, ({"role": "user", "content": row.question},), row.images),
-    )  # fmt: skip
-    prompt, text_only = parts.scaffold(replace(ROW, meta=meta)), group(0, name="words").prompt
+    )
+    prompt, text_only = parts.prompt_template(replace(ROW, meta=meta)), group(0, name="words").prompt
     both, words = SvqaR1()([prompt, text_only], [3, 2], parts)
     assert len(both) == 3 * views and len(words) == 2 and all(r.trained and r.source == "policy" for r in both)
-    turned = [r for r in both if r.info.get("mirrored")]
+    turned = [r for r in both if MIRRORED.get(r)]
     assert len(turned) == 3 * (views - 1) and all(r.answer == "right of" and isinstance(r.prompt.images[0], Mirrored) for r in turned)
 
 
 def two_views(plain, turned):
     g = group(*plain, *turned, raw={"spatial": [*plain, *turned]})
     for rollout in g.rollouts[len(plain) :]:
-        rollout.info["mirrored"] = True
+        MIRRORED.set(rollout, True)
     return g
 
 
@@ -91,11 +96,11 @@ def two_views(plain, turned):
 )
 def test_bonus(plain, turned, expected):
     g = two_views(plain, turned)
-    assert SvqaR1ViewBonus(slot="spatial")(g) == pytest.approx(list(expected))
-    assert g.info["svqa_r1"] == {"plain": sum(plain) / len(plain), "mirrored": sum(turned) / len(turned)}
+    assert SvqaR1ViewBonus()(g) == pytest.approx(list(expected))
+    assert VIEW_ACCURACIES[g] == {"plain": sum(plain) / len(plain), "mirrored": sum(turned) / len(turned)}
 
 
 def test_one_view_is_left_alone_and_the_strategy_is_needed():
-    assert SvqaR1ViewBonus(slot="spatial")(group(1, 0, raw={"spatial": [1, 0]})) == [1, 0]
-    with pytest.raises(ConfigError, match="two views"):
-        SvqaR1ViewBonus().check(run(rollout=SimpleNamespace(name="independent"), rewards={}))
+    assert SvqaR1ViewBonus()(group(1, 0, raw={"spatial": [1, 0]})) == [1, 0]
+    with pytest.raises(ConfigError, match="requires 'mirrored'.*set rollout: .name: svqa_r1"):
+        vision_run(["methods/svqa_r1"], ["rollout={name: independent}"])

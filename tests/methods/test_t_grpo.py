@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from make import group, run
+from tiny import vision_run
 
 from vlrl.methods.core.group_filter import AccuracyRange
 from vlrl.methods.papers.t_grpo import ShuffledFrames, TGrpo, TGrpoContrast, TGrpoLengthReward, TGrpoTemporalBonus
@@ -36,7 +36,7 @@ def contrast(ordered, shuffled, reward=None):
     return group(*(reward or scores), raw={"accuracy": scores}, source=source, trained=[s == "policy" for s in source])
 
 
-BONUS = TGrpoTemporalBonus(slot="accuracy")
+BONUS = TGrpoTemporalBonus()
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,20 @@ def test_pictures_are_untouched():
     assert BONUS(group(1, 0, raw={"accuracy": [1, 0]})) == [1, 0]
 
 
-def test_it_needs_its_strategy_and_a_known_slot():
-    rewards = {"accuracy": SimpleNamespace(weight=1.0)}
-    with pytest.raises(ConfigError, match="strategy"):
-        TGrpoTemporalBonus().check(run(rollout=SimpleNamespace(name="independent"), rewards=rewards))
-    with pytest.raises(ConfigError, match="iou"):
-        TGrpoTemporalBonus(slot="iou").check(run(rollout=SimpleNamespace(name="t_grpo"), rewards=rewards))
-    bonus = TGrpoTemporalBonus()
-    bonus.setup(run(rewards=rewards))
-    assert bonus(contrast((1,), (0,))) == [1.3, 0]
+def test_the_pieces_require_each_other():
+    for words, missing in (
+        (["rollout={name: independent}"], "requires 't_grpo.shuffled_frames'.*set rollout: .name: t_grpo"),
+        (["reward_shaping=null", "metrics=null"], "requires 't_grpo.contrast'.*t_grpo.temporal_bonus"),
+        (["reward_shaping=null", "rollout={name: independent}"], "no phase's reward shaping writes"),
+    ):
+        with pytest.raises(ConfigError, match=missing):
+            vision_run(["methods/video_r1"], words)
+
+
+def test_correct_from_which_outcome_on():
+    g = contrast((0.5, 1.0), (0.0,))
+    assert BONUS(g) == [0.8, 1.3, 0.0]
+    assert TGrpoTemporalBonus(correct_at=None)(g) == [0.5, 1.3, 0.0]  # the reward's own: 1
 
 
 def test_frames_are_permuted_and_nothing_else():
@@ -93,7 +98,14 @@ class Engine:
 @pytest.mark.parametrize(("count", "extra"), [(8, 4), (5, 2), (1, 0), (0, 0)])
 def test_half_as_many_shuffled_rollouts_that_are_not_trained(count, extra):
     engine = Engine()
-    parts = run(engine=engine, seed=0, step=1, phase="rl", sampling=lambda p, a: Sampling(), make_rollout=lambda c: Rollout(c.request.prompt, c.ids))
+    parts = run(
+        engine=engine,
+        seed=0,
+        step=1,
+        phase="rl",
+        sampling=lambda p, a: Sampling(),
+        make_rollout=lambda c: Rollout(c.request.prompt, c.ids),
+    )
     still = group(0, name="still").prompt
     video = replace(group(0, name="moving").prompt, videos=(Counting(),))
     moving, picture = TGrpo()([video, still], [count, 4], parts)
@@ -110,7 +122,7 @@ def test_share_is_checked():
 
 
 def test_middle_length():
-    shape = TGrpoLengthReward(low=2, high=3, slot="accuracy")
+    shape = TGrpoLengthReward(low=2, high=3)
     g = group(1, 1, 1, 0, lengths=[1, 2, 3, 2], raw={"accuracy": [1, 1, 1, 0]})
     assert shape(g) == [1, 1.2, 1.2, 0]
     assert shape(group(1, 0, lengths=[2, 2], raw={"accuracy": [1, 0]})) == [1, 0]  # one right rollout is not enough
@@ -119,4 +131,4 @@ def test_middle_length():
 @pytest.mark.parametrize(("scores", "reason"), [([1, 0], ""), ([1, 1], "too easy"), ([0, 0], "too hard"), ([1] * 9 + [0], ""), ([], "empty group")])
 def test_accuracy_range(scores, reason):
     g = group(*[0.0] * len(scores), raw={"accuracy": scores})
-    assert AccuracyRange(slot="accuracy")(g) == (not reason, reason)
+    assert AccuracyRange()(g) == (not reason, reason)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from make import inputs
+from make import end_step, inputs
 from tiny import text_run
 
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.papers.thinktuning import ThinkTuning, ThinktuningAdvantageAware, lesson
+from vlrl.methods.papers.thinktuning import OWN_TOKENS, ThinkTuning, ThinktuningAdvantageAware, lesson
 from vlrl.registry import ConfigError
 
 WORDS = "<opinion> incorrect </opinion>\n<reason>I slipped <|x|>.</reason>\n<phrase>So it is\n<answer>7</answer></phrase>"
@@ -39,23 +39,24 @@ def test_one_of_a_group_is_taught():
         return f"<answer>{index}</answer>"
 
     made = speaking(["group_size=4"], say)
-    prompts = [made.scaffold(made.rows["arithmetic"][i]) for i in range(6)]
-    groups = made.strategy(prompts, [4] * 6, made)
+    prompts = [made.prompt_template(made.rows["arithmetic"][i]) for i in range(6)]
+    groups = made.rollout(prompts, [4] * 6, made)
     assert len(asked) == 6 and all(len(group) == 4 for group in groups)
     assert all(r.prompt.messages[0]["role"] == "system" and "<opinion>" in str(r.prompt.messages[0]) and not r.prompt.prefix for r in asked)
     assert all("Response:" in str(r.prompt.messages[-1]) and r.sampling.max_tokens == 512 for r in asked)
     taught = [(g, i, r) for g in groups for i, r in enumerate(g) if r.source == "taught"]
     assert len(taught) == 3 and all(place == 0 for _, place, _ in taught)  # the others' teachers did not keep to the form
     for group, _, rollout in taught:
-        end, tokenizer = rollout.info["own"], made.policy.tokenizer
+        end, tokenizer = OWN_TOKENS[rollout], made.policy.tokenizer
         assert made.policy.decode(rollout.ids[:end]).endswith("<answer>0</answer>") and rollout.ids[-1] == tokenizer.eos_token_id
         assert tokenizer.eos_token_id not in rollout.ids[:-1] and rollout.text.endswith("So it is\n<answer>7</answer>")
         assert rollout.logp == [] and rollout.loss_mask is None and rollout.prompt is group.prompt and rollout.finish == "stop"
-    assert made.strategy.metrics() == {"teacher/asked": 6.0, "teacher/taught": float(len(taught))}
-    again = [[r.source for r in g] for g in made.strategy(prompts, [4] * 6, made)]
+    end_step(made.rollout, groups)
+    assert made.rollout.metrics() == {"teacher/requests": 6.0, "teacher/taught": float(len(taught))} == made.rollout.metrics()
+    again = [[r.source for r in g] for g in made.rollout(prompts, [4] * 6, made)]
     assert again == [[r.source for r in g] for g in groups]  # drawn by seed, step and row
     made.settings = replace(made.settings, max_prompt_tokens=10)
-    assert not any(r.source == "taught" for g in made.strategy(prompts, [4] * 6, made) for r in g)
+    assert not any(r.source == "taught" for g in made.rollout(prompts, [4] * 6, made) for r in g)
     made.close()
 
 
@@ -63,11 +64,11 @@ def test_the_share_falls_until_nobody_is_taught():
     made = speaking([], lambda request, index: WORDS)
     found = []
     for made.phase_step in (0, 1, 2, 11, 21, 50):
-        found.append(made.strategy.share(made))
+        found.append(made.rollout.share(made))
     assert found == pytest.approx([0.1, 0.1, 0.1 - 0.09 / 20, 0.055, 0.01, 0.01])
-    assert made.strategy.__call__([made.scaffold(made.rows["arithmetic"][0])], [3], made)[0].rollouts[0].source == "policy"
+    assert made.rollout.__call__([made.prompt_template(made.rows["arithmetic"][0])], [3], made)[0].rollouts[0].source == "policy"
     made.close()
-    with pytest.raises(ConfigError, match="advantage_aware"):
+    with pytest.raises(ConfigError, match="requires 'thinktuning.taught_loss'.*advantage_aware"):
         speaking(["policy_loss={name: ppo_clip}"], lambda request, index: WORDS)
     with pytest.raises(ValueError, match="rise within"):
         ThinkTuning(first=0.1, last=0.2)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from make import end_step, group, run
 from tiny import steps, text_run
 
 from vlrl.methods.papers.self import Self
-from vlrl.methods.papers.vcrl import Vcrl, VcrlVarianceFilter, uncertainty
+from vlrl.methods.papers.vcrl import Vcrl, VcrlVarianceFilter, normalised_variance
 from vlrl.registry import ConfigError
 from vlrl.types import Rollout, Row
 
@@ -30,18 +29,17 @@ ROWS = [Row(f"r{i}", f"q{i}") for i in range(8)]
     ],
 )
 def test_normalised_variance(rewards, p):
-    assert uncertainty(rewards) == pytest.approx(p)
+    assert normalised_variance(rewards) == pytest.approx(p)
 
 
-def test_gate_by_accuracy():
-    gate = VcrlVarianceFilter(least=0.75)
-    gate.setup(run(rewards={"format": SimpleNamespace(weight=0.0), "acc": SimpleNamespace(weight=1.0)}))
+def test_filter_by_the_variance_of_outcomes():
+    gate = VcrlVarianceFilter(min_variance=0.75)
     kept = group(1.1, 0.1, 0.1, 0.1, raw={"acc": [1, 0, 0, 0], "format": [1, 1, 1, 1]})
     assert gate(kept).keep and gate(group(1.1, 1.1, raw={"acc": [1, 1]})) == (False, "too certain")
-    assert VcrlVarianceFilter(least=0.75, slot="format")(kept).keep is False
-    assert gate(group(1, 0, 0, 0)).keep  # nothing of that name: the total
-    with pytest.raises(ConfigError, match="least"):
-        VcrlVarianceFilter(least=0.0)
+    assert gate(group(1.1, 0.1, raw={"acc": [1, 1]})).keep is False  # the outcome counts, not the total
+    assert gate(group(1, 0, 0, 0)).keep
+    with pytest.raises(ConfigError, match="min_variance"):
+        VcrlVarianceFilter(min_variance=0.0)
 
 
 def bank(**fields):
@@ -51,29 +49,29 @@ def bank(**fields):
 
 
 def test_the_bank_by_hand():
-    made = bank(least=0.5, momentum=0.5)
+    made = bank(min_variance=0.5, momentum=0.5)
     first = [row.id for row in made(4)]
     a, b, c, d = first
     half, quarter, none = (1, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 0)
     end_step(made, [group(*half, name=a), group(*quarter, name=b), group(*none, name=c), group(*half, name="stranger")])
-    assert {key: entry["p"] for key, entry in made._state["bank"].items()} == {a: 1.0, b: 0.75}
+    assert {key: entry["p"] for key, entry in made.state.bank.items()} == {a: 1.0, b: 0.75}
     fresh = [row.id for row in made(4)]
     assert not set(fresh) & set(first)  # a step begins with new rows
     assert [row.id for row in made(1)] == [a] and next(row.id for row in made(2)) == b  # refills: by priority, then new rows
-    again = bank(least=0.5, momentum=0.5)
+    again = bank(min_variance=0.5, momentum=0.5)
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert again.state_dict() == made.state_dict()
     end_step(made, [group(*none, name=a), group(*none, name=b), group(*half, name=fresh[0])])
     # a: 0.5 * 1 + 0.5 * 0 = 0.5 stays; b: 0.375 leaves
-    assert {key: entry["p"] for key, entry in made._state["bank"].items()} == {a: 0.5, fresh[0]: 1.0}
-    assert d not in made._state["bank"] and made.metrics()["data/bank"] == 2.0
+    assert {key: entry["p"] for key, entry in made.state.bank.items()} == {a: 0.5, fresh[0]: 1.0}
+    assert d not in made.state.bank and made.metrics()["data/bank"] == 2.0
 
 
 def test_the_bank_has_room_for_so_many():
-    made = bank(room=1)
+    made = bank(max_rows=1)
     rows = [row.id for row in made(3)]
     end_step(made, [group(1, 0, 0, 0, name=rows[0]), group(1, 1, 0, 0, name=rows[1]), group(1, 0, 0, 0, name=rows[2])])
-    assert list(made._state["bank"]) == [rows[1]]
+    assert list(made.state.bank) == [rows[1]]
     with pytest.raises(ConfigError, match="momentum"):
         Vcrl(momentum=1.0)
 

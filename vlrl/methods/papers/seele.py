@@ -17,9 +17,8 @@ from scipy.optimize import least_squares
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
-from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
-from vlrl.methods.common.sampling_rounds import GIVEN_TOKENS, score_rounds
-from vlrl.methods.core.rollout import Independent
+from vlrl.methods.common.demonstrations import GIVEN_TOKENS, check_demonstrations, demonstrations
+from vlrl.methods.core.rollout import Independent, score_into_groups
 from vlrl.registry import register
 from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt
@@ -115,7 +114,7 @@ class Seele(Independent):
             for rollouts, ids in zip(drawn, given):
                 for rollout in rollouts:
                     GIVEN_TOKENS.set(rollout, len(ids))
-            for i, new in enumerate(score_rounds(groups, drawn, run)):
+            for i, new in enumerate(score_into_groups(groups, drawn, run)):
                 if new and parts[i]:
                     pairs[i].append((given_parts[i] / len(parts[i]), success_rate(new)))
                     rates[i] = clamped(rate_for(self.target, *fit(pairs[i])), len(parts[i]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vlrl.context import RunContext
-from vlrl.methods.core.policy_loss import ZeroLoss
+from vlrl.methods.core.policy_loss import NO_POLICY_GRADIENT
 from vlrl.methods.papers.judgerlvr import KEY
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RolloutStrategy
@@ -38,7 +38,7 @@ class SelfRewardingCorrection(RolloutStrategy):
     samples: ClassVar[bool] = False
 
     def check(self, run: RunContext) -> None:
-        if not isinstance(run.objective.policy_loss, ZeroLoss):
+        if not run.has(NO_POLICY_GRADIENT):
             raise ConfigError(
                 f"rollout: {self.name!r} gives one text per prompt to imitate, which policy_loss {run.objective.policy_loss.name!r} has nothing to "
                 "compare with; use policy_loss: {name: zero_loss} and loss_terms: {nll: {name: nll}}"

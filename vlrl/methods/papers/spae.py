@@ -16,8 +16,9 @@ from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.functional.exact import centred, mean
 from vlrl.methods.common.step_scores import STEP_SCORES
-from vlrl.methods.core.advantage import GroupRelative, check_credit, hand_over, whiten_rows
+from vlrl.methods.core.advantage import GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.rollout import Independent
+from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import ConfigError, register
 from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group, Prompt, Request, Rollout
@@ -119,7 +120,7 @@ class SPAE(GroupRelative):
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        check_credit(run, self.name)
+        check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         all_rises = [rise for group in groups for rollout in group for rise in rises(rollout)]
@@ -137,7 +138,7 @@ class SPAE(GroupRelative):
                     start, saturated_steps = end, saturated_steps + (phi > self.saturated)
                 rows.append(row)
         whiten_rows(rows)
-        return hand_over(groups, rows)
+        return set_token_advantages(groups, rows)
 
 
 def rises(rollout: Rollout) -> list[float]:

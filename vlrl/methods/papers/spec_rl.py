@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.context import RunContext
-from vlrl.methods.core.rollout import Independent
+from vlrl.methods.core.rollout import SampledStrategy
 from vlrl.registry import ConfigError, register
 from vlrl.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
@@ -39,7 +39,7 @@ class SpecRLState(State):
 
 @register("spec_rl")
 @dataclass(frozen=True)
-class SpecRL(Independent):
+class SpecRL(SampledStrategy):
     """SPEC-RL: keep y_old[:n], n = the first t with u_t > min(1, e^lenience pi(y_t) / pi_old(y_t)), and sample the rest from the policy.
 
     Paper: Liu et al. 2025, arXiv:2509.23232, algorithm 1; lenience 0.5 in log space as in the released recipe. The drafts are the rollouts that

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.common.judged_metric import mean
+from vlrl.methods.core.metric import mean
 from vlrl.registry import register
 from vlrl.stages import Metric
 from vlrl.types import Group

@@ -1,22 +1,31 @@
-"""Samples of a picture, and as many of its mirror image, where left is right.
+"""SVQA-R1: spatial GRPO with view consistency; every picture is sampled together with its mirror image, in which left is right.
 
-A bonus for answers that hold in the mirror too.
+    svqa_r1              rollout strategy: samples both views into one group
+    svqa_r1.view_bonus   reward shaping: a bonus for correct answers where the other view is mostly answered correctly too
+
+Paper: SVQA-R1, arXiv:2506.01371.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from vlrl.methods.common.two_views import SecondView
-from vlrl.methods.papers.t_grpo import ReadsAccuracy
-from vlrl.registry import ConfigError, register
+from vlrl.capabilities import Annotation
+from vlrl.methods.common.correctness import success_rate
+from vlrl.methods.common.two_views import TwoViews
+from vlrl.registry import register
 from vlrl.stages import RewardShaping
 from vlrl.types import Edited, Group, Row
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
+MIRRORED: Annotation[bool] = Annotation("mirrored", bool, hint="rollout: {name: svqa_r1}", doc="whether the rollout answers the mirrored view")
+VIEW_ACCURACIES: Annotation[dict] = Annotation(
+    "svqa_r1.view_accuracies",
+    dict,
+    hint="reward_shaping: {views: {name: svqa_r1.view_bonus}}",
+    doc='on a group: {"plain", "mirrored"}, the share of correct rollouts of each view',
+)
 
 _PAIRS = (("left", "right"), ("leftmost", "rightmost"), ("leftward", "rightward"), ("leftwards", "rightwards"), ("clockwise", "counterclockwise"))
 _OTHER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
@@ -34,7 +43,8 @@ class Mirrored(Edited):
     def load(self) -> Any:
         from PIL import ImageOps
 
-        return ImageOps.mirror(self.base.load())  # type: ignore[arg-type]
+        picture: Any = self.base.load()
+        return ImageOps.mirror(picture)
 
 
 def swap_sides(text: str) -> str:
@@ -61,12 +71,12 @@ def mirrored_answer(answer: Any, row: Row) -> Any:
         return [size[0] - x2, y1, size[0] - x1, y2]
     raise ValueError(
         f"row {row.id!r}: the answer {answer!r:.80} cannot be mirrored; words, numbers and (with meta.size = (width, height)) one box "
-        "[x1, y1, x2, y2] can; set meta.mirror: false for rows that are to be asked as they are"
+        "[x1, y1, x2, y2] can; set meta.mirror: false for rows that have no mirrored view"
     )
 
 
 def mirrored(row: Row) -> Row:
-    """The same row about the mirror image: left and right are exchanged in question, choices, answer and demonstration."""
+    """The row with its pictures mirrored, and left and right exchanged in question, choices, answer and demonstration."""
     return replace(
         row,
         id=f"{row.id}/mirrored",
@@ -80,16 +90,17 @@ def mirrored(row: Row) -> Row:
 
 @register("svqa_r1")
 @dataclass(frozen=True)
-class SvqaR1(SecondView):
-    """G rollouts of every prompt, and for a prompt with pictures G more about their mirror images, in the same group of 2 G.
+class SvqaR1(TwoViews):
+    """SVQA-R1's two views: G rollouts of every prompt, and for a prompt with pictures G more of its mirror image, in one group of 2 G.
 
-    The mirrored rollouts carry `info["mirrored"]`; each is scored by its own row, in which left and right have changed places.
+    The mirrored rollouts have the annotation MIRRORED; each is scored by its own row, in which left and right are exchanged.
     Paper: SVQA-R1, arXiv:2506.01371 (Spatial-GRPO: rewards that are consistent between views); that both views share one group is our reading.
-    Deviates: left and right are exchanged in the question too, so that the pair is also right for "what is left of ...". Turned and warped views
-    are left out. Edge: rows without pictures, with videos, or with meta.mirror false get no second view; text in a picture is mirrored as well.
+    Deviates: left and right are exchanged in the question too, so that the pair is also right for "what is left of ...". Rotated and warped views
+    are left out. Edge: rows without pictures, with videos, or with meta.mirror false have no second view; text in a picture is mirrored as well.
     """
 
-    mark: ClassVar[str] = "mirrored"
+    mark: ClassVar[Annotation[bool]] = MIRRORED
+    provides = (MIRRORED,)
 
     def view(self, row: Row) -> Row | None:
         return mirrored(row) if row.images and not row.videos and row.meta.get("mirror", True) else None
@@ -97,29 +108,23 @@ class SvqaR1(SecondView):
 
 @register("svqa_r1.view_bonus")
 @dataclass(frozen=True)
-class SvqaR1ViewBonus(ReadsAccuracy, RewardShaping):
-    """r_i + bonus where rollout i is right (accuracy above `least`) and the other view's mean accuracy is at least `tau`.
+class SvqaR1ViewBonus(RewardShaping):
+    """SVQA-R1's consistency bonus: r_i + bonus where rollout i is correct and the other view's share of correct rollouts is at least `tau`.
 
-    `slot` is the accuracy (empty: the first reward with a weight). `group.info["svqa_r1"]` holds the mean accuracy of both views.
+    VIEW_ACCURACIES of the group has the share of both views.
     Paper: SVQA-R1, arXiv:2506.01371 (view consistency). Deviates: the paper's form is not known to us; this one follows T-GRPO's contrast, and
-    `bonus` and `tau` are ours. Edge: a group without mirrored rollouts (strategy `svqa_r1`) is left alone.
+    `bonus` and `tau` are ours. Edge: a group without mirrored rollouts keeps its rewards.
     """
 
     bonus: float = 0.3
     tau: float = 0.5
-    least: float = 0.5
-    slot: str = ""
-    seen: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
-
-    def check(self, run: RunContext) -> None:
-        if run.rollout.name != "svqa_r1":
-            raise ConfigError(f"shape svqa_r1 needs two views, which strategy {run.rollout.name!r} does not make; use strategy: {{name: svqa_r1}}")
-        self.check_slot(run)
+    provides = (VIEW_ACCURACIES,)
+    requires = (MIRRORED,)
 
     def __call__(self, group: Group) -> list[float]:
-        views = {side: [self.accuracy(r) for r in group if bool(r.info.get("mirrored")) is side] for side in (False, True)}
+        views = {side: [r for r in group if bool(MIRRORED.get(r)) is side] for side in (False, True)}
         if not all(views.values()):
             return group.rewards
-        mean = {side: sum(values) / len(values) for side, values in views.items()}
-        group.info["svqa_r1"] = {"plain": mean[False], "mirrored": mean[True]}
-        return [r.reward + self.bonus * (self.accuracy(r) > self.least and mean[not r.info.get("mirrored")] >= self.tau) for r in group]
+        accuracy = {side: success_rate(rollouts) for side, rollouts in views.items()}
+        VIEW_ACCURACIES.set(group, {"plain": accuracy[False], "mirrored": accuracy[True]})
+        return [r.reward + self.bonus * (r.correct and accuracy[not MIRRORED.get(r)] >= self.tau) for r in group]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.common.judged_metric import mean
+from vlrl.methods.core.metric import mean
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Metric
 from vlrl.types import Group

@@ -1,4 +1,7 @@
-"""Demonstrations that sometimes do not think."""
+"""TON: think or not. Thought dropout in the cold start's demonstrations, so that an empty thought is a form that the policy knows.
+
+`ton` is a selection of rows. Paper: TON, arXiv:2505.16854.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 EMPTY = "<think>\n\n</think>"
 
 
-class Dropped(RowView):
-    """Rows read on demand, the thoughts of some of their demonstrations emptied."""
+class ThoughtDropout(RowView):
+    """Rows that are made when they are read; the first thought of some demonstrations is emptied."""
 
     def __init__(self, rows: Sequence[Row], share: float, seed: int) -> None:
         self.rows, self.share, self.seed = rows, share, seed
@@ -27,7 +30,7 @@ class Dropped(RowView):
 
     def at(self, index: int) -> Row:
         row = self.rows[index]
-        # By the row's own name, so that order, sharding and restarts change nothing.
+        # drawn by the row's id, so that order, sharding and restarts change nothing
         if random.Random(f"{self.seed}/{row.id}").random() >= self.share:
             return row
         return dataclasses.replace(row, target=_THOUGHT.sub(EMPTY, row.target, count=1))
@@ -36,7 +39,7 @@ class Dropped(RowView):
 @register("ton")
 @dataclass(frozen=True)
 class Ton(Select):
-    """The thought of a row's demonstration (`row.target`) becomes an empty block with probability `share`.
+    """TON's thought dropout: the thought of a row's demonstration (`row.target`) becomes an empty block with probability `share`.
 
     Paper: TON, arXiv:2505.16854 (thought dropout in the cold start, so that an empty thought is a form that the policy knows).
     Edge: a demonstration without a thinking block is left as it is. The choice depends on the seed and the row's id alone.
@@ -50,4 +53,4 @@ class Ton(Select):
             raise ConfigError(f"share: {self.share} must lie in [0, 1]")
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return Dropped(rows, self.share, self.seed)
+        return ThoughtDropout(rows, self.share, self.seed)

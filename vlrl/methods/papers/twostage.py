@@ -1,4 +1,7 @@
-"""Only the relative negatives of a group."""
+"""GRPO-N: only the relative negatives of a group are trained on, to keep exploring for longer.
+
+`twostage` is an advantage estimator. Paper: GRPO-N (with a sequence-level ratio GSPO-N), arXiv:2510.04028.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from vlrl.types import Group
 @register("twostage")
 @dataclass(frozen=True)
 class Twostage(GRPO):
-    """A_i' = min(A_i, 0), with A_i the group-normalised advantage: rollouts below their group's mean are pushed down, none is pulled up.
+    """GRPO-N's advantage: A_i' = min(A_i, 0), A_i the group-normalised advantage; rollouts above their group's mean have no gradient.
 
     Paper: GRPO-N (with a sequence-level ratio GSPO-N), arXiv:2510.04028. Unlike `nsr`, negative is relative to the group, so the worse of two
-    partial scores counts. Deviations: mean and std are those of all rollouts, before clamping (from a description of the paper; its code was not
+    partial scores counts. Deviates: mean and std are those of all rollouts, before clamping (from a description of the paper; its code was not
     seen). Edge: a group of equal rewards gives zeros.
     """
 

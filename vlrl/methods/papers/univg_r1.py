@@ -1,4 +1,7 @@
-"""More weight for prompts that are hard, by the group's own mean of one raw reward."""
+"""UniVG-R1: difficulty-aware weighting, larger weights for prompts with a low mean reward of their group.
+
+`univg_r1` is a token weight. Paper: UniVG-R1, arXiv:2505.14231, with released code.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,12 @@ from vlrl.types import LossInputs
 @register("univg_r1")
 @dataclass(frozen=True)
 class UnivgR1(TokenWeight):
-    """w(m) = e^(1 - m) ("exp"), (1.05 - m)^k ("power") or -ln(0.02 + m) ("log"), m the group's mean of a raw reward in [0, 1].
+    """UniVG-R1's difficulty weight: w(m) = e^(1 - m) ("exp"), (1.05 - m)^k ("power") or -ln(0.02 + m) ("log"), m the group's mean reward in [0, 1].
 
+    `slot` names a raw reward, "" is the total reward.
     Paper: UniVG-R1, arXiv:2505.14231 (m is the mean IoU; the three forms and "exp" as the one that was run are of the released code).
-    Deviates: m is of the prompt's own group (the release averages over all rollouts on a device); never below 0. `slot` names the raw reward, "" the
-    total. Edge: a group that is always right keeps e^0 = 1 under "exp". Raises KeyError where a rollout was not scored by `slot`. Shapes: (B, 1).
+    Deviates: m is of the prompt's own group (the release averages over all rollouts on a device); weights are at least 0. Edge: a group with m = 1
+    has weight e^0 = 1 under "exp". Raises KeyError where a rollout was not scored by `slot`. Shapes: (B, 1).
     """
 
     slot: str = ""

@@ -1,4 +1,7 @@
-"""Advantages helped by the rank of hidden states."""
+"""VERL: advantages shaped by how the effective rank of the hidden states grows along a response (ER, its velocity ERV, its acceleration ERA).
+
+`verl` is an advantage estimator. Paper: Huang et al. 2025 (VERL), arXiv:2509.23808, with released script and code.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import torch
 
+from vlrl.capabilities import Annotation
 from vlrl.functional.exact import mean
 from vlrl.methods.core.advantage import GRPO
 from vlrl.registry import register
+from vlrl.stages import State
 from vlrl.types import Group
+
+NAMES = ("er", "erv", "era")
+
+RANK_MOMENTS: Annotation[tuple[float, float, float]] = Annotation(
+    "verl.rank_moments", (tuple, list), hint="advantage: {name: verl}", doc="(ER, ERV, ERA) of the rollout's hidden states"
+)
 
 
 def effective_rank(hidden_TH: torch.Tensor) -> float:
@@ -27,9 +37,9 @@ def effective_rank(hidden_TH: torch.Tensor) -> float:
 
 def rank_moments(hidden_TH: torch.Tensor, stride: int) -> tuple[float, float, float]:
     """(ER, ERV, ERA): the rank m_n of all tokens; the mean of d_j = m_j - mean(m_1 .. m_j-1) over prefixes that grow by `stride` tokens, the last
-    one whole; the mean of d_j - d_j-1. What has no two (three) prefixes is 0."""
+    one whole; the mean of d_j - d_j-1. ERV is 0 with fewer than two prefixes, ERA with fewer than three."""
     ends = list(range(stride, len(hidden_TH) + 1, stride))
-    if not ends or ends[-1] < len(hidden_TH) - 1:  # one token more is no prefix of its own in the released code
+    if not ends or ends[-1] < len(hidden_TH) - 1:  # as in the released code, a single further token is no prefix of its own
         ends.append(len(hidden_TH))
     ranks = [effective_rank(hidden_TH[:end]) for end in ends]
     first = [ranks[j] - mean(ranks[:j]) for j in range(1, len(ranks))]
@@ -37,18 +47,25 @@ def rank_moments(hidden_TH: torch.Tensor, stride: int) -> tuple[float, float, fl
     return effective_rank(hidden_TH), mean(first), mean(second)
 
 
+@dataclass
+class VerlState(State):
+    """Exponential moving averages of ER, ERV and ERA, by name; empty before the first step."""
+
+    means: dict[str, float] = field(default_factory=dict)
+
+
 @register("verl")
 @dataclass(frozen=True)
 class Verl(GRPO):
-    """A'_i = A_i + min(relu(phi_i), |A_i| / kappa),  phi = w tanh(dev ER) + (1 - w) tanh(dev ERV),  w = sigmoid(gain * dev ERA).
+    """VERL: A'_i = A_i + min(relu(phi_i), |A_i| / kappa),  phi = w tanh(dev ER) + (1 - w) tanh(dev ERV),  w = sigmoid(gain * dev ERA).
 
-    ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states; dev(x) = (x - m) / (|m| + 1e-8), held in +-5, where m follows
+    ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states; dev(x) = (x - m) / (|m| + 1e-8), clamped to +-5, where m follows
     the means of past steps: m <- (1 - ema) m + ema * mean.
     Paper: Huang et al. 2025 (VERL), arXiv:2509.23808, eq. 5-9; stride 40, gain 2, ema 0.3, kappa 2 in the released script, whose code fixes the
     rest.
     Deviates: the bonus is the whole rollout's (the released code adds it at the last token only); averages start at the first step's means, not at
     0, where every deviation would be 5.
-    Edge: A = 0 stays 0: the help is bounded by |A|. The first step has no averages yet and is plain GRPO. States stay on their rank.
+    Edge: A = 0 stays 0: the bonus is bounded by |A|. The first step has no averages yet and is plain GRPO. Hidden states stay on their rank.
     """
 
     stride: int = 40
@@ -56,37 +73,35 @@ class Verl(GRPO):
     gain: float = 2.0
     ema: float = 0.3
     needs = ("hidden",)
-    means: dict[str, float] = field(init=False, default_factory=dict, repr=False, compare=False)
+    provides = (RANK_MOMENTS,)
+
+    def init_state(self) -> VerlState:
+        return VerlState()
 
     def prepare(self, groups: Sequence[Group]) -> None:
         for group in groups:
             for rollout in group:
-                rollout.info["rank_moments"] = rank_moments(torch.tensor(rollout.signals["hidden"]), self.stride)
+                RANK_MOMENTS.set(rollout, rank_moments(torch.tensor(rollout.signals["hidden"]), self.stride))
 
     def deviation(self, name: str, value: float) -> float:
-        """How far from its average, as a share of it."""
-        return min(max((value - self.means[name]) / (abs(self.means[name]) + 1e-8), -5.0), 5.0)
+        """The relative deviation from the moving average, clamped to +-5."""
+        average = self.state.means[name]
+        return min(max((value - average) / (abs(average) + 1e-8), -5.0), 5.0)
 
-    def help(self, moments: Sequence[float]) -> float:
+    def phi(self, moments: Sequence[float]) -> float:
         """phi of a rollout."""
-        er, erv, era = (self.deviation(name, value) for name, value in zip(("er", "erv", "era"), moments))
+        er, erv, era = (self.deviation(name, value) for name, value in zip(NAMES, moments))
         w = 1 / (1 + math.exp(-self.gain * era))
         return w * math.tanh(er) + (1 - w) * math.tanh(erv)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         result = super().__call__(groups)
-        if self.means:
+        means = self.state.means
+        if means:
             for group, row in zip(groups, result):
-                row[:] = [a + min(max(self.help(r.info["rank_moments"]), 0.0), abs(a) / self.kappa) for a, r in zip(row, group)]
-        moments = [rollout.info["rank_moments"] for group in groups for rollout in group]
-        for k, name in enumerate(("er", "erv", "era")):
-            now = mean([values[k] for values in moments])
-            self.means[name] = (1 - self.ema) * self.means.get(name, now) + self.ema * now
+                row[:] = [a + min(max(self.phi(RANK_MOMENTS[r]), 0.0), abs(a) / self.kappa) for a, r in zip(row, group)]
+        moments = [RANK_MOMENTS[rollout] for group in groups for rollout in group]
+        for k, name in enumerate(NAMES):
+            step_mean = mean([values[k] for values in moments])
+            means[name] = (1 - self.ema) * means.get(name, step_mean) + self.ema * step_mean
         return result
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(self.means)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.means.clear()
-        self.means.update(state)

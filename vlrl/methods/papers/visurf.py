@@ -1,46 +1,42 @@
-"""What a ground-truth label may earn beside the policy's own answers."""
+"""ViSurf: the ground-truth label is one more rollout of its group; reward control limits what it gains.
+
+`visurf` is a reward shaping, after a rollout strategy that adds labels (`luffy`). Paper: Liu et al. 2025 (ViSurf), arXiv:2510.10606.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from vlrl.registry import register
 from vlrl.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
-if TYPE_CHECKING:
-    from vlrl.context import RunContext
-
 
 @register("visurf")
 @dataclass(frozen=True)
 class Visurf(RewardShaping):
-    """Rollouts of `source`: r = sum of weighted scores without the slots `unpaid`; r = mean of the own rewards if an own one is as high (r_own >= r).
+    """ViSurf's reward control of labels (rollouts of `source`): r = total reward without the slots `excluded`, then smoothed.
 
-    With a group mean as the baseline the second makes the label's advantage zero, and leaves the others what they would be without it.
+    Smoothing: r = mean of the own rewards if an own rollout's reward is at least r. With a group mean as the baseline this makes the label's
+    advantage zero, and leaves the others' advantages as they would be without it.
     Paper: Liu et al. 2025 (ViSurf), arXiv:2510.10606: the label gets no reward for thinking, and its reward is smoothed once the policy reaches it.
     Deviates: both forms are ours, from the paper's description; writing labels in the policy's own style is up to the data.
-    Edge: no own rollout, or no label: rewards stay. `unpaid` slots that did not score a rollout are ignored.
+    Edge: no own rollout, or no label: rewards stay. `excluded` slots that did not score a rollout are ignored.
     """
 
-    unpaid: tuple[str, ...] = ("format",)
+    excluded: tuple[str, ...] = ("format",)
     source: str = "expert"
-    weights: dict[str, float] = field(init=False, default_factory=dict, repr=False, compare=False)
 
-    def setup(self, run: RunContext) -> None:
-        self.weights.clear()
-        self.weights.update({slot: reward.weight for slot, reward in run.rewards.items()})
-
-    def paid(self, rollout: Rollout) -> float:
-        """The reward less what the slots `unpaid` gave."""
-        return rollout.reward - sum(self.weights.get(slot, 1.0) * rollout.rewards.get(slot, 0.0) for slot in self.unpaid)
+    def label_reward(self, rollout: Rollout) -> float:
+        """The reward without the weighted scores of the slots `excluded`."""
+        rewards = self.run.rewards
+        return rollout.reward - sum(rewards[slot].weight * rollout.rewards[slot] for slot in self.excluded if slot in rollout.rewards)
 
     def __call__(self, group: Group) -> list[float]:
         own = [rollout.reward for rollout in group if rollout.source != self.source]
         if not own:
             return group.rewards
         mean = own[0] if min(own) == max(own) else sum(own) / len(own)
-        labels = {id(rollout): self.paid(rollout) for rollout in group if rollout.source == self.source}
+        labels = {id(rollout): self.label_reward(rollout) for rollout in group if rollout.source == self.source}
         smoothed = {key: mean if max(own) >= reward else reward for key, reward in labels.items()}
         return [smoothed.get(id(rollout), rollout.reward) for rollout in group]
