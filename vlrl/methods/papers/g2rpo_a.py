@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
-from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
-from vlrl.methods.common.sampling_rounds import GIVEN_TOKENS
+from vlrl.methods.common.demonstrations import GIVEN_TOKENS, check_demonstrations, demonstrations
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.stages import State

@@ -14,7 +14,7 @@ from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
-from vlrl.methods.common.sampling_rounds import fits, with_text
+from vlrl.methods.common.prompts import with_text, within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.stages import State, transient
@@ -78,7 +78,7 @@ class Ghpo(Independent):
         """The prompt with the hint; None where the row has no solution or the hinted prompt is too long."""
         reference = self.reference(prompt.row, share)
         hinted = with_text(prompt, self.text.replace("{reference}", reference)) if reference else prompt
-        if hinted is prompt or not fits(hinted, run):
+        if hinted is prompt or not within_limit(hinted, run):
             return None
         return replace(hinted, train=prompt.for_training) if self.train_on == "plain" else hinted
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.functional import gmpo_loss
-from vlrl.methods.core.policy_loss import WholeRollout
+from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken
 
 
 @register("gmpo")
 @dataclass(frozen=True)
-class GMPO(WholeRollout):
+class GMPO(SequencePolicyLoss):
     """GMPO's policy loss: L = -A exp(mean_t min_A(log r_t, clip(log r_t, -low, high))), r_t = pi / pi_old of token t.
 
     min_A is the pessimistic choice by the sign of A: the smaller log-ratio for A > 0, the larger for A < 0.

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from vlrl.context import RunContext
 from vlrl.functional import gspo_loss, gspo_token_loss
-from vlrl.methods.core.policy_loss import WholeRollout
+from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken
 
 
 @register("gspo")
 @dataclass(frozen=True)
-class GSPO(WholeRollout):
+class GSPO(SequencePolicyLoss):
     """GSPO's policy loss: L = -min(s A, clip(s, 1 - low, 1 + high) A) with s = (pi(y) / pi_old(y))^(1 / |y|), the same for every token of a rollout.
 
     `token_level` (GSPO-token) gives each token the value s and the gradient of its own log-prob: s_t = sg(s) pi_t / sg(pi_t). With equal

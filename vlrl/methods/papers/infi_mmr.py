@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.core.select import Remade
+from vlrl.methods.core.select import MappedRows
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Select
 from vlrl.types import Row
@@ -41,4 +41,4 @@ class InfiMmr(Select):
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         names = _FIELD.findall(self.text)
-        return Remade(rows, [i for i in range(len(rows)) if all(name in rows[i].meta for name in names)], self.captioned)
+        return MappedRows(rows, [i for i in range(len(rows)) if all(name in rows[i].meta for name in names)], self.captioned)

@@ -57,8 +57,8 @@ class Judgerlvr(Shuffle):
             )
         return super().__call__(n)
 
-    def _try(self, position: int) -> Row | None:
-        row = super()._try(position)
+    def usable_row(self, position: int) -> Row | None:
+        row = super().usable_row(position)
         return row if row is not None and KEY in self.run.history.get(row.id, {}) else None
 
 

@@ -79,7 +79,7 @@ class Kdrl(KL):
     ours. Edge: `anneal` 0 keeps `start`.
     """
 
-    kind: Literal["k1", "k2", "k3"] = "k2"
+    estimator: Literal["k1", "k2", "k3"] = "k2"
     ref: str = "kdrl.teacher_logp"
     start: float = 5e-3
     end: float = 1e-3

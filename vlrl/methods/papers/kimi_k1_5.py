@@ -11,8 +11,8 @@ import torch
 
 from vlrl.context import RunContext
 from vlrl.functional import kimi_length_reward, mirror_descent_loss
-from vlrl.methods.core.policy_loss import WholeRollout
-from vlrl.methods.core.reward_shaping import check_alone
+from vlrl.methods.core.policy_loss import SequencePolicyLoss
+from vlrl.methods.core.reward_shaping import check_single_length_penalty
 from vlrl.registry import register
 from vlrl.stages import RewardShaping
 from vlrl.types import Group, LossInputs, PerToken
@@ -32,7 +32,7 @@ class KimiK15LengthReward(RewardShaping):
     punishes_length = True
 
     def check(self, run: RunContext) -> None:
-        check_alone(run)
+        check_single_length_penalty(run)
 
     def __call__(self, group: Group) -> list[float]:
         if self.warmup and self.run.phase_step < self.warmup:
@@ -44,7 +44,7 @@ class KimiK15LengthReward(RewardShaping):
 
 @register("kimi_k1_5")
 @dataclass(frozen=True)
-class KimiK15(WholeRollout):
+class KimiK15(SequencePolicyLoss):
     """Kimi k1.5's mirror descent loss: L_i = -A_i log pi(y_i) + tau / 2 * (log pi(y_i) - log pi_old(y_i))^2,  A_i = r_i - mean r.
 
     Log-probs are sums over the rollout, in nats; tau is per nat squared. The loss is per sequence.

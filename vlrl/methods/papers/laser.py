@@ -18,7 +18,8 @@ import torch
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.functional.exact import std
-from vlrl.methods.core.advantage import GRPO, check_credit
+from vlrl.methods.core.advantage import GRPO
+from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import ConfigError, register
 from vlrl.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping
 from vlrl.types import Group, LossInputs, PerToken, Rollout
@@ -98,7 +99,7 @@ class LaserSelfRewarded(GRPO):
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        check_credit(run, self.name)
+        check_token_credit(run, self.name)
 
     def prepare(self, groups: Sequence[Group]) -> None:
         super().prepare(groups)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
-from vlrl.methods.common.limits import completion_limit
+from vlrl.methods.core.sampling import completion_limit
 from vlrl.registry import register
 from vlrl.stages import RewardShaping, State, transient
 from vlrl.types import Group

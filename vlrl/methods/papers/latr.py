@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
-from vlrl.methods.common.branching import Branching, from_token, joined, together
+from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError, register
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
@@ -170,16 +170,16 @@ class Latr(Branching):
             from_trees.append([rollout for rollout in trunks if rollout.finish == "stop"])
             for number, rollout in enumerate(rollout for rollout in trunks if rollout.finish != "stop"):
                 sampling, seed = run.sampling(prompt, number), self.seeds(run, prompt)
-                requests.append(from_token(rollout, len(rollout), sampling, seed, tag=(place, rollout)))
+                requests.append(branch_request(rollout, len(rollout), sampling, seed, tag=(place, rollout)))
         for completion in run.engine.generate(requests):
             place, trunk = completion.request.tag
-            from_trees[place].append(joined(run, completion, trunk, len(trunk), trained=True))
-        groups = self.roots(prompts, [count - len(rollouts) for count, rollouts in zip(counts, from_trees, strict=True)], run)
+            from_trees[place].append(branch_rollout(run, completion, trunk, len(trunk), trained=True))
+        groups = self.sample_roots(prompts, [count - len(rollouts) for count, rollouts in zip(counts, from_trees, strict=True)], run)
         for group, rollouts in zip(groups, from_trees, strict=True):
             for rollout in rollouts:
                 FROM_TREE.set(rollout, True)
             group.rollouts = [*rollouts, *group.rollouts]
-        return self.forget(groups)
+        return self.drop_alternatives(groups)
 
     def grown(self, prompts: Sequence[Prompt], widths: Sequence[int], run: RunContext) -> list[tuple[list[Branch], int]]:
         """The tree of every prompt, and the step that it has reached; no branches where the width is 0."""
@@ -190,7 +190,7 @@ class Latr(Branching):
                 depth = min(self.depth, run.sampling(prompt, 0).max_tokens - 1)
                 rules = Lookahead(width, self.absolute, self.relative, self.distance, self.checks, depth, end_ids)
                 growing[place] = rules.grow(partial(self.greedy, run, prompt))
-        trees = together(run, growing)
+        trees = run_in_rounds(run, growing)
         return [trees.get(place, ([], 0)) for place in range(len(prompts))]
 
     def greedy(self, run: RunContext, prompt: Prompt, ids: Sequence[int]) -> Request:

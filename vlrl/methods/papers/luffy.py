@@ -18,8 +18,8 @@ from torch import Tensor
 from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS, check_demonstrations, demonstrations
-from vlrl.methods.core.rollout import Independent, written
+from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS, check_demonstrations, demonstrations, expert_rollout
+from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import Group, LossInputs, PerToken, Prompt
@@ -64,7 +64,7 @@ class Luffy(Independent):
         for group, added in zip(groups, texts, strict=True):
             temperature = run.sampling(group.prompt, 0).temperature
             for text in added:
-                rollout = written(group.prompt, text, run)
+                rollout = expert_rollout(group.prompt, text, run)
                 rollout.trained = self.trained
                 rollout.temperature = temperature if isinstance(temperature, (int, float)) and temperature > 0 else 1.0
                 group.rollouts.append(rollout)

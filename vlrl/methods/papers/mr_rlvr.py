@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.core.select import Remade
+from vlrl.methods.core.select import MappedRows
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Select
 from vlrl.types import Row
@@ -44,7 +44,7 @@ class MrRlvrMaskedSteps(Select):
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         numbers = [i for i in range(len(rows)) if sum(1 for _ in re.finditer(self.span, solution_of(rows[i]))) >= self.blanks]
-        return Remade(rows, numbers, self.masked)
+        return MappedRows(rows, numbers, self.masked)
 
     def masked(self, row: Row, copy: int) -> Row:
         """The masked-then-fill task of a row."""
@@ -84,7 +84,7 @@ class MrRlvrShuffledSteps(Select):
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         steps_of = ((i, self.steps(rows[i])) for i in range(len(rows)))
-        return Remade(rows, [i for i, steps in steps_of if len(steps) >= self.min_steps and len(set(steps)) == len(steps)], self.shuffled)
+        return MappedRows(rows, [i for i, steps in steps_of if len(steps) >= self.min_steps and len(set(steps)) == len(steps)], self.shuffled)
 
     def steps(self, row: Row) -> list[str]:
         """The steps of the solution; empty ones are left out."""

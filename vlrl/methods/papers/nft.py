@@ -12,14 +12,14 @@ import torch
 
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
-from vlrl.methods.core.policy_loss import WholeRollout
+from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken
 
 
 @register("nft")
 @dataclass(frozen=True)
-class NFT(WholeRollout):
+class NFT(SequencePolicyLoss):
     """NFT's loss. Correct rollouts: -log R.  Wrong ones: -`negative` log max(eps, (1 - q R) / (1 - q)).
 
     R = pi / pi_old per token, q the prompt's success rate in its group, clamped to [0.02, 0.98]. The max is straight-through: it keeps the gradient

@@ -15,14 +15,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from vlrl.functional import group_mean, group_sum
 from vlrl.methods.common.correctness import correct_rollouts
-from vlrl.methods.core.policy_loss import WholeRollout
+from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.registry import register
 from vlrl.types import LossInputs, PerToken
 
 
 @register("pacs")
 @dataclass(frozen=True)
-class PACS(WholeRollout):
+class PACS(SequencePolicyLoss):
     """PACS's loss: cross-entropy between sigmoid(psi_i) and whether rollout i is correct.
 
         L_i = BCE(sigmoid(psi_i), [i is correct]),  psi_i = p_i - mean of the group's other p,  p_i = beta sum_t log(pi / pi_old)

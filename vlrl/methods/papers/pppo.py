@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
-from vlrl.methods.common.held_out import accuracy, check_heldout
+from vlrl.methods.common.correctness import check_heldout, heldout_accuracy
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.stages import Callback, RewardShaping, State
@@ -131,8 +131,8 @@ class PppoPrefixGrowth(Callback):
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         prefix: PppoState = run.rollout.state
         if (run.phase_step + 1) % self.eval_every == 0:
-            now = accuracy(run)
-            if now <= self.state.accuracy:
+            now = heldout_accuracy(run)
+            if now is not None and now <= self.state.accuracy:
                 prefix.share = max(prefix.share, min(prefix.share + self.step, self.max_share))
-            self.state.accuracy = now
+            self.state.accuracy = self.state.accuracy if now is None else now
         return {"share": prefix.share}

@@ -14,7 +14,8 @@ from typing import Literal
 
 from vlrl.context import RunContext
 from vlrl.methods.common.step_scores import STEP_SCORES
-from vlrl.methods.core.advantage import RLOO, GroupRelative, check_credit, hand_over, whiten_rows
+from vlrl.methods.core.advantage import RLOO, GroupRelative, set_token_advantages, whiten_rows
+from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import register
 from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group
@@ -44,7 +45,7 @@ class Pure(GroupRelative):
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        check_credit(run, self.name)
+        check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         rows = []
@@ -61,7 +62,7 @@ class Pure(GroupRelative):
                     start += width
                 rows.append(row)
         whiten_rows(rows)
-        return hand_over(groups, rows)
+        return set_token_advantages(groups, rows)
 
     def baselines(self, group: Group, shaped: Sequence[Sequence[float]], i: int, widths: Sequence[int]) -> list[float]:
         """b_k of rollout i, one per step, from the other rollouts; `widths` are the tokens of its steps."""

@@ -15,10 +15,9 @@ from typing import Any
 
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
-from vlrl.methods.common.demonstrations import demonstrations
+from vlrl.methods.common.demonstrations import demonstrations, expert_rollout
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.loss_term import NLL
-from vlrl.methods.core.rollout import written
 from vlrl.registry import ConfigError, register
 from vlrl.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Prompt
@@ -93,7 +92,7 @@ class Relift(ReplayBuffer):
 
     def demonstration(self, prompt: Prompt) -> Group:
         """A group of a prompt's demonstration alone."""
-        return Group(prompt, [written(prompt, demonstrations(prompt.row)[0], self.run)], id=f"{self.run.step}/hard/{prompt.row.id}")
+        return Group(prompt, [expert_rollout(prompt, demonstrations(prompt.row)[0], self.run)], id=f"{self.run.step}/hard/{prompt.row.id}")
 
     def restore_prompts(self) -> None:
         """After a restart: make the prompts of the saved rows again; rows that are no longer in the data leave the buffer."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.context import RunContext
-from vlrl.methods.common.limits import completion_limit
+from vlrl.methods.core.sampling import completion_limit
 from vlrl.registry import register
 from vlrl.stages import RewardShaping, State, transient
 from vlrl.types import Group

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 
 from vlrl.context import RunContext
 from vlrl.methods.common.row_order import Mixture
-from vlrl.methods.core.prompt_sampler import score
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PromptSampler, State, transient
-from vlrl.types import Row
+from vlrl.types import Group, Row
 
 
 @dataclass
@@ -94,7 +93,7 @@ class Rulereasoner(PromptSampler):
         rewards: dict[str, list[float]] = {}
         for group in run.answered_groups:
             if group.row.id in state.served:
-                rewards.setdefault(state.served[group.row.id], []).append(score(group, self.slot))
+                rewards.setdefault(state.served[group.row.id], []).append(mean_reward(group, self.slot))
         for name, values in rewards.items():
             new = sum(values) / len(values)
             state.means[name] = new if name not in state.means else (1 - self.decay) * state.means[name] + self.decay * new
@@ -102,3 +101,9 @@ class Rulereasoner(PromptSampler):
 
     def metrics(self) -> dict[str, float]:
         return {f"data/weight/{name}": weight for name, weight in self.weights().items()}
+
+
+def mean_reward(group: Group, slot: str) -> float:
+    """The mean over a group's rollouts of one raw reward (0 where it did not score), or of the total."""
+    values = [rollout.rewards.get(slot, 0.0) if slot else rollout.reward for rollout in group]
+    return sum(values) / len(values) if values else 0.0
