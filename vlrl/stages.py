@@ -9,8 +9,8 @@ It acts at declared moments only:
     end_step(run)   after each step, on all ranks
     metrics()       numbers for the log; pure
 
-`needs` names the extra tensors a plug-in reads. `provides` and `requires` name capabilities and annotations (`vlrl/capabilities.py`). A plug-in imports
-no part of the trainer: what it needs of the run is in `RunContext` (`vlrl/context.py`).
+`needs` names the extra tensors a plug-in reads. `provides` and `requires` name capabilities and annotations (`vlrl/capabilities.py`). A plug-in
+imports no part of the trainer: what it needs of the run is in `RunContext` (`vlrl/context.py`).
 
 Shapes: B rollouts, T completion tokens, N scored tokens, V vocabulary, K numbers per token, H hidden size.
 """
@@ -336,11 +336,13 @@ class ReplayBuffer(Stage):
 
 
 class AdvantageEstimator(Stage):
-    """One advantage per rollout. Sees the groups of all ranks; those of other ranks come without media and without signals of many numbers per token."""
+    """One advantage per rollout; an estimator that has one per token also writes, and provides, TOKEN_ADVANTAGES.
+
+    Sees the groups of all ranks; those of other ranks come without media and without signals of many numbers per token.
+    """
 
     kind: ClassVar[str] = "advantage_estimator"
     home: ClassVar[str] = "vlrl.methods"
-    writes_tokens: ClassVar[bool] = False  # True: writes TOKEN_ADVANTAGES on every rollout, for token_credit `per_token`
 
     def prepare(self, groups: Sequence[Group]) -> None:
         """Called with this rank's own groups before they are sent to the other ranks: write what does not travel into annotations."""

@@ -45,12 +45,3 @@ def heldout_accuracy(run: RunContext) -> float | None:
     """
     scores = run.accuracy()
     return sum(scores.values()) / len(scores) if scores else None
-
-
-def slots_of(run):  # remove with the conversion of vcrl
-    return [slot for slot, reward in getattr(run, "rewards", {}).items() if reward.weight > 0]
-
-
-def accuracies(group, slot="", slots=None):
-    first = slot or next((name for name in slots or () if len(group) and all(name in rollout.rewards for rollout in group)), "")
-    return group.raw(first) if first else group.rewards

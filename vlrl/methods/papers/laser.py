@@ -93,7 +93,6 @@ class LaserSelfRewarded(GRPO):
     min_std: float = 0.1
     start: int = 0
     needs = ("old_logp",)
-    writes_tokens = True
     provides = (TOKEN_ADVANTAGES, SELF_REWARD)
     requires = (SELF_REWARD_AT,)
 

@@ -39,7 +39,6 @@ class Pure(GroupRelative):
     temperature: float = 0.1
     outcome: float = 0.1
     baseline: Literal["token", "step"] = "token"
-    writes_tokens = True
     provides = (TOKEN_ADVANTAGES,)
     requires = (STEP_SCORES,)
 

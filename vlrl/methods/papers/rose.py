@@ -21,7 +21,7 @@ from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout
-from vlrl.methods.core.advantage import check_credit
+from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import ConfigError, register
 from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Group, Prompt, Request
@@ -132,7 +132,6 @@ class RoseSegmentValues(AdvantageEstimator):
     """
 
     alpha: float = 1.0
-    writes_tokens = True
     provides = (TOKEN_ADVANTAGES,)
     requires = (SHARED_PREFIXES,)
 
@@ -141,7 +140,7 @@ class RoseSegmentValues(AdvantageEstimator):
             raise ValueError(f"alpha={self.alpha} must not be negative; 0 switches the length penalty off")
 
     def check(self, run: RunContext) -> None:
-        check_credit(run, self.name)
+        check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         out = []

@@ -114,7 +114,6 @@ class SPAE(GroupRelative):
     xi: float = 0.5
     alpha: float = 0.5
     saturated: float = 0.9
-    writes_tokens = True
     provides = (TOKEN_ADVANTAGES,)
     requires = (POTENTIALS,)
 

@@ -137,7 +137,6 @@ class VogueVisualUncertainty(GRPO):
     vocabulary; that both branches get the entropy bonus is our reading. Edge: A = 0 stays 0.
     """
 
-    writes_tokens = True
     a_v: float = 1.0
     b_v: float = 2.0
     a_e: float = 0.4
