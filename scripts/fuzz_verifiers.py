@@ -1,4 +1,4 @@
-"""Fuzzes every text verifier and reward with random responses: `python scripts/fuzz_verifiers.py 20000 [--seed 0] [--only "kind math"]`.
+"""Fuzzes every verifier and reward with random responses: `python scripts/fuzz_verifiers.py 20000 [--seed 0] [--only "kind math"]`.
 
 Prints each fault once, with a short response that shows it. Exit status 1 if there is a fault. Without `--library` math-verify is not asked, which is
 about ten times as fast.

@@ -1,8 +1,8 @@
 """A fuzzer for verifiers and rewards: random responses from a grammar and by mutation. No response may make one of them raise, take long or change.
 
-for kind in SUBJECTS:
-    for response in responses(kind, random.Random(0), 1000):
-        assert not fault(kind, response), response
+for subject in subjects().values():
+    for number, response in responses(subject, random.Random(0), 1000):
+        assert not fault(subject, number, response), response
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import Any
 from vlrl.registry import build
 from vlrl.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
+from vlrl_rewards.audit import perception
+from vlrl_rewards.audit import text as text_attacks
 from vlrl_rewards.audit.attack import FORMS, NESTED
-from vlrl_rewards.audit.text import SEEDS
 from vlrl_rewards.math.lexer import FUNCTIONS
 from vlrl_rewards.verification import verify
 
 SECONDS = 2.0  # processor time of one response
+SEEDS = {**{kind: seed for kind, seed in perception.SEEDS.items() if kind not in perception.ALIASES}, **text_attacks.SEEDS}
 Draw = random.Random
 _PIECES = (
     *"[](){}<>:,;.'\"\\/|-+*&%$#@!?=_~`^° \n\t0123456789abceiknxyABCDIX",
@@ -111,7 +113,7 @@ def _of_reward(name: str) -> Subject:
 
 
 def subjects(names: Mapping[str, object] | None = None) -> dict[str, Subject]:
-    """Every text kind but `code`, and every reward that the audit builds; or those of `names`."""
+    """Every kind but `code`, and every reward that the audit builds; or those of `names`."""
     made: dict[str, Callable[[str], Subject]] = {
         **{f"kind {kind}": lambda name: _of_kind(name[5:]) for kind in SEEDS if kind != "code"},
         **{f"reward {name}": lambda name: _of_reward(name[7:]) for name in (*NESTED, *FORMS)},
