@@ -32,7 +32,7 @@ class Letters:
 def parts(**more):
     """A run whose engine finds letter tokens as likely as `sure` says, and whose scaffold asks the question."""
     return run(
-        seed=3, phase_step=0, policy=SimpleNamespace(tokenizer=Letters(), spaces=lambda prompt: ()),
+        seed=3, phase_step=0, policy=SimpleNamespace(tokenizer=Letters(), spaces=lambda prompt: (), version=0),
         prompt_template=lambda row: Prompt(row, ({"role": "user", "content": row.question},)), **more,
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_places_are_a_function_of_seed_and_row():
 def hard(*rewards, name, target="t"):
     """A group of the row `name` with a demonstration."""
     g = group(*rewards, name=name)
-    object.__setattr__(g.prompt, "row", Row(name, name, target=target))
+    g.prompt = replace(g.prompt, row=Row(name, name, target=target))
     return g
 
 
@@ -111,12 +111,14 @@ def test_failed_prompts_wait_until_there_are_enough_of_them():
     replay = buffer(size=2)
     easy, a, b, c, bare = hard(0, 1, name="easy"), *(hard(0, 0, name=n) for n in "abc"), hard(0, 0, name="bare", target="")
     assert replay([easy, a, bare]) == [easy, a, bare]
+    end_step(replay, [])
+    assert replay.metrics() == replay.metrics()
     assert {name: value for name, (value, _) in replay.metrics().items()} == {
         "hard/failed": 2.0, "hard/without": 1.0, "hard/used": 0.0, "hard/waiting": 1.0,
     }  # fmt: skip
     out = replay([b, c])
     assert [g.row.id for g in out] == ["b", "c", "a", "b"] and [len(g) for g in out[2:]] == [1, 1]
-    assert out[2].rollouts[0].ids == [ord("t"), 0] and out[2].rollouts[0].source == "expert" and list(replay.waiting) == ["c"]
+    assert out[2].rollouts[0].ids == [ord("t"), 0] and out[2].rollouts[0].source == "expert" and list(replay.state.waiting) == ["c"]
     assert [g.row.id for g in buffer(ranks=2, size=2)([a])] == ["a", "a"]  # each of two ranks keeps one of two
 
 
@@ -131,7 +133,7 @@ def test_hard_prompts_survive_a_restart():
     mine, theirs = replay([b]), restored([b])
     assert [[r.ids for r in g] for g in mine] == [[r.ids for r in g] for g in theirs] and [g.row.id for g in theirs] == ["b", "a", "b"]
     with pytest.raises(ConfigError, match="nll"):
-        Relift().check(run(objective=SimpleNamespace(terms={})))
+        Relift().check(run(objective=SimpleNamespace(loss_terms={})))
 
 
 def trained(g):
@@ -154,13 +156,13 @@ def test_short_right_and_long_wrong_rollouts_come_first_and_the_rest_later():
     assert now.rewards == g.rewards and trained(g) == [True] * 6  # rewards and the group itself stay
     replay.run.phase_step = 1
     later = replay([])
-    assert [trained(x) for x in later] == [[True, False, False, False, False, True]] and replay.stored == []
+    assert [trained(x) for x in later] == [[True, False, False, False, False, True]] and replay.state.stored == []
     assert [r.signals for r in later[0]] == [{}] * 6
 
 
 def test_shares_of_one_are_plain_training():
-    replay = recompose(right=1.0, wrong=1.0)
-    assert trained(replay([group(1, 0, 0)])[0]) == [True] * 3 and replay.stored == []
+    replay = recompose(correct=1.0, wrong=1.0)
+    assert trained(replay([group(1, 0, 0)])[0]) == [True] * 3 and replay.state.stored == []
     with pytest.raises(ValueError, match="every"):
         Rorecomp(every=0)
 
@@ -172,7 +174,9 @@ def test_the_rest_survives_a_restart():
     restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     replay.run.phase_step = 1
     (mine,), (theirs,) = replay([]), restored([])
-    assert [(r.ids, r.loss_mask, r.reward) for r in mine] == [(r.ids, r.loss_mask, r.reward) for r in theirs] and mine.id == theirs.id
+    assert [(r.ids, r.loss_mask, r.reward, r.correct) for r in mine] == [
+        (r.ids, r.loss_mask, r.reward, r.correct) for r in theirs
+    ] and mine.id == theirs.id
 
 
 @pytest.mark.parametrize(("method", "words"), [("ampo", []), ("relift", ["replay.size=1"]), ("rorecomp", ["replay.every=2"])])
