@@ -10,20 +10,18 @@ import pytest
 import torch
 from make import group, run
 from PIL import Image
-from tiny import steps, text_run, vision_run
+from tiny import text_run, vision_run
 
-from vlrl.methods.core.callback import OptimizerReset, ReferenceReset
-from vlrl.methods.core.critic import Critic, critic_model_CriticModel
 from vlrl.methods.papers.dph_rl import BASE_DIVERGENCE, DphRl
 from vlrl.methods.papers.papo import Blackened, PapoMaskedLogp
-from vlrl.methods.papers.pppo import Pppo, PppoContinuationReward, PppoPrefixGrowth
+from vlrl.methods.papers.pppo import PREFIX, Pppo, PppoContinuationReward, PppoPrefixGrowth
 from vlrl.methods.papers.progrpo import ProgrpoPromptConfidence
 from vlrl.methods.papers.rover import RoverOldVocabMean, RoverVocabMean
 from vlrl.methods.papers.spae import confidence, potential, step_ends
 from vlrl.registry import ConfigError
 from vlrl.trainer.loop import sample
 from vlrl.trainer.loss_inputs import make_batch
-from vlrl.types import Clip, Group, Media
+from vlrl.types import Clip, Media
 
 SMALL = ["policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}"]
 
@@ -131,11 +129,11 @@ def test_prefixes_are_trained_and_their_continuations_scored():
     trained, extra = [r for r in g if r.trained], [r for r in g if not r.trained]
     assert len(trained) == made.group_size and all(sum(r.loss_mask) == max(1, int(0.15 * len(r) + 1e-9)) for r in trained)
     for rollout in extra:
-        parent = trained[rollout.info["place"]]
+        parent = trained[PREFIX[rollout]]
         kept = sum(parent.loss_mask)
         assert rollout.source == "continuation" and rollout.ids[:kept] == parent.ids[:kept]
     shaped = PppoContinuationReward()(g)
-    family = [r.reward for r in g if r.info["place"] == 0]
+    family = [r.reward for r in g if PREFIX[r] == 0]
     assert shaped[0] == pytest.approx(sum(family) / len(family)) and shaped[len(trained) :] == [r.reward for r in extra]
 
 
@@ -158,15 +156,16 @@ def validated(monkeypatch):
 
 def test_prefix_share_grows_when_accuracy_does_not(validated):
     parts = run(rollout=Pppo(share=0.2), phase_step=1, current=SimpleNamespace(heldout={"x": 1}))
-    growth = PppoPrefixGrowth(look=2, step=0.1, most=0.35)
+    growth = PppoPrefixGrowth(eval_every=2, step=0.1, max_share=0.35)
     shares = [said["share"] for said in validated(growth, parts, 0.5, 0.6, 0.6, 0.4, 0.3, 0.9)]
     assert shares == pytest.approx([0.2, 0.2, 0.3, 0.35, 0.35, 0.35])
     parts.phase_step = 2
     assert growth(parts, [])["share"] == pytest.approx(0.35)  # not looked at in this step
     growth.check(parts)
-    for part in (growth, PppoContinuationReward()):
-        with pytest.raises(ConfigError, match="strategy"):
-            part.check(run(rollout=SimpleNamespace(name="independent")))
+    assert growth.requires == PppoContinuationReward().requires == Pppo().provides == (PREFIX,)
+    restored = Pppo(share=0.2)
+    restored.load_state_dict(parts.rollout.state_dict())
+    assert restored.state.share == pytest.approx(0.35)
     with pytest.raises(ConfigError, match="held-out"):
         growth.check(run(rollout=Pppo(), current=SimpleNamespace(heldout={})))
 
@@ -193,91 +192,3 @@ def test_base_samples_of_one_rank_are_there_for_all():
     assert here([group(1, 1, name="ours", logp=[[-0.1] * 3] * 2)]) == [] and set(here.state_dict()["store"]) == {"ours", "theirs"}
     clock.phase_step = 1
     assert [r.source for r in here([group(0, 0, name="theirs")])[0]] == ["base"] * 2
-
-
-def test_reference_resets_on_a_plateau_and_on_schedule(validated):
-    calls = []
-    parts = run(
-        policy=SimpleNamespace(keep_reference=lambda renew: calls.append(renew)),
-        optimizer=SimpleNamespace(state={"m": 1}),
-        phase_step=0,
-        aux_tensors={},
-    )
-    callback = ReferenceReset(look=1, patience=2)
-    resets = [said["reset"] for said in validated(callback, parts, 0.5, 0.6, 0.6, 0.5, 0.4, 0.4)]  # two looks without a gain, then anew
-    assert resets == [0.0, 0.0, 0.0, 1.0, 0.0, 0.0] and calls == [True] and parts.optimizer.state == {}
-    again = ReferenceReset(look=1, patience=2)
-    again.load_state_dict(callback.state_dict())
-    assert validated(again, parts, 0.3) == [{"reset": 1.0}]
-    every = ReferenceReset(every=2, reset_optimizer=False)
-    parts.phase_step = 1
-    assert every(parts, [])["reset"] == 1.0
-    for part, fields, word in ((callback, {}, "kl"), (ReferenceReset(), {"ref_logp": 1}, "never")):
-        with pytest.raises(ConfigError, match=word):
-            part.check(run(aux_tensors=fields))
-
-
-def test_optimizer_reset():
-    parts = run(optimizer=SimpleNamespace(state={"m": 1}), phase_step=0)
-    OptimizerReset(every=2)(parts, [])
-    assert parts.optimizer.state
-    parts.phase_step = 1
-    OptimizerReset(every=2)(parts, [])
-    assert not parts.optimizer.state
-
-
-def test_the_critic_learns_the_return():
-    made = text_run(["methods/ppo"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40", "num_minibatches=1"])
-    (metrics,) = steps(made, 1)
-    targets = [t for g in made.groups for r in g for t in r.info["targets"]]
-    at_zero = 0.5 * sum(t * t for t in targets) / len(targets)  # the head starts at 0 everywhere
-    assert metrics["critic/loss"] < 0.9 * at_zero and all(len(r.info["targets"]) == len(r) for g in made.groups for r in g)
-
-
-@pytest.mark.parametrize(("preset", "least"), [("open_reasoner_zero", 0.0), ("oreal", log(2))])
-def test_a_critic_model_learns_and_its_state_survives(preset, least):
-    made, other = (text_run([f"methods/{preset}"], ["callbacks.critic.updates=1", "group_filters=null"]) for _ in range(2))
-    (metrics,) = steps(made, 1)
-    critic, callback = made.extras["critic_model"], made.callbacks["critic"]
-    kept = [Group(g.prompt, [r for r in g if r.loss_mask is None]) for g in made.groups]
-    before = metrics["critic/loss"]
-    assert least == 0.0 or before == pytest.approx(least)  # logits of 0
-    made.learning_rate = 1e-3
-    made.groups = kept
-    for _ in range(12):
-        after = callback(made, [])["loss"]
-    total, items = callback.loss(critic, made.policy, made.batch(kept))
-    assert after[0] / after[1] < 0.9 * before and float(total.detach()) / items < 0.9 * before
-    assert any((a != b).any() for a, b in zip(critic.model.parameters(), made.policy.model.parameters()))  # the copy moved, apart from the policy
-    other.callbacks["critic"].load_state_dict(callback.state_dict())
-    for a, b in zip(critic.parameters(), other.extras["critic_model"].parameters()):
-        assert torch.equal(a, b)
-
-
-def test_a_critic_model_takes_an_update_in_pieces():
-    weights = []
-    for micro_tokens in (1, 16384):
-        made = text_run(
-            ["methods/open_reasoner_zero"],
-            ["callbacks.critic.updates=1", "group_filters=null", f"micro_batch_tokens={micro_tokens}", "optimizer.lr=1e-2"],
-        )
-        steps(made, 2)
-        weights.append(torch.cat([p.detach().flatten() for p in made.extras["critic_model"].head.parameters()]))
-    assert weights[0].abs().max() > 1e-4 and torch.allclose(*weights, atol=1e-5)
-
-
-def test_a_critic_model_without_reader_is_refused():
-    with pytest.raises(ConfigError, match="nothing reads"):
-        critic_model_CriticModel().check(run(aux_tensors={}))
-
-
-def test_critic_state_survives():
-    made = text_run(["methods/ppo"])
-    steps(made, 1)
-    state = made.callbacks["critic"].state_dict()
-    other = text_run(["methods/ppo"])
-    other.callbacks["critic"].load_state_dict(state)
-    for a, b in zip(made.extras["critic"].parameters(), other.extras["critic"].parameters()):
-        assert torch.equal(a, b)
-    with pytest.raises(ConfigError, match="critic"):
-        Critic().check(run(aux_tensors={}))
