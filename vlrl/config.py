@@ -2,11 +2,22 @@
 
 Maps merge, scalars and lists replace, null removes a key, and a mapping whose `name` changes replaces the old one whole (the fields of one
 plug-in mean nothing to another). A null inside a phase is kept: it removes the key for that phase; `"*": null` in a map removes all that it
-inherits. Several files and `a.b=c` overrides are merged left to right.
+inherits. Several files and `a.b=c` overrides are merged left to right. `plugins` of several files are appended, each path relative to its file.
+
+**Which value holds in a phase.** Among shipped configs, a value inside a phase wins over the value at the top. What a user states wins over both:
+
+- `steps=50` on the command line, and `steps: 50` at the top of a file that is not shipped with vlrl, hold in every phase that came before.
+- `phases.rl.steps=50` (or `phases: {rl: {steps: 50}}` in the file) holds in that phase alone, and wins over `steps=50` in any order.
+- A phase with `keeps: [steps, optimizer]` keeps the values of these keys that it sets itself, one with `keeps: all` everything that it sets itself
+  (a cold start, a phase that only measures). Only naming the phase changes them. `Config.kept` lists what was kept; `vlrl show` and `vlrl train`
+  print it.
+- A value that cannot hold is refused: a wrong type, an unknown key, a field that the plug-in of a phase does not have, a value that every phase
+  keeps.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +30,9 @@ from vlrl.registry import ConfigError, suggest
 
 Tree = dict[str, Any]
 Origins = dict[str, str]
+
+COMMAND_LINE = "command line"
+_ABSENT = object()
 
 SLOTS = {  # config slot -> kind of its plug-ins
     "policy": "family",
@@ -45,6 +59,7 @@ SLOTS = {  # config slot -> kind of its plug-ins
     "callbacks": "callback",
     "metrics": "metric",
 }
+MAP_SLOTS = ("select", "rewards", "reward_shaping", "group_filters", "aux_tensors", "token_weights", "loss_terms", "callbacks", "metrics")
 OTHER_KEYS = ("about", "outcome", "seed", "threads", "output", "plugins", "data", "eval", "phases")
 RENAMED = {  # keys of configs written before version 0.2 -> the present key
     "sampler": "prompt_sampler",
@@ -81,12 +96,27 @@ _Loader.add_implicit_resolver(
 )
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A value that a phase with `keeps` has instead of the one that the user set for all phases."""
+
+    phase: str
+    path: str
+    value: Any
+    origin: str
+
+    def __str__(self) -> str:
+        value = yaml.safe_dump(self.value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
+        return f"phase {self.phase} keeps its own {self.path} ({value}): {self.origin}; phases.{self.phase}.{self.path}=... changes it"
+
+
 @dataclass
 class Config:
-    """A resolved config. `origins` maps dotted paths to "file:line" (or "command line")."""
+    """A resolved config. `origins` maps dotted paths to "file:line" (or "command line"); `kept` is what phases kept against the user's values."""
 
     tree: Tree
     origins: Origins = field(default_factory=dict)
+    kept: list[Kept] = field(default_factory=list)
 
     @classmethod
     def load(cls, names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
@@ -96,7 +126,8 @@ class Config:
     def phase(self, name: str) -> Tree:
         """The tree that holds during one phase."""
         base = {key: value for key, value in self.tree.items() if key != "phases"}
-        return _merge(base, self.tree.get("phases", {}).get(name) or {}, "", {}, {})
+        own = {key: value for key, value in (self.tree.get("phases", {}).get(name) or {}).items() if key != "keeps"}
+        return _merge(base, own, "", {}, {})
 
     @property
     def phases(self) -> list[str]:
@@ -108,38 +139,150 @@ class Config:
         return yaml.safe_dump(self.tree, sort_keys=False, allow_unicode=True)
 
 
+@dataclass
+class _Layer:
+    """What one file (with what it extends) or one override adds. `stated` is the part that a user states for all phases."""
+
+    tree: Tree
+    origins: Origins
+    stated: Tree = field(default_factory=dict)
+
+
 def folders() -> list[Path]:
     """Where configs are found by name: the working directory's `configs`, then those of the package."""
+    return [folder for folder in (Path("configs"), *_shipped()) if folder.is_dir()]
+
+
+def _shipped() -> list[Path]:
     here = Path(__file__).parent
-    return [folder for folder in (Path("configs"), here / "configs", here.parent / "configs") if folder.is_dir()]
+    return [here / "configs", here.parent / "configs"]
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a config file is one of the package's own."""
+    return any(path.resolve().is_relative_to(folder.resolve()) for folder in _shipped())
 
 
 def find(name: str | Path, beside: Path | None = None) -> Path:
-    """The file of a config given by path or by name. Raises ConfigError listing what is near."""
-    tried = []
+    """The file of a config given by path or by name. Raises ConfigError naming the nearest ones."""
     roots = [Path(), *([beside] if beside else []), *folders()]
     for root in roots:
         for candidate in (root / name, root / f"{name}.yaml"):
             if candidate.is_file():
                 return candidate
-        tried.append(str(root / name))
+    near = [path for root in dict.fromkeys(roots) if (path := root / Path(name).parent).is_dir()]
+    siblings = {str(Path(name).parent / path.name) for folder in near for path in folder.glob("*.yaml")}
+    close = difflib.get_close_matches(str(name), sorted(siblings), n=1, cutoff=0.7) if str(name).endswith(".yaml") else []
     known = {path.relative_to(folder).with_suffix("").as_posix() for folder in folders() for path in folder.rglob("*.yaml")}
-    raise ConfigError(f"no config {str(name)!r}.{suggest(str(name), known)}")
+    raise ConfigError(f"no config {str(name)!r}.{suggest(str(name), close or known)}")
 
 
 def load(names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
     """Read, merge and check. `overrides` are "a.b=value" (YAML values). Raises ConfigError."""
-    tree: Tree = {}
-    origins: Origins = {}
+    total = _Layer({}, {})
+    kept: dict[tuple[str, str], None] = {}  # (phase, path) in order
     for name in names:
-        layer, layer_origins = _read(find(name), ())
-        tree = _merge(tree, layer, "", origins, layer_origins)
-    for text in overrides:
-        layer, layer_origins = _override(text)
-        tree = _merge(tree, layer, "", origins, layer_origins)
-    config = Config(tree, {path: origin for path, origin in origins.items() if _has(tree, path)})
+        total = _add(total, _read(find(name), ()), kept)
+    for text in sorted(overrides, key=_turn):
+        total = _add(total, _override(text, total.tree), kept)
+    config = Config(total.tree, {path: origin for path, origin in total.origins.items() if _has(total.tree, path)})
     _check_keys(config)
+    _list_kept(config, kept)
+    from vlrl.config_check import check_stated
+
+    check_stated(config, total.stated, total.origins)
     return config
+
+
+def _list_kept(config: Config, kept: Iterable[tuple[str, str]]) -> None:
+    """Fill `config.kept`. Raises ConfigError for a value that holds nowhere, because every phase keeps its own."""
+    by_path: dict[str, list[Kept]] = {}
+    for phase, path in kept:
+        if found := _kept(config, phase, path):
+            config.kept += [found] if found not in config.kept else []
+            by_path.setdefault(path, []).append(found)
+    for path, keeping in by_path.items():
+        if len(keeping) == len(config.phases):
+            fix = " or ".join(f"phases.{one.phase}.{path}=..." for one in keeping)
+            raise ConfigError(f"{path}: every phase keeps its own ({', '.join(one.origin for one in keeping)}); name the phase: {fix}")
+
+
+def _turn(text: str) -> int:
+    """Overrides act in this order: what phases keep, values of all phases, values that name a phase."""
+    path = text.partition("=")[0].strip()
+    return 0 if re.fullmatch(r"phases\.[^.]+\.keeps", path) else 2 if path.startswith("phases") else 1
+
+
+def _add(base: _Layer, over: _Layer, kept: dict[tuple[str, str], None], keep: bool = False) -> _Layer:
+    """Merge `over` into `base`, and make what it states hold in the phases of `base`. Changes the origins of `base`."""
+    origins = base.origins
+    phases = base.tree.get("phases")
+    named = over.tree.get("phases", {})
+    tree = _merge(base.tree, over.tree, "", origins, over.origins, keep)
+    if over.stated and isinstance(phases, Mapping) and isinstance(named, Mapping):
+        for phase, own in phases.items():
+            if phase not in tree["phases"] or not isinstance(own, Mapping):
+                continue
+            keeps = (tree["phases"][phase] or {}).get("keeps") or []
+            stated = {key: value for key, value in over.stated.items() if not (keeps == "all" or key in keeps)}
+            for path in leaves({key: value for key, value in over.stated.items() if key in own and key not in stated}):
+                if not _has(named.get(phase) or {}, path):
+                    kept[phase, path] = None
+            values = _without(own, stated, base.tree)
+            for path in leaves(stated):
+                if _has(values, path) and path in over.origins:
+                    origins[f"phases.{phase}.{path}"] = over.origins[path]
+            tree["phases"][phase] = _merge(values, named.get(phase) or {}, f"phases.{phase}", origins, over.origins, keep)
+    return _Layer(tree, origins, _merge(base.stated, over.stated, "", {}, {}, keep=True))
+
+
+def _kept(config: Config, phase: str, path: str) -> Kept | None:
+    """What a phase has instead of the value that the user stated for all phases; None where it has that value, or where the command line names it."""
+    if at(config.phase(phase), path) in (_ABSENT, at(config.tree, path)) and not _replaced(config, phase, path):
+        return None
+    own = f"phases.{phase}.{path}"
+    while not _has(config.tree, own):
+        own = own.rpartition(".")[0]
+    origin = config.origins.get(own) or next((config.origins[leaf] for leaf in leaves({own: at(config.tree, own)}) if leaf in config.origins), "")
+    return None if origin == COMMAND_LINE else Kept(phase, own.split(".", 2)[2], at(config.tree, own), origin)
+
+
+def _replaced(config: Config, phase: str, path: str) -> bool:
+    """Whether a phase has another plug-in, or none, where the value would hold."""
+    return _has(config.tree, path) and not _has(config.phase(phase), path)
+
+
+def _without(own: Mapping[str, Any], stated: Mapping[str, Any], below: Mapping[str, Any]) -> Tree:
+    """A phase's own values without those that `stated` sets, so that the value at the top holds. `below` is what the phase's values are merged into.
+
+    Where the phase removes what `stated` adds to, or has another plug-in there, the stated values are put among the phase's own.
+    """
+    if "*" in stated:
+        own = {}
+    result = dict(own)
+    for key, value in stated.items():
+        mine, under = result.get(key, _ABSENT), below.get(key)
+        if mine is _ABSENT:
+            if "*" in own and key != "*":
+                result[key] = value
+        elif not isinstance(value, Mapping):
+            del result[key]
+        elif mine is None:
+            result[key] = {"*": None, **value}
+        elif not isinstance(mine, Mapping):
+            result[key] = {"name": mine, **value}
+        else:
+            under = under if isinstance(under, Mapping) else {}
+            name = mine.get("name", None if "*" in mine else under.get("name"))
+            if "name" in value and name not in (None, value["name"]):
+                del result[key]
+            elif "name" in mine and name != under.get("name"):
+                result[key] = _merge(dict(mine), value, "phases._._", {}, {})
+            elif rest := _without(mine, value, under):
+                result[key] = rest
+            else:
+                del result[key]
+    return result
 
 
 def _check_keys(config: Config) -> None:
@@ -148,24 +291,49 @@ def _check_keys(config: Config) -> None:
     known = {*SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__}
     for key in config.tree:
         if key not in known:
-            raise ConfigError(f"{key}: {_unknown(key, known, config.origins.get(key, 'config'))}")
-    for name, override in (config.tree.get("phases") or {}).items():
+            raise ConfigError(f"{key}: {_unknown(key, known, config)}")
+    phases = config.tree.get("phases") or {}
+    if not isinstance(phases, Mapping) or not all(isinstance(override, (Mapping, type(None))) for override in phases.values()):
+        raise ConfigError(f"phases: expected a map from names to settings, like `phases: {{rl: {{steps: 50}}}}`, got {phases!r}")
+    for name, override in phases.items():
         for key in override or {}:
-            if key not in known - {"phases", "seed", "threads", "output", "plugins", "policy", "engine", "about"}:
+            if key == "keeps":
+                _check_keeps(name, override[key], known)
+            elif key not in known - {"phases", "seed", "threads", "output", "plugins", "policy", "engine", "about"}:
                 if key in known:
                     reason = "this key is the same in all phases; set it at the top of the config"
                 else:
-                    reason = _unknown(key, known, config.origins.get(f"phases.{name}.{key}", "config"))
+                    reason = _unknown(key, known, config, f"phases.{name}.")
                 raise ConfigError(f"phases.{name}.{key}: {reason}")
 
 
-def _unknown(key: str, known: Iterable[str], origin: str) -> str:
+def _check_keeps(phase: str, keeps: Any, known: Iterable[str]) -> None:
+    if keeps == "all":
+        return
+    if not isinstance(keeps, list):
+        raise ConfigError(f"phases.{phase}.keeps: expected a list of keys, like [steps, optimizer], or all, got {keeps!r}")
+    for key in keeps:
+        if key not in known:
+            raise ConfigError(f"phases.{phase}.keeps: unknown key {key!r}.{suggest(str(key), known)}")
+
+
+def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") -> str:
+    from vlrl.settings import nested_fields
+
+    origin = config.origins.get(where + key, "config")
     if key in RENAMED:
         return f"this key is now called {RENAMED[key]!r} ({origin})"
+    top = {name: value for name, value in config.tree.items() if name not in ("phases", "data", "rewards", "about")}
+    deeper = [*nested_fields(), *(path for path in leaves(top) if "." in path)]
+    by_name = {path.rpartition(".")[2]: path for path in reversed(deeper)}
+    if found := by_name.get(key):
+        return f"unknown key ({origin}). Did you mean {where + found!r}?"
+    if not difflib.get_close_matches(key, known, n=1, cutoff=0.6) and (near := difflib.get_close_matches(key, by_name, n=1, cutoff=0.75)):
+        return f"unknown key ({origin}). Did you mean {where + by_name[near[0]]!r}?"
     return f"unknown key ({origin}).{suggest(key, known)}"
 
 
-def _read(path: Path, stack: tuple[Path, ...]) -> tuple[Tree, Origins]:
+def _read(path: Path, stack: tuple[Path, ...]) -> _Layer:
     if path.resolve() in stack:
         raise ConfigError(f"{path}: `extends` goes in a circle: {' -> '.join(p.name for p in (*stack, path))}")
     try:
@@ -176,14 +344,34 @@ def _read(path: Path, stack: tuple[Path, ...]) -> tuple[Tree, Origins]:
     own = _construct(node, "", path, origins) if node is not None else {}
     if not isinstance(own, dict):
         raise ConfigError(f"{path}: expected a mapping at the top, got {type(own).__name__}")
-    parents = own.pop("extends", [])
-    tree: Tree = {}
-    tree_origins: Origins = {}
+    parents = own.pop("extends", None) or []
+    if own.get("plugins") is not None:
+        own["plugins"] = _plugin_paths(own["plugins"], path.parent, origins["plugins"])
+    layer = _Layer({}, {})
     for parent in [parents] if isinstance(parents, str) else parents:
-        layer, layer_origins = _read(find(parent, path.parent), (*stack, path.resolve()))
-        tree = _merge(tree, layer, "", tree_origins, layer_origins, keep=True)
-    tree = _merge(tree, own, "", tree_origins, origins, keep=True)
-    return tree, tree_origins
+        layer = _add(layer, _read(find(parent, path.parent), (*stack, path.resolve())), {}, keep=True)
+    return _add(layer, _Layer(own, origins, {} if is_shipped(path) else _stated(own)), {}, keep=True)
+
+
+def _stated(tree: Tree) -> Tree:
+    """What is set for all phases."""
+    return {key: value for key, value in tree.items() if key not in ("phases", "about", "plugins")}
+
+
+def _plugin_paths(value: Any, folder: Path, origin: str) -> list[str]:
+    """Paths of plug-in files as absolute paths. Raises ConfigError for what is no path, or no file."""
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise ConfigError(f"plugins: expected a list of Python files, like [my_reward.py], got {value!r} ({origin})")
+    out = []
+    for path in paths:
+        file = (folder / Path(path).expanduser()).resolve()
+        if not file.is_file():
+            known = {str(other.relative_to(folder)) for other in folder.glob("*.py")}
+            near = suggest(path, known) if known else ""
+            raise ConfigError(f"plugins: no file {str(file)!r} ({origin}); give a path relative to {str(folder)!r}, or an absolute one.{near}")
+        out.append(str(file))
+    return out
 
 
 def _construct(node: yaml.Node, where: str, path: Path, origins: Origins) -> Any:
@@ -201,18 +389,25 @@ def _construct(node: yaml.Node, where: str, path: Path, origins: Origins) -> Any
     return loader.construct_object(node, deep=True)
 
 
-def _override(text: str) -> tuple[Tree, Origins]:
+def _override(text: str, tree: Tree) -> _Layer:
     path, equals, value = text.partition("=")
-    if not equals or not path.strip():
+    path = path.strip()
+    if not equals or not path:
         raise ConfigError(f"override {text!r}: expected key=value, for instance optimizer.lr=1e-5")
     try:
         parsed = yaml.load(value, Loader=_Loader) if value.strip() else ""  # a SafeLoader subclass
     except yaml.YAMLError as error:
         raise ConfigError(f"override {text!r}: not valid YAML: {' '.join(str(error).split())}") from None
-    tree: Any = parsed
-    for key in reversed(path.strip().split(".")):
-        tree = {key: tree}
-    return tree, {path.strip(): "command line"}
+    if path == "plugins" and parsed is not None:
+        parsed = _plugin_paths(parsed, Path(), COMMAND_LINE)
+    keys = path.split(".")
+    if keys[0] == "phases" and len(keys) > 2 and keys[1] not in (tree.get("phases") or {}):
+        near = suggest(keys[1], tree["phases"]) if tree.get("phases") else f" This config has no phases; write {'.'.join(keys[2:])}={value}"
+        raise ConfigError(f"{path}: no phase named {keys[1]!r}.{near}")
+    layer: Any = parsed
+    for key in reversed(keys):
+        layer = {key: layer}
+    return _Layer(layer, {path: COMMAND_LINE, **{leaf: COMMAND_LINE for leaf in leaves(layer)}}, _stated(layer))
 
 
 def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, over_origins: Origins, keep: bool = False) -> Tree:
@@ -230,9 +425,13 @@ def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, ov
                 result[key] = None
         elif isinstance(value, Mapping):
             below = result.get(key)
+            if isinstance(below, str) and "name" not in value:
+                below = {"name": below}  # the short form of a plug-in
             if not isinstance(below, dict):
                 below = {"*": None} if keep and key in result else {}  # removed before, so nothing of what is below comes back
             result[key] = _merge(below, value, path, origins, over_origins, keep)
+        elif path == "plugins":
+            result[key] = list(dict.fromkeys([*(result.get(key) or []), *value]))
         else:
             result[key] = value
         if path in over_origins:
@@ -240,9 +439,21 @@ def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, ov
     return result
 
 
-def _has(tree: Any, path: str) -> bool:
+def leaves(tree: Any, where: str = "") -> list[str]:
+    """Dotted paths of the scalars, lists and empty maps of a tree."""
+    if not isinstance(tree, Mapping) or not tree:
+        return [where] if where else []
+    return [path for key, value in tree.items() for path in leaves(value, f"{where}.{key}".lstrip("."))]
+
+
+def at(tree: Any, path: str) -> Any:
+    """The value at a dotted path; a marker that equals nothing else where there is none."""
     for key in filter(None, path.split(".")):
         if not isinstance(tree, Mapping) or key not in tree:
-            return False
+            return _ABSENT
         tree = tree[key]
-    return True
+    return tree
+
+
+def _has(tree: Any, path: str) -> bool:
+    return at(tree, path) is not _ABSENT

@@ -22,6 +22,7 @@ from vlrl.plugin_index import PluginEntry, entries, modules_of
 T = TypeVar("T")
 
 _TABLE: dict[Any, dict[str, Any]] = {}
+NEAREST = 5  # names that an error message lists
 
 
 class ConfigError(ValueError):
@@ -41,13 +42,21 @@ def register(name: str) -> Callable[[type[T]], type[T]]:
 
     def add(cls: type[T]) -> type[T]:
         table = _TABLE.setdefault(stage_of(cls), {})
-        if name in table and (table[name].__module__, table[name].__qualname__) != (cls.__module__, cls.__qualname__):
+        if name in table and not _same_class(table[name], cls):
             raise ValueError(f"{stage_of(cls).kind} {name!r} is registered twice: by {origin(table[name])} and by {origin(cls)}")
         table[name] = cls
         cls.name = name  # type: ignore[attr-defined]  # `stage_of` has made sure that it is a Stage
         return cls
 
     return add
+
+
+def _same_class(a: type, b: type) -> bool:
+    """Whether two classes are one definition, perhaps imported twice: as a module, and as a plug-in file."""
+    if a.__qualname__ != b.__qualname__:
+        return False
+    files = [getattr(sys.modules.get(cls.__module__), "__file__", None) for cls in (a, b)]
+    return a.__module__ == b.__module__ or (None not in files and Path(str(files[0])).resolve() == Path(str(files[1])).resolve())
 
 
 def home_of(stage: Any, module: str = "") -> types.ModuleType:
@@ -69,18 +78,30 @@ def discover(stage: Any) -> None:
 
 
 def load_plugin_file(path: str | Path) -> None:
-    """Import a user's file, so that what it registers can be named. Raises ConfigError if there is no such file."""
+    """Import a user's file, so that what it registers can be named. A file that is already imported, also as a module, is not imported again.
+
+    Raises ConfigError if there is no such file.
+    """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise ConfigError(f"plugins: no file {str(path)!r}; give the path of a Python file that registers plug-ins")
     module_name = f"vlrl_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
-    if module_name in sys.modules:
+    if module_name in sys.modules or any(_is_from(module, file) for module in list(sys.modules.values())):
         return
     spec = importlib.util.spec_from_file_location(module_name, file)
     assert spec and spec.loader, file
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]  # so that the next attempt fails, too
+        raise
+
+
+def _is_from(module: Any, file: Path) -> bool:
+    path = getattr(module, "__file__", None)
+    return isinstance(path, str) and path.endswith(file.name) and Path(path).resolve() == file
 
 
 def registered(stage: Any) -> dict[str, type]:
@@ -100,18 +121,22 @@ def get(stage: Any, name: str, where: str = "") -> type:
         known = shipped(stage)
         if name not in known:
             kind = stage.kind
-            raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{suggest(name, [*known, *table])} See `vlrl list {kind}`.")
+            raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{suggest(name, {*known, *table})} See `vlrl list {kind}`.")
         importlib.import_module(known[name].module)
     return table[name]
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """ " Did you mean 'x'?" or " Known: a, b, c."."""
+    """ " Did you mean 'x'?", or " Known: a, b, c." with the five nearest names."""
     known = sorted(known)
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
     if close:
         return f" Did you mean {close[0]!r}?"
-    return f" Known: {', '.join(known[:40])}." if known else " None is registered."
+    if not known:
+        return " None is registered."
+    nearest = known if len(known) <= NEAREST else sorted(difflib.get_close_matches(str(name), known, n=NEAREST, cutoff=0.0))
+    more = f" and {len(known) - NEAREST} more" if len(known) > NEAREST else ""
+    return f" Known: {', '.join(nearest)}{more}."
 
 
 def origin(cls: type) -> str:
@@ -151,7 +176,9 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             else:
                 kwargs[key] = value if nested and value is not None else TypeAdapter(hint, config=settings).validate_python(value)
         except ValidationError as error:
-            raise ConfigError(f"{where}.{key}: {value!r} is not valid: {error.errors()[0]['msg']} (type {hint})") from None
+            raise ConfigError(
+                f"{where}.{key}: {value!r} is not valid: {error.errors()[0]['msg']} (type {hint.__name__ if type(hint) is type else hint})"
+            ) from None
     missing = [k for k, f in fields.items() if k not in kwargs and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
     if missing:
         raise ConfigError(f"{where}: {getattr(cls, 'name', cls.__name__)!r} needs a value for {', '.join(missing)}")

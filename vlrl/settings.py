@@ -98,3 +98,21 @@ def settings_of(tree: Mapping[str, Any], where: str = "") -> Settings:
         return make(Settings, values, where or "config")
     except ConfigError as error:
         raise ConfigError(str(error).replace("config.", "", 1) if not where else str(error)) from None
+
+
+_EXAMPLES = {"optimizer": "lr: 1.0e-6", "watch": "keep: 2", "loop_options": "staleness: 2"}
+
+
+def nested_fields() -> list[str]:
+    """Dotted names of the fields of the nested settings: "optimizer.lr", "watch.keep" ..."""
+    return [f"{name}.{inner}" for name, cls in (("optimizer", Optimizer), ("watch", Watch)) for inner in cls.__dataclass_fields__]
+
+
+def check_value(key: str, value: Any) -> None:
+    """Check one setting by itself: its type, its range, the fields of a nested one. Raises ConfigError."""
+    values = {key: value}
+    if key in ("optimizer", "watch", "loop_options") and not isinstance(value, Mapping):
+        raise ConfigError(f"{key}: expected a mapping, like `{key}: {{{_EXAMPLES[key]}}}`, got {value!r}")
+    if key == "num_minibatches":
+        values["prompts_per_step"] = value  # any number divides itself; whether it divides the phase's own is checked when the phase is built
+    settings_of(values)

@@ -38,6 +38,19 @@ def test_what_is_printed_is_yaml_of_the_same_tree(vlrl, config):
     assert tree["optimizer"] == {"lr": 1e-4, "betas": [0.9, 0.95]}
 
 
+def test_a_value_says_in_which_phases_it_does_not_hold(vlrl, config):
+    said = comments(vlrl("show", "quickstart", "steps=5")[1])
+    assert said["steps"].startswith("lab.yaml:")  # the last line is the cold start's own
+    lines = vlrl("show", "quickstart", "steps=5")[1].splitlines()
+    top = {line.partition(":")[0]: line.partition("  # ")[2] for line in lines if not line.startswith(" ")}
+    assert top["steps"] == "command line; not in cold_start" and top["prompts_per_step"].endswith("rl.yaml:6; not in any phase")
+    assert top["seed"].endswith("quickstart.yaml:4")
+    assert lines[-1].startswith("# phase cold_start keeps its own steps (25): ") and "phases.cold_start.steps=... changes it" in lines[-1]
+    assert comments(vlrl("show", "quickstart", "steps=5", "--phase", "rl")[1])["steps"] == "command line"
+    assert comments(vlrl("show", "quickstart", "steps=5", "--phase", "cold_start")[1])["steps"].startswith("lab.yaml:")
+    assert json.loads(vlrl("show", "quickstart", "steps=5", "--json")[1])["kept"] == [lines[-1].removeprefix("# ")]
+
+
 def test_one_phase(vlrl, config):
     text = vlrl("show", config, "--phase", "sft")[1]
     assert yaml.safe_load(text)["steps"] == 4 and comments(text)["steps"] == "child.yaml:7"

@@ -16,10 +16,10 @@ def write(tmp_path):
 
 
 def test_extends_merges_maps_and_replaces_scalars_and_lists(write):
-    write("a", "steps: 5\noptimizer: {lr: 0.1, betas: [0.9, 0.95]}\nplugins: [x.py, y.py]\n")
+    write("a", "steps: 5\noptimizer: {lr: 0.1, betas: [0.9, 0.95]}\nwatch: {trackers: [x, y]}\n")
     write("b", "optimizer: {lr: 0.2}\n")
-    top = write("top", "extends: [a, b]\nplugins: [z.py]\n")
-    assert load([top]).tree == {"steps": 5, "optimizer": {"lr": 0.2, "betas": [0.9, 0.95]}, "plugins": ["z.py"]}
+    top = write("top", "extends: [a, b]\nwatch: {trackers: [z]}\n")
+    assert load([top]).tree == {"steps": 5, "optimizer": {"lr": 0.2, "betas": [0.9, 0.95]}, "watch": {"trackers": ["z"]}}
 
 
 def test_files_and_overrides_merge_left_to_right(write):
@@ -30,11 +30,11 @@ def test_files_and_overrides_merge_left_to_right(write):
 
 
 def test_null_removes_and_a_new_name_replaces_the_whole_plugin(write):
-    write("a", "replay: {name: x, size: 3}\nrewards: {acc: {name: iou, kind: giou}, fmt: {name: tag_format}}\n")
+    write("a", "replay: {name: x, size: 3}\nrewards: {acc: {name: iou, power: 2}, fmt: {name: tag_format}}\n")
     top = write("top", "extends: a\nreplay: null\nrewards: {acc: {name: counting}, fmt: null}\n")
     assert load([top]).tree == {"rewards": {"acc": {"name": "counting"}}}
-    same = write("same", "extends: a\nrewards: {acc: {name: iou, threshold: 0.5}}\n")
-    assert load([same]).tree["rewards"]["acc"] == {"name": "iou", "kind": "giou", "threshold": 0.5}
+    same = write("same", "extends: a\nrewards: {acc: {name: iou, binary: true}}\n")
+    assert load([same]).tree["rewards"]["acc"] == {"name": "iou", "power": 2, "binary": True}
 
 
 @pytest.mark.parametrize("how", ["extended", "beside"])

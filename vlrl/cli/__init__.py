@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ _COMMANDS = {  # command: where its function is
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",
 }
+_TAKES_WORDS = ("train", "show")  # commands whose arguments are words of a config
 _GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
 
 
@@ -28,9 +29,25 @@ def _named(place: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+def _version(value: bool) -> None:
+    if value:
+        from vlrl.version import __version__
+
+        typer.echo(f"vlrl {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")] = False,
+) -> None:
+    """The `vlrl` command."""
+
+
 def _add(name: str) -> None:
     if name in _COMMANDS:
-        app.command(name)(_named(_COMMANDS[name]))
+        settings = {"ignore_unknown_options": True} if name in _TAKES_WORDS else {}
+        app.command(name, context_settings=settings)(_named(_COMMANDS[name]))
     elif name in _GROUPS:
         app.add_typer(_named(_GROUPS[name]), name=name)
 
@@ -42,8 +59,6 @@ def main() -> None:
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     for name in [asked] if asked in (*_COMMANDS, *_GROUPS) else [*_COMMANDS, *_GROUPS]:
         _add(name)
-    if len(app.registered_commands) == 1 and not app.registered_groups:
-        app.callback()(lambda: None)  # keeps Typer from dropping the name of a lone command
     try:
         app()
     except ConfigError as error:
