@@ -11,6 +11,7 @@ from tiny import text_run
 
 from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.advantage import whiten_rows
+from vlrl.methods.core.token_credit import PER_TOKEN_CREDIT
 from vlrl.methods.papers.capo import CAPO, CRITIQUES, STEP_ENDS
 from vlrl.methods.papers.pure import Pure, softmin_rewards
 from vlrl.methods.papers.spae import SPAE
@@ -62,9 +63,9 @@ def test_spae_without_steps_is_the_centred_reward():
 
 
 def test_spae_says_what_it_needs():
-    per_token, samples = SimpleNamespace(name="per_token"), SimpleNamespace(samples=True)
-    SPAE().check(run(token_credit=per_token, rollout=samples))
-    with pytest.raises(ConfigError, match="per_token"):
+    samples = SimpleNamespace(samples=True)
+    SPAE().check(run(capabilities=(PER_TOKEN_CREDIT,), rollout=samples))
+    with pytest.raises(ConfigError, match="which token_credit 'uniform' would overwrite"):
         SPAE().check(run(token_credit=SimpleNamespace(name="uniform"), rollout=samples))
     with pytest.raises(ConfigError, match="requires 'spae.potentials'.*rollout: .name: spae.probing"):
         text_run(["methods/spae"], ["rollout={name: independent}"])
