@@ -9,6 +9,7 @@ from vlrl.registry import ConfigError
 QUICKSTART = ["quickstart"]
 LAB = ["base/rl", "base/lab", "models/tiny_qwen2_5_vl", "tasks/lab_counting", "methods/dapo"]
 SINGLE = ["base/rl", "models/tiny_qwen2_5_vl", "tasks/lab_counting", "methods/dapo"]
+PHASES = ("one", "two", "three", "four")
 OWN = """
 steps: 10
 optimizer: {lr: 1.0e-3}
@@ -82,15 +83,15 @@ def test_a_value_of_the_command_line_holds_in_every_phase(names, words, path, ex
         (["policy_loss={name: cispo, high: 1}"], "policy_loss.name", {"one": "cispo", "two": "cispo", "three": "zero_loss", "four": "cispo"}),
         (["policy_loss={name: cispo}"], "policy_loss", {"one": {"name": "cispo"}, "two": {"name": "cispo"}, "three": {"name": "zero_loss"},
                                                         "four": {"name": "cispo"}}),
-        (["loss_terms={'*': null, kl: {name: kl}}"], "loss_terms", dict.fromkeys(("one", "two", "three", "four"), {"kl": {"name": "kl"}})),
-        (["loss_terms.kl={name: kl, coef: 0.7}"], "loss_terms.kl.coef", dict.fromkeys(("one", "two", "three", "four"), 0.7)),
+        (["loss_terms={'*': null, kl: {name: kl}}"], "loss_terms", {name: {"kl": {"name": "kl"}} for name in PHASES}),
+        (["loss_terms.kl={name: kl, coef: 0.7}"], "loss_terms.kl.coef", dict.fromkeys(PHASES, 0.7)),
         (["loss_terms.kl={name: kl, coef: 0.7}"], "loss_terms.nll.name", {"one": "nll", "two": None, "three": None, "four": None}),
-        (["replay=null"], "replay", dict.fromkeys(("one", "two", "three", "four"))),
-        (["replay={name: dph_rl}"], "replay.name", dict.fromkeys(("one", "two", "three", "four"), "dph_rl")),
-        (["group_filters.solved={name: accuracy_range}"], "group_filters.solved.name", dict.fromkeys(("one", "two", "three", "four"), "accuracy_range")),
+        (["replay=null"], "replay", dict.fromkeys(PHASES)),
+        (["replay={name: dph_rl}"], "replay.name", dict.fromkeys(PHASES, "dph_rl")),
+        (["group_filters.solved={name: accuracy_range}"], "group_filters.solved.name", dict.fromkeys(PHASES, "accuracy_range")),
         (["group_filters.solved={name: accuracy_range}"], "group_filters.mixed.name",
          {"one": None, "two": "dynamic_sampling", "three": "dynamic_sampling", "four": "dynamic_sampling"}),
-        (["sampling={name: plain}"], "sampling", dict.fromkeys(("one", "two", "three", "four"), {"name": "plain"})),
+        (["sampling={name: plain}"], "sampling", {name: {"name": "plain"} for name in PHASES}),
     ],
 )  # fmt: skip
 def test_nested_values_replacements_and_removals(own, words, path, expected):
@@ -158,7 +159,7 @@ def test_origins_are_those_of_the_values_that_hold(own):
         (SINGLE, ["phases.rl.steps=4"], "has no phases; write steps=4"),
         (QUICKSTART, ["phases.rl.keeps=[stepps]"], "keeps: unknown key 'stepps'. Did you mean 'steps'"),
         (QUICKSTART, ["phases.rl.keeps=steps"], r"expected a list of keys, like \[steps, optimizer\], or all"),
-        (QUICKSTART, ["phases.rl.keeps=all", "prompts_per_step=3"], r"every phase keeps its own .*phases\.rl\.prompts_per_step=3"),
+        (QUICKSTART, ["phases.rl.keeps=all", "prompts_per_step=3"], r"every phase keeps its own .*phases\.rl\.prompts_per_step="),
         (QUICKSTART, ["phases=3"], "expected a map from names to settings"),
         (
             LAB,
