@@ -119,3 +119,40 @@ def test_empty_parts_and_unknown_parts():
         build(Reward, {"name": "weighted_sum", "parts": {}})
     with pytest.raises(ConfigError, match="matth"):
         build(Reward, {"name": "product", "parts": {"a": {"name": "matth"}}})
+
+
+def test_parts_are_correct_by_their_own_correct_at(rollout):
+    """BLEU, ROUGE ... are correct from 0.5 on: a gate of them opens there, and so do calibration and the cosine of the length."""
+    half, gold = rollout("one red big car", "<answer>one red old bus</answer>", 10), {"name": "text_metric"}
+    assert score(gold, half) == 0.5
+    for correct_at, open_gate in ((0.5, True), (0.6, False)):
+        part = {**gold, "correct_at": correct_at}
+        assert score({"name": "gated", "parts": {"a": part, "b": {"name": "tag_count", "tags": ["answer"]}}}, half) == float(open_gate)
+        confident = rollout("one red big car", "<answer>one red old bus</answer><confidence>1</confidence>")
+        assert score({"name": "calibrated", "parts": {"a": part}}, confident) == (1.0 if open_gate else -1.0)
+        spec = {"name": "cosine_length", "of": part, "max_tokens": 100, "right": [1.0, 1.0], "wrong": [0.0, 0.0]}
+        assert score(spec, half) == float(open_gate)
+
+
+def test_cosine_length_is_correct_only_where_it_says_so():
+    with pytest.raises(ValueError, match="correct_at"):
+        build(Reward, {"name": "cosine_length", "right": [1.0, 0.5]})
+    with pytest.raises(ValueError, match="correct_at"):
+        build(Reward, {"name": "cosine_length", "right": [2.0, 1.0], "wrong": [1.5, 0.0]})
+    assert build(Reward, {"name": "cosine_length", "right": [1.0, 0.5], "correct_at": 0.5}).correct_at == 0.5
+
+
+@pytest.mark.parametrize(
+    ("spec", "gold", "right", "wrong"),
+    [
+        ({"name": "brier"}, 1, "0.6", "0.4"),
+        ({"name": "code_edit"}, "a = 1", "<answer>```\na = 1\n```</answer>", "<answer>```\na = 2\n```</answer>"),
+        ({"name": "length_budget", "tokens": 10}, "7", "<answer>7</answer>", "<answer>8</answer>"),
+        ({"name": "calibrated", "parts": {"a": {"name": "math"}}}, "7", "<answer>7</answer><confidence>0.1</confidence>", "<answer>8</answer>"),
+        ({"name": "text_metric"}, "one red big car", "<answer>one red old bus</answer>", "<answer>one new old bus</answer>"),
+        ({"name": "closeness"}, 100, "<answer>104.9</answer>", "<answer>106</answer>"),
+    ],
+)
+def test_correct_at_separates_right_from_wrong(spec, gold, right, wrong, rollout):
+    reward = build(Reward, spec)
+    assert reward(rollout(gold, right)) >= reward.correct_at > reward(rollout(gold, wrong))
