@@ -10,10 +10,11 @@ import torch
 from make import group, run
 from tiny import steps, text_run
 
-from vlrl.methods.common.branching import entropy, from_token, joined
+from vlrl.methods.common.branching import branch_request, branch_rollout, entropy
 from vlrl.methods.papers.cure import BRANCH, Cure, critical
-from vlrl.methods.papers.rose import Rose, RoseSegmentValues, descend, semantic_entropy
+from vlrl.methods.papers.rose import SHARED_PREFIXES, Rose, RoseSegmentValues, semantic_entropy, shared_prefixes
 from vlrl.registry import ConfigError
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 LOG = math.log
@@ -25,10 +26,10 @@ OWN = Rollout(
 
 def going_on(own=OWN, end=2, trained=True, insert=(), version=2):
     """The rollout [5, 6, *insert, 9, 9], said at temperature 1."""
-    request = from_token(own, end, Sampling(max_tokens=9), 3, n=2, insert=insert)
+    request = branch_request(own, end, Sampling(max_tokens=9), 3, n=2, insert=insert)
     ids = [*request.prefix_ids, 9, 9]
     made = Rollout(own.prompt, ids, logp=[-9.0] * (len(ids) - 2) + [-0.6, -0.7], version=version, top_logprobs=[{} for _ in ids])
-    return request, joined(run(make_rollout=lambda c: made), Completion(request, 0, ids, [], "", "stop"), own, end, trained)
+    return request, branch_rollout(run(make_rollout=lambda c: made), Completion(request, 0, ids, [], "", "stop"), own, end, trained)
 
 
 def test_the_kept_tokens_stay_as_they_were_sampled():
@@ -96,14 +97,14 @@ def test_who_shares_how_much():
     # 1 keeps 4 of 0; 2 begins anew; 3 keeps 2 of 1, and so 2 of 0; 4 keeps 6 of 1: 4 of 0, 2 of 3
     rows = [[]]
     for parent, end in ((0, 4), (-1, 0), (1, 2), (1, 6)):
-        rows.append(descend(rows, parent, end))
+        rows.append(shared_prefixes(rows, parent, end))
     assert rows == [[], [4], [0, 0], [2, 2, 0], [4, 6, 0, 2]]
 
 
 def tree(*rewards, lengths, rows):
     made = group(*rewards, lengths=lengths)
     for number, (rollout, row) in enumerate(zip(made, rows)):
-        rollout.info["tree"] = (number, row)
+        SHARED_PREFIXES.set(rollout, (number, row))
     return made
 
 
@@ -111,28 +112,28 @@ def test_what_a_stretch_of_a_tree_earns():
     """0: right, 6 tokens; 1 keeps 4 of it and is wrong, 5 tokens; 2 begins anew and is right, 3 tokens. V(start) = 2/3, V(4) = 1/2."""
     made = tree(1.0, 0.0, 1.0, lengths=[6, 5, 3], rows=[[], [4], [0, 0]])
     assert RoseSegmentValues(alpha=0.0)([made])[0] == pytest.approx([(4 * (1 / 2 - 2 / 3) + 2 * 0.5) / 6, (4 * (1 / 2 - 2 / 3) - 0.5) / 5, 1 / 3])
-    first, second, third = (rollout.info["token_advantages"] for rollout in made)
+    first, second, third = (TOKEN_ADVANTAGES[rollout] for rollout in made)
     assert first == pytest.approx([-1 / 6] * 4 + [0.5] * 2) and second == pytest.approx([-1 / 6] * 4 + [-0.5]) and third == pytest.approx([1 / 3] * 3)
     # the shortest right one has 3 tokens, all its own: the other right one loses (1 - 3 / 6) of every |A|
     RoseSegmentValues(alpha=1.0)([made])
-    assert made.rollouts[0].info["token_advantages"] == pytest.approx([-1 / 6 - 1 / 12] * 4 + [0.25] * 2)
-    assert made.rollouts[1].info["token_advantages"] == second and made.rollouts[2].info["token_advantages"] == third
+    assert TOKEN_ADVANTAGES[made.rollouts[0]] == pytest.approx([-1 / 6 - 1 / 12] * 4 + [0.25] * 2)
+    assert TOKEN_ADVANTAGES[made.rollouts[1]] == second and TOKEN_ADVANTAGES[made.rollouts[2]] == third
     # where their ways part late only the rest counts: 6 and 5 tokens, 4 in common: (1 - 2/3) (1 - (1 - (1 / 2)^2))
     late = tree(1.0, 1.0, 0.0, lengths=[6, 5, 5], rows=[[], [4], [4, 4]])
     RoseSegmentValues(alpha=2.0)([late])
-    assert late.rollouts[0].info["token_advantages"] == pytest.approx([0.0] * 4 + [1 / 12] * 2)
+    assert TOKEN_ADVANTAGES[late.rollouts[0]] == pytest.approx([0.0] * 4 + [1 / 12] * 2)
     late.rollouts = late.rollouts[1:]  # one could not be scored
     RoseSegmentValues(alpha=0.0)([late])
-    assert late.rollouts[0].info["token_advantages"] == pytest.approx([0.0] * 4 + [0.5])
+    assert TOKEN_ADVANTAGES[late.rollouts[0]] == pytest.approx([0.0] * 4 + [0.5])
 
 
 def test_rose_grows_a_tree():
     made = text_run(["methods/rose"], ["rollout.epsilon=0", "sampling.max_tokens=8"], engine="hf")
     prompt = made.prompt_template(made.rows["arithmetic"][0])
     found, none = made.rollout([prompt, prompt], [5, 0], made)
-    assert len(found) == 5 and len(none) == 0 and [r.info["tree"][0] for r in found] == [0, 1, 2, 3, 4]
+    assert len(found) == 5 and len(none) == 0 and [SHARED_PREFIXES[r][0] for r in found] == [0, 1, 2, 3, 4]
     for rollout in found:
-        for earlier, kept in zip(found, rollout.info["tree"][1]):
+        for earlier, kept in zip(found, SHARED_PREFIXES[rollout][1]):
             assert rollout.ids[:kept] == earlier.ids[:kept] and rollout.logp[:kept] == earlier.logp[:kept]
         assert rollout.loss_mask is None and rollout.logp == pytest.approx(made.engine.score(prompt, rollout.ids), abs=1e-4)
     made.close()
@@ -143,8 +144,7 @@ def test_rose_grows_a_tree():
     [
         (Cure(), {"group_size": 3}, "too small"),
         (Rose(), {"group_size": 1}, "no tree"),
-        (RoseSegmentValues(), {"rollout": SimpleNamespace(name="independent")}, "does not grow"),
-        (RoseSegmentValues(), {"rollout": SimpleNamespace(name="rose"), "token_credit": SimpleNamespace(name="uniform")}, "overwrite"),
+        (RoseSegmentValues(), {"token_credit": SimpleNamespace(name="uniform")}, "overwrite"),
     ],
 )
 def test_what_cannot_work_is_refused(part, parts, reason):
@@ -152,9 +152,9 @@ def test_what_cannot_work_is_refused(part, parts, reason):
         part.check(run(**parts))
 
 
-def test_an_engine_that_tells_no_alternatives():
-    with pytest.raises(ConfigError, match="does not tell"):
-        Cure().known(Rollout(PROMPT, [1]), run(engine=SimpleNamespace(name="openai")))
+def test_an_engine_that_reports_no_alternatives():
+    with pytest.raises(ConfigError, match="does not report"):
+        Cure().alternatives_of(Rollout(PROMPT, [1]), run(engine=SimpleNamespace(name="openai")))
     for broken in (lambda: Cure(branches=0), lambda: Rose(epsilon=2.0), lambda: RoseSegmentValues(alpha=-1.0)):
         with pytest.raises(ValueError, match="must"):
             broken()

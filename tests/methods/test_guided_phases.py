@@ -50,7 +50,7 @@ def test_the_first_right_rollout_of_late_steps_is_kept():
     assert said == {"kept": 1.0} and history == {"a": {KEY: {"ids": [10, 11, 12], "text": "first"}}}
     assert json.loads(json.dumps(history)) == history
     assert keeper(step=1, groups=groups, last=2)[1] == {}  # too early
-    assert len(keeper(groups=[group(1, name=n) for n in "abc"], most=2)[1]) == 2
+    assert len(keeper(groups=[group(1, name=n) for n in "abc"], max_rows=2)[1]) == 2
 
 
 def test_what_was_kept_stands_for_samples():

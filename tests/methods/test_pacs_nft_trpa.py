@@ -116,19 +116,24 @@ def test_mirror_descent():
     assert gradient(out.loss, x)[0].tolist() == pytest.approx([-0.7 + 0.2 * 0.5] * 2)
 
 
+def vocab_means(now, old):
+    """The aux tensors of ROVER."""
+    return {"rover.vocab_mean": now, "rover.old_vocab_mean": old}
+
+
 def test_rover_by_hand():
     # Q = (0.5, -0.25); V_2 = 0.1 - 0.4; targets: 0.2 + V_2, 0.2
-    x = inputs([[-1.0, -1.25]], old=[[-1.5, -1.0]], advantage=0.2, vocab_mean=[[9.0, 0.1]], old_vocab_mean=[[3.0, 0.4]])
+    x = inputs([[-1.0, -1.25]], old=[[-1.5, -1.0]], advantage=0.2, **vocab_means([[9.0, 0.1]], [[3.0, 0.4]]))
     assert Rover()(x).loss[0].tolist() == pytest.approx([(0.5 - 0.2 + 0.3) ** 2, (-0.25 - 0.2) ** 2])
 
 
 def test_rover_on_policy_gradient():
-    x = inputs([[-1.0, -1.0]], advantage=0.3, vocab_mean=[[-2.0, -3.0]], old_vocab_mean=[[-2.0, -3.0]])
+    x = inputs([[-1.0, -1.0]], advantage=0.3, **vocab_means([[-2.0, -3.0]], [[-2.0, -3.0]]))
     assert gradient(Rover(rho=2.0)(x).loss, x)[0].tolist() == pytest.approx([-2 * 2 * 0.3] * 2)
     with pytest.raises(ValueError, match="rho"):
         Rover(rho=0)
 
 
 def test_rover_does_not_look_past_the_end():
-    x = inputs([[-1.0, -1.0]], lengths=[1], advantage=0.0, vocab_mean=[[0.0, 5.0]], old_vocab_mean=[[0.0, 0.0]])
+    x = inputs([[-1.0, -1.0]], lengths=[1], advantage=0.0, **vocab_means([[0.0, 5.0]], [[0.0, 0.0]]))
     assert Rover()(x).loss[0, 0].item() == 0.0 and torch.isfinite(Rover()(x).loss).all()

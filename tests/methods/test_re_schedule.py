@@ -9,7 +9,7 @@ import torch
 from make import inputs, run
 from tiny import steps, text_run
 
-from vlrl.methods.papers.re_schedule import KEY, ReSchedule, full, r_score, ranks
+from vlrl.methods.papers.re_schedule import KEY, PATH, ReSchedule, full, r_score, ranks
 from vlrl.registry import ConfigError
 from vlrl.trainer.loop import train_step
 
@@ -66,7 +66,7 @@ def test_weights(mode, step, expected):
 def test_no_scores_is_said():
     said = []
     ReSchedule().setup(run(warn=said.append, phase_step=0, settings=run(steps=1)))
-    assert "count alike" in said[0]
+    assert "all prompts have the same weight" in said[0]
     with pytest.raises(ConfigError, match="low"):
         ReSchedule(low=3.0)
 
@@ -80,16 +80,16 @@ def test_trees_grow_by_requests_and_their_scores_are_used():
     train_step(made)
     assert all(torch.equal(a, b) for a, b in zip(before, made.policy.model.parameters()))  # it only measures
     for group in made.groups:
-        paths = [tuple(rollout.info["path"]) for rollout in group]
+        paths = [tuple(PATH[rollout]) for rollout in group]
         assert len(set(paths)) == len(paths) and set(full(dict.fromkeys(paths, True), 2, 3)) == set(tree("0" * 8))
         for a in group:
             for b in group:
-                shared = next((i for i, (x, y) in enumerate(zip(a.info["path"], b.info["path"])) if x != y), 0)
+                shared = next((i for i, (x, y) in enumerate(zip(PATH[a], PATH[b])) if x != y), 0)
                 assert a.ids[: 2 * shared] == b.ids[: 2 * shared] and a.logp[: 2 * shared] == b.logp[: 2 * shared]
     assert sum(KEY in memory for memory in made.history.values()) == 4
     made.phase_step = 0
     made.enter(1)
-    assert len(made.objective.token_weights["schedule"].state["ranks"]) == 4
+    assert len(made.objective.token_weights["schedule"].state.ranks) == 4
     assert steps(made, 1)[0]["groups"] == 4
 
 

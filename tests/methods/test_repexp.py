@@ -25,9 +25,9 @@ def test_the_bonus_is_off_where_nothing_is_right():
     rows = [[3.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]
     signals = [{"repexp.representation": [row]} for row in rows]
     some = group(1.0, 0.0, 0.1, raw={"a": [1.0, 0.0, 0.0]}, signals=signals)
-    assert Repexp(beta=0.5, lam=2.0, slot="a")(some) == pytest.approx([1.2, 0.2, 0.1])
+    assert Repexp(beta=0.5, lam=2.0)(some) == pytest.approx([1.2, 0.2, 0.1])
     none = group(0.1, 0.0, 0.0, raw={"a": [0.0] * 3}, signals=signals)
-    assert Repexp(beta=0.5, lam=2.0, slot="a")(none) == [0.1, 0.0, 0.0]
+    assert Repexp(beta=0.5, lam=2.0)(none) == [0.1, 0.0, 0.0]
     with pytest.raises(ValueError, match="lam"):
         Repexp(lam=0.0)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from make import end_step, gradient, inputs, run
 
+from vlrl.methods.core.critic import OUTCOME_CRITIC, OUTCOME_CRITIC_MODEL
 from vlrl.methods.papers.adaptive_entropy import AdaptiveEntropy
 from vlrl.methods.papers.beyond_the_80 import BeyondThe80
 from vlrl.methods.papers.correlated_proxies import CorrelatedProxies
@@ -18,7 +19,6 @@ from vlrl.methods.papers.rover import RoverVocabMean
 from vlrl.methods.papers.simko import SimkoTopkLogp
 from vlrl.methods.papers.siren import Siren, SirenNucleusEntropy
 from vlrl.methods.papers.ter import Ter
-from vlrl.registry import ConfigError
 from vlrl.stages import Denominators
 
 
@@ -53,12 +53,11 @@ def test_oreal_weight_follows_the_outcome():
     waiting = OrealDecisiveTokens(warmup=3)
     waiting.setup(run(phase_step=2))
     assert waiting(x).tolist() == [[0.0] * 3] * 2
-    with pytest.raises(ConfigError, match="critic"):
-        waiting.check(run(callbacks={}))
+    assert waiting.requires == (OUTCOME_CRITIC,) and OrealDecisiveTokens(scores="model_value").requires == (OUTCOME_CRITIC_MODEL,)
 
 
 def test_perception_is_maximised():
-    x = inputs([[-1.0, -1.0]], blind_logp=[[-2.0, -1.0]])
+    x = inputs([[-1.0, -1.0]], **{"papo.masked_logp": [[-2.0, -1.0]]})
     out = PapoMaskedKl()(x)
     k3 = exp(-1.0) - 1 + 1.0
     assert out.loss[0].tolist() == pytest.approx([-k3, 0.0])
@@ -67,7 +66,7 @@ def test_perception_is_maximised():
 
 
 def test_perception_of_the_most_dependent_tokens():
-    x = inputs([[-1.0] * 5], blind_logp=[[-1.0, -1.1, -3.0, -1.2, -1.3]])
+    x = inputs([[-1.0] * 5], **{"papo.masked_logp": [[-1.0, -1.1, -3.0, -1.2, -1.3]]})
     assert (PapoMaskedKl(share=0.2)(x).loss != 0).tolist() == [[False, False, True, False, False]]
 
 

@@ -15,9 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlrl.context import RunContext
+from vlrl.capabilities import Capability
 from vlrl.methods.core.advantage import RLOO, GroupRelative
-from vlrl.registry import ConfigError, register
+from vlrl.methods.core.critic import OUTCOME_CRITIC, OUTCOME_CRITIC_MODEL
+from vlrl.registry import register
 from vlrl.stages import TokenWeight
 from vlrl.types import Group, LossInputs
 
@@ -79,12 +80,9 @@ class OrealDecisiveTokens(TokenWeight):
     def needs(self) -> tuple[str, ...]:
         return (self.scores,)
 
-    def check(self, run: RunContext) -> None:
-        wanted = {"token_score": "critic", "model_value": "critic_model"}[self.scores]
-        if not any(callback.name == wanted for callback in run.callbacks.values()):
-            raise ConfigError(
-                f"token_weights: 'oreal.decisive_tokens' needs a trained scorer; add callbacks: {{critic: {{name: {wanted}, objective: outcome}}}}"
-            )
+    @property
+    def requires(self) -> tuple[Capability, ...]:
+        return ({"token_score": OUTCOME_CRITIC, "model_value": OUTCOME_CRITIC_MODEL}[self.scores],)
 
     def __call__(self, x: LossInputs) -> Tensor:
         if self.is_set_up and self.run.phase_step < self.warmup:

@@ -23,8 +23,8 @@ import torch
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.branching import spread
-from vlrl.methods.common.conversation import Segment, Talk
+from vlrl.methods.common.branching import per_token
+from vlrl.methods.common.conversation import CALLS, CONVERSATION, SEGMENT, TURNS, Conversation, Segment
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
@@ -50,13 +50,13 @@ DOUBTS = (
 
 
 @dataclass(eq=False)
-class Probe(Talk):
+class Probe(Conversation):
     """A conversation that is resumed after a doubt; `inserted` are the positions (start, end) of the doubt's tokens."""
 
     inserted: tuple[int, int] = (0, 0)
 
-    def rollout(self, run: RunContext, finish: Any, **info: Any) -> Rollout:
-        made = super().rollout(run, finish, **info)
+    def rollout(self, run: RunContext, finish: Any) -> Rollout:
+        made = super().rollout(run, finish)
         made.source = "probe"
         INSERTED.set(made, self.inserted)
         return made
@@ -80,7 +80,7 @@ class RexRag(MultiTurn):
     keep: float = 0.08
     answer: str = r"<answer>.*?</answer>"
     doubts: tuple[str, ...] = DOUBTS
-    provides = (INSERTED, PROBE_SHARE)
+    provides = (*MultiTurn.provides, INSERTED, PROBE_SHARE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,12 +96,12 @@ class RexRag(MultiTurn):
         run.score(groups)
         draw = random.Random(f"{run.seed}/rex_rag/{run.step}/{run.rank}")
         probes = self.probe(groups, draw, run)
-        finished = [Group(groups[p.place].prompt, p.done, info={"place": p.place}) for p in probes if len(p.done) == 1]
-        run.score(finished)
-        scored = [group for group in finished if len(group)]
-        best = sorted(scored, key=lambda g: (-(g.rollouts[0].outcome or 0.0), -mean_logp_after(g.rollouts[0])))
-        for group in best[: int(self.keep * sum(counts) + draw.random())]:
-            groups[group.info["place"]].rollouts += group.rollouts
+        finished = [(p.prompt_index, Group(groups[p.prompt_index].prompt, p.finished)) for p in probes if len(p.finished) == 1]
+        run.score([group for _, group in finished])
+        scored = [(place, group.rollouts[0]) for place, group in finished if len(group)]
+        best = sorted(scored, key=lambda item: (-(item[1].outcome or 0.0), -mean_logp_after(item[1])))
+        for place, rollout in best[: int(self.keep * sum(counts) + draw.random())]:
+            groups[place].rollouts.append(rollout)
         for group in groups:
             joined = [rollout for rollout in group if rollout.source == "probe"]
             for rollout in joined:
@@ -117,36 +117,33 @@ class RexRag(MultiTurn):
                     chosen, seed = draw.randrange(len(self.doubts)), self.seeds(run, group.prompt)
                     probe = resumed(place, rollout, self.answer, self.doubts, chosen, seed, run)
                     probes += [probe] if probe is not None else []
-        active = probes
-        while active:
-            completions = run.engine.generate([probe.request(getattr(run.environment, "stops", ())) for probe in active])
-            active = sorted((c.request.tag for c in completions if self.goes_on(run, c)), key=lambda probe: (probe.place, probe.number))
+        self.converse(probes, run)
         return probes
 
     def can_be_probed(self, rollout: Rollout) -> bool:
         """Whether it is wrong, ended by itself, in a single segment, and has a turn left."""
-        whole = rollout.finish == "stop" and rollout.info.get("segment") == 0 and rollout.info["turns"] < self.max_turns
+        whole = rollout.finish == "stop" and SEGMENT.get(rollout) == 0 and TURNS[rollout] < self.max_turns
         return whole and not rollout.correct
 
 
 def resumed(place: int, rollout: Rollout, answer: str, doubts: Sequence[str], chosen: int, seed: int, run: RunContext) -> Probe | None:
     """The conversation up to the last match of `answer`, in its last turn, and the chosen doubt; None without a match there."""
     pattern, tokenizer, length = re.compile(answer, re.DOTALL), run.policy.tokenizer, len(rollout)
-    own = spread(rollout.loss_mask if rollout.loss_mask is not None else True, length)
-    begin = max((t + 1 for t, mine in enumerate(own) if not mine), default=0)
+    sampled = per_token(rollout.loss_mask if rollout.loss_mask is not None else True, length)
+    begin = max((t + 1 for t, by_policy in enumerate(sampled) if not by_policy), default=0)
     end = next((t for t in reversed(range(begin, length)) if pattern.search(run.policy.decode(rollout.ids[t:]))), -1)
     matches = list(pattern.finditer(rollout.text))
     if end < 0 or not matches:
         return None
     bank = [tokenizer.encode(text, add_special_tokens=False) for text in doubts]
     words = rollout.text[: matches[-1].start()].removeprefix(rollout.prompt.prefix) + doubts[chosen]
-    versions = spread(rollout.version, length)
-    now = Segment(rollout.ids[:end], rollout.logp[:end], own[:end], versions[:end], [words])
-    now.messages.append({"role": "assistant", "content": [{"type": "text", "text": rollout.prompt.prefix + words}]})
-    now.add(bank[chosen], draw_logp(bank[chosen], bank), True, [versions[-1]] * len(bank[chosen]))
-    number, turns, calls = (rollout.info[key] for key in ("conversation", "turns", "calls"))
+    versions = per_token(rollout.version, length)
+    segment = Segment(rollout.ids[:end], rollout.logp[:end], sampled[:end], versions[:end], [words])
+    segment.messages.append({"role": "assistant", "content": [{"type": "text", "text": rollout.prompt.prefix + words}]})
+    segment.add(bank[chosen], draw_logp(bank[chosen], bank), True, [versions[-1]] * len(bank[chosen]))
+    attempt, turns, calls = CONVERSATION[rollout], TURNS[rollout], CALLS[rollout]
     inserted = (end, end + len(bank[chosen]))
-    return Probe(place, number, rollout.prompt, run.sampling(rollout.prompt, number), seed, now, turns, calls, inserted=inserted)
+    return Probe(place, attempt, rollout.prompt, run.sampling(rollout.prompt, attempt), seed, segment, turns, calls, inserted=inserted)
 
 
 def draw_logp(drawn: Sequence[int], bank: Sequence[Sequence[int]]) -> list[float]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.context import RunContext
-from vlrl.methods.common.derived_prompts import check_task, derived, fitting, harmless
+from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.types import Group, Prompt
@@ -44,7 +44,7 @@ class Rise(Independent):
             raise ValueError(f"ask={self.ask!r} must contain {{question}} and {{solution}}")
 
     def check(self, run: RunContext) -> None:
-        check_task(run, self.name, self.task, "")
+        check_task(run, self.name, self.task)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
@@ -55,7 +55,7 @@ class Rise(Independent):
         rows = []
         for group, place in chosen:
             rollout = group.rollouts[place]
-            question = self.ask.replace("{solution}", harmless(rollout.text)).replace("{question}", group.row.question)
-            rows.append(derived(group.row, f"verify-{place}", question, f"{rollout.outcome or 0.0:g}", self.task))
-        verifications = fitting(run, rows)
+            question = self.ask.replace("{solution}", neutralised(rollout.text)).replace("{question}", group.row.question)
+            rows.append(derived_row(group.row, f"verify-{place}", question, f"{rollout.outcome or 0.0:g}", self.task))
+        verifications = prompts_within_limit(run, rows)
         return groups + super().__call__(verifications, [run.group_size] * len(verifications), run)

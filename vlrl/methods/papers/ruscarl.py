@@ -17,7 +17,7 @@ from typing import Any
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
-from vlrl.methods.common.sampling_rounds import fits, with_system
+from vlrl.methods.common.prompts import with_system, within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.types import Group, Prompt
@@ -64,7 +64,7 @@ class Ruscarl(Independent):
             return prompt, 0
         drawn = random.Random(f"{run.seed}/rubric/{run.step}/{prompt.row.id}/{attempt}").sample(range(len(criteria)), count)
         scaffolded = with_system(prompt, wording([criteria[i] for i in sorted(drawn)], self.head))
-        if not fits(scaffolded, run):
+        if not within_limit(scaffolded, run):
             return prompt, 0
         return (scaffolded if self.train_shown else replace(scaffolded, train=prompt.for_training)), count
 
