@@ -1,7 +1,7 @@
 """Checks of what a user states on the command line or in a file of their own: types of settings, fields of plug-ins in every phase.
 
-Shipped plug-ins are known from the index of their source files, so that nothing is imported. Plug-ins of a user's file, and the types of plug-in fields,
-are checked when the phase is built.
+Shipped plug-ins are known from the index of their source files, so that nothing is imported. The fields of a user's plug-ins, and the types of
+plug-in fields, are checked when the phase is built.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from vlrl.compare import work
 from vlrl.compare.plan import Plan
 from vlrl.compare.statistics import bootstrap, improvement_interval, iqm, paired_difference, probability_of_improvement
 from vlrl.compare.table import differences, markdown, mean_curve, page, summarise
+from vlrl.config import load
 from vlrl.registry import ConfigError
 
 
@@ -106,6 +107,53 @@ def test_presets_keep_their_own_values(tmp_path):
     assert tree["policy_loss"]["high"] == 0.28 and tree["seed"] == 3 and tree["policy"]["model"] == "some/folder" and "phases" not in tree
     assert tree["optimizer"]["lr"] == 1e-3, "the lab's own second phase is the base"
     assert plan(tmp_path, "prorl").config("prorl", 0, "").tree["sampling"]["temperature"] == 1.2
+
+
+PLUGIN = """from dataclasses import dataclass
+from vlrl.registry import register
+from vlrl.stages import Reward
+
+
+@register("compare_{0}")
+@dataclass(frozen=True)
+class Points(Reward):
+    def __call__(self, rollout):
+        return 1.0
+"""
+
+
+def test_a_preset_names_its_own_plugins(tmp_path):
+    from vlrl.compare.run import check
+
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").write_text(PLUGIN.format(name))
+    rewards = "rewards: {{{0}: {{name: compare_{0}, tasks: [arithmetic]}}}}\n"
+    (tmp_path / "a.yaml").write_text("plugins: [a.py]\n" + rewards.format("a"))
+    (tmp_path / "b.yaml").write_text("plugins: [b.py]\n" + rewards.format("b"))
+    (tmp_path / "forgot.yaml").write_text(rewards.format("a"))
+    both = plan(tmp_path / "out", str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
+    check(both)
+    with pytest.raises(ConfigError, match=r"forgot\.yaml: rewards\.a: 'compare_a' is of .*a\.py, which its config does not name; add `plugins"):
+        check(replace(both, presets=(*both.presets, str(tmp_path / "forgot.yaml"))))
+
+
+def test_an_override_of_a_phase_is_for_that_phase(tmp_path):
+    small = plan(tmp_path, "grpo")
+    small = replace(small, overrides=(*small.overrides, "phases.rl.sampling.temperature=0.7", "phases.cold_start.optimizer.lr=0.5"))
+    cold, run = small.cold_config(0).tree, small.config("grpo", 0, "w").tree
+    assert (cold["optimizer"]["lr"] == 0.5 and "temperature" not in cold["sampling"]) or cold["sampling"]["temperature"] != 0.7
+    assert run["optimizer"]["lr"] == 1e-3 and run["sampling"]["temperature"] == 0.7 and "phases" not in run
+
+
+@pytest.mark.parametrize("preset", ["dapo", "mr_rlvr", "1_shot_rlvr"])
+def test_the_configs_that_are_written_run_again(tmp_path, monkeypatch, preset):
+    small = plan(tmp_path, preset)
+    config = small.config(preset, 0, "w")
+    (tmp_path / "config.yaml").write_text(config.dump())  # as `train` writes it
+    monkeypatch.chdir(tmp_path)
+    again = load([tmp_path / "config.yaml"])
+    assert again.tree == config.tree and [again.phase(name) for name in again.phases] == [config.phase(name) for name in config.phases]
+    assert load([small.cell(preset, 0) / "base.yaml"]).tree["policy"]["name"] == "text"
 
 
 def test_a_folder_holds_one_comparison(tmp_path):

@@ -18,7 +18,7 @@ def compare(
         str, typer.Option(help="A lab task (digits, counting, grounding, jigsaw, video, arithmetic, chains, knights) or a task config.")
     ] = "counting",
     seeds: Annotated[int, typer.Option(help="Runs per preset.")] = 5,
-    steps: Annotated[int, typer.Option(help="Steps per run.")] = 100,
+    steps: Annotated[int, typer.Option(help="Steps per run; of a preset with several phases, per phase that does not keep its own.")] = 100,
     cold_start: Annotated[int, typer.Option("--cold-start", help="Steps of the common cold start of each seed.")] = 60,
     samples: Annotated[int, typer.Option("--k", help="Completions per held-out row for pass@1 and pass@k.")] = 8,
     model: Annotated[str, typer.Option(help="A model config; the tiny one that fits the task if empty.")] = "",

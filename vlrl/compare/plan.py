@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,9 +59,14 @@ class Plan:
         return load_tree(tree, self.cold(seed), [f"seed={seed}", f"steps={self.cold_steps}", "optimizer.schedule=constant"])
 
     def config(self, preset: str, seed: int, weights: Path | str) -> Config:
-        """A run of a preset from the cold start's weights: the lab's second phase, then the preset, then the overrides."""
-        config = load(self.bases)
-        tree = config.phase(config.phases[-1])
+        """A run of a preset from the cold start's weights: the lab's last phase, then the preset, then the overrides.
+
+        An override of one of the lab's phases (`phases.rl.sampling.temperature=1`) is for that phase alone.
+        """
+        phases = load(self.bases).phases
+        theirs = [text for text in self.overrides if text.startswith(tuple(f"phases.{phase}." for phase in phases))]
+        config = load(self.bases, theirs)
+        tree = config.phase(phases[-1])
         folder = self.cell(preset, seed)
         folder.mkdir(parents=True, exist_ok=True)
         base = folder / "base.yaml"
@@ -73,7 +79,7 @@ class Plan:
             "watch.checkpoint_every=0",
             "watch.rollouts_every=0",
         ]
-        return load([base, preset_file(preset)], [*words, *self.overrides])
+        return load([base, preset_file(preset)], [*words, *(text for text in self.overrides if text not in theirs)])
 
     def claim(self) -> None:
         """Record the comparison in the output folder, so that a later call can only add presets and seeds to it.
@@ -100,6 +106,20 @@ def preset_file(preset: str) -> Path:
     if "/" in preset or preset.endswith(".yaml"):
         return find(preset)
     return find(f"methods/{preset}")
+
+
+def check_plugins(run: Any, preset: str) -> None:
+    """Every plug-in of a run comes with vlrl or from a file that its own config names, not from one that another config has loaded.
+
+    Raises ConfigError. The runs of a comparison are processes of their own, where nothing else is loaded.
+    """
+    named = {str(Path(path).resolve()) for path in run.config.tree.get("plugins") or []}
+    plugins = [("policy", run.family), ("engine", run.engine), *(item for phase in run.phases for item in phase.plugins())]
+    for slot, plugin in plugins:
+        module = type(plugin).__module__
+        file = str(Path(str(getattr(sys.modules.get(module), "__file__", ""))).resolve())
+        if module.partition(".")[0] not in ("vlrl", "vlrl_rewards", "vlrl_data") and file not in named:
+            raise ConfigError(f"{preset}: {slot}: {plugin.name!r} is of {file}, which its config does not name; add `plugins: [{file}]` to it")
 
 
 def plain(tree: Any) -> Any:

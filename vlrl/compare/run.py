@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
-from vlrl.compare.plan import Plan
+from vlrl.compare.plan import Plan, check_plugins
 from vlrl.methods.common.prefetch import end_with_parent
 from vlrl.trainer.run import Run
 
@@ -42,9 +42,9 @@ def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> tuple[dict[str, list
 
 def check(plan: Plan) -> None:
     """Build every run's plug-ins once. Raises ConfigError."""
-    Run(plan.cold_config(0))
+    check_plugins(Run(plan.cold_config(0)), "cold start")
     for preset in plan.presets:
-        Run(plan.config(preset, 0, ""))
+        check_plugins(Run(plan.config(preset, 0, "")), preset)
 
 
 def _start() -> None:
