@@ -202,7 +202,7 @@ def test_python_runs_in_the_sandbox(text, answer):
 
 
 def test_python_output_is_bounded_and_the_run_is_checked(monkeypatch):
-    assert len(python(call("python", code="print('x' * 100000)"), most=50)) <= 80
+    assert len(python(call("python", code="print('x' * 100000)"), max_output=50)) <= 80
     with pytest.raises(ConfigError, match="mode"):
         Python(mode="open").check(None)
     with pytest.raises(ValueError, match="seconds"):

@@ -37,8 +37,8 @@ def test_constant_takes_the_longest_completion():
 
 
 def test_constant_without_a_limit_is_refused():
-    with pytest.raises(ConfigError, match=r"reduce\.length"):
-        Constant().setup(run(sampling=object()))
+    with pytest.raises(ConfigError, match=r"loss_aggregation\.length"):
+        Constant().check(run(sampling=object()))
 
 
 @pytest.mark.parametrize("reduce", [TokenMean(), SequenceMean(), Constant(length=7)], ids=lambda r: r.name)

@@ -148,10 +148,10 @@ def test_the_reference_follows():
     parts = run(policy=SimpleNamespace(model=model, reference_state=lambda: {"weights": reference}), accelerator=None, aux_tensors={})
     made = ReferenceEMA(decay=0.75)
     assert made(parts, [])["distance"] == pytest.approx(0.75) and reference["w"].item() == 1.25
-    assert made(parts, [])["distance"] == pytest.approx(0.5625) and made.average["w"].item() == 1.4375 and reference["n"] == 3
+    assert made(parts, [])["distance"] == pytest.approx(0.5625) and made.state.average["w"].item() == 1.4375 and reference["n"] == 3
     again = ReferenceEMA(decay=0.75)
     again.load_state_dict(made.state_dict())
-    assert again.average["w"].item() == 1.4375
+    assert again.state.average["w"].item() == 1.4375
     with pytest.raises(ConfigError, match="nothing reads it"):
         made.check(parts)
     with pytest.raises(ConfigError, match="adapters"):

@@ -26,7 +26,7 @@ def test_average_and_swap() -> None:
     for step, weight in enumerate((1.0, 3.0, 5.0)):
         model.weight.data.fill_(weight)
         run.phase_step = step
-        said.append(ema(run, [])["ema/distance"])
+        said.append(ema(run, [])["distance"])
     assert said == [0.0, 1.0, 1.5]  # averages 1, 2, 3.5
     assert model.weight.item() == 3.5 and run.synced == [1]
 
@@ -36,10 +36,10 @@ def test_frozen_weights_are_left_out_and_state_survives() -> None:
     model.bias.requires_grad_(False)
     ema = EMA(swap_at_end=False)
     ema(run_of(model, 1), [])
-    assert list(ema.average) == ["weight"]
+    assert list(ema.state.average) == ["weight"]
     again = EMA(swap_at_end=False)
     again.load_state_dict(ema.state_dict())
-    assert torch.equal(again.average["weight"], model.weight)
+    assert torch.equal(again.state.average["weight"], model.weight)
 
 
 @pytest.mark.parametrize(
