@@ -104,7 +104,7 @@ def test_whole_losses(seed, reduce):
     advantage = random.normal(size=5)
     low, high, dual, kind, coef = 0.2, 0.28, (0.0, 3.0)[seed % 2], ("k1", "k2", "k3")[seed % 3], 0.3
     x = inputs(logp.tolist(), old=old.tolist(), advantage=advantage.tolist(), lengths=lengths, ref_logp=ref.tolist())
-    objective = Objective(PPOClip(low, high, dual), REDUCES[reduce], {}, {"kl": KL(kind=kind, coef=coef)})
+    objective = Objective(PPOClip(low, high, dual), REDUCES[reduce], {}, {"kl": KL(estimator=kind, coef=coef)})
     loss, _ = objective(x, Denominators(float(sum(lengths)), 5.0, 1.0))
     rows = [[reference.ppo(logp[i, t], old[i, t], advantage[i], low, high, dual) for t in range(n)] for i, n in enumerate(lengths)]
     kls = [[reference.kl(logp[i, t], ref[i, t], kind) for t in range(n)] for i, n in enumerate(lengths)]

@@ -105,8 +105,8 @@ def test_kl_in_reward_and_return():
     g.rollouts[0].loss_mask = [True, True, False]
     assert KLInReward(beta=0.1)(g) == pytest.approx([0.95])
     k3 = exp(-0.5) - 1 + 0.5
-    assert KLInReward(beta=1.0, kind="k3")(g) == pytest.approx([1 - k3])
-    assert KLInReward(beta=1.0, kind="k2")(g) == pytest.approx([1 - 0.125])
+    assert KLInReward(beta=1.0, estimator="k3")(g) == pytest.approx([1 - k3])
+    assert KLInReward(beta=1.0, estimator="k2")(g) == pytest.approx([1 - 0.125])
 
 
 def test_per_token_credit_hands_out_what_was_left():

@@ -12,7 +12,7 @@ from vlrl.methods.core.loss_term import KL, NLL, EntropyBonus
 @pytest.mark.parametrize(("kind", "value"), [("k1", 0.5), ("k2", 0.125), ("k3", exp(-0.5) - 1 + 0.5)])
 def test_by_hand(kind, value):
     x = inputs([[-1.0]], ref_logp=[[-1.5]])
-    out = KL(kind=kind)(x)
+    out = KL(estimator=kind)(x)
     assert out.loss.item() == pytest.approx(value) and out.metrics["kl"].item() == pytest.approx(value)
     assert not out.metrics["kl"].requires_grad
 
@@ -21,7 +21,7 @@ def test_by_hand(kind, value):
 @pytest.mark.parametrize("correction", ["direct", "k2", "importance"])
 def test_zero_where_the_policies_agree(kind, correction):
     x = inputs([[-1.0, -2.0]], ref_logp=[[-1.0, -2.0]])
-    assert KL(kind=kind, gradient=correction)(x).loss.abs().max() == 0
+    assert KL(estimator=kind, gradient=correction)(x).loss.abs().max() == 0
 
 
 def expected(kind, correction):
@@ -31,7 +31,7 @@ def expected(kind, correction):
     logp = logits.log_softmax(-1)
     x = inputs([[0.0] * 3], ref_logp=ref[None])
     x.logp_BT, x.old_logp_BT = logp[None], logp.detach()[None]
-    loss = (logp.detach().exp() * KL(kind=kind, gradient=correction)(x).loss[0]).sum()
+    loss = (logp.detach().exp() * KL(estimator=kind, gradient=correction)(x).loss[0]).sum()
     exact = (logp.exp() * (logp - ref)).sum()
     return loss, torch.autograd.grad(loss, logits, retain_graph=True)[0], exact, torch.autograd.grad(exact, logits)[0]
 
@@ -52,8 +52,8 @@ def test_direct_gradients_are_not():
 
 def test_clamps():
     x = inputs([[-30.0]], ref_logp=[[-1.0]])
-    assert KL(kind="k1", clamp_log=20)(x).loss.item() == -20
-    assert KL(kind="k3", clamp_log=20, clamp_value=10)(x).loss.item() == 10
+    assert KL(estimator="k1", clamp_log=20)(x).loss.item() == -20
+    assert KL(estimator="k3", clamp_log=20, clamp_value=10)(x).loss.item() == 10
 
 
 def test_needs_follow_the_reference():

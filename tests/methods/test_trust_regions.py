@@ -48,9 +48,9 @@ def test_archer_widens_where_entropy_is_high():
 
 def test_archer_kl_spares_high_entropy():
     x = inputs([[-1.0] * 5], ref_logp=[[-1.5] * 5], entropy=ENTROPY)
-    loss = ArcherLowEntropyKl(kind="k2")(x).loss[0].tolist()
+    loss = ArcherLowEntropyKl(estimator="k2")(x).loss[0].tolist()
     assert loss == pytest.approx([0.125] * 4 + [0.0])
-    assert ArcherLowEntropyKl(kind="k2", high_entropy_coef=0.5)(x).loss[0, 4].item() == pytest.approx(0.0625)
+    assert ArcherLowEntropyKl(estimator="k2", high_entropy_coef=0.5)(x).loss[0, 4].item() == pytest.approx(0.0625)
 
 
 def test_dhpo_averages_two_clipped_branches():
@@ -71,7 +71,7 @@ def test_dhpo_ends_are_ppo_and_gspo():
 def simko_inputs(advantage):
     top = torch.tensor([[[-0.5, -1.0, -2.0]] * 5], dtype=torch.float64, requires_grad=True)
     x = inputs([[-1.0] * 4 + [-0.5]], old=[[-1.0] * 4 + [-0.5]], advantage=advantage, entropy=ENTROPY)
-    x.fields["simko.topk_logp"] = top
+    x.aux_tensors["simko.topk_logp"] = top
     return x, top
 
 
@@ -87,7 +87,7 @@ def test_simko_smooths_right_tokens_over_candidates():
 def test_simko_presses_harder_on_a_wrong_top_candidate():
     x, _ = simko_inputs(-1.0)
     assert SimKO()(x).loss[0].tolist() == pytest.approx([1.0] * 4 + [1.1])
-    x.fields["simko.topk_logp"] = torch.full((1, 5, 3), -0.1, dtype=torch.float64)  # now something else is likelier
+    x.aux_tensors["simko.topk_logp"] = torch.full((1, 5, 3), -0.1, dtype=torch.float64)  # now something else is likelier
     assert SimKO()(x).loss[0].tolist() == pytest.approx([1.0] * 5)
 
 
