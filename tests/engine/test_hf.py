@@ -178,13 +178,12 @@ def test_metrics_count_the_last_step(engine, tools):
 @pytest.mark.parametrize(
     ("kind", "stage", "warned"), [("NO", 0, False), ("MULTI_GPU", 0, False), ("DEEPSPEED", 2, False), ("DEEPSPEED", 3, True), ("FSDP", 0, True)]
 )
-def test_gathering_sharded_weights_warns_with_its_size(text_policy, kind, stage, warned):
+def test_gathering_sharded_weights_warns_with_its_size(text_policy, monkeypatch, kind, stage, warned):
     state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage) if kind == "DEEPSPEED" else None)
     accelerator = SimpleNamespace(state=state, distributed_type=SimpleNamespace(value=kind), num_processes=4)
     said = []
     weights = [torch.nn.Parameter(torch.empty(2**20, 192, device="meta"))]  # 0.75 GiB in float32
     policy = SimpleNamespace(model=SimpleNamespace(parameters=lambda: weights, config=text_policy.model.config), tokenizer=None, family=None)
-    engine = HF()
-    object.__setattr__(engine, "attach", lambda policy: engine)
-    engine.setup(SimpleNamespace(policy=policy, params_sharded=params_sharded(accelerator), rank=0, ranks=4, warn=said.append))
+    monkeypatch.setattr(HF, "attach", lambda self, policy: self)
+    HF().setup(SimpleNamespace(policy=policy, params_sharded=params_sharded(accelerator), rank=0, ranks=4, warn=said.append))
     assert bool(said) == warned and all("4 processes" in line and "0.75 GiB" in line for line in said)

@@ -1,6 +1,7 @@
 """Conversations: loss masks, tool replies, images in replies."""
 
 import json
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import engine_kit
@@ -20,7 +21,7 @@ from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError
 from vlrl.trainer.run import Run
-from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
+from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
 def call(name, **arguments):
@@ -141,12 +142,19 @@ def test_zoom_reads_the_policys_units_and_clips():
     assert crop.box == (0, 20, 40, 80), "pixels after the resize are half of the original ones"
     assert crop.load().size == (224, 336)
     gradient = np.arange(100 * 80 * 3, dtype=np.uint8).reshape(80, 100, 3)
-    assert np.array_equal(np.asarray(Crop(_Still(gradient), (10, 20, 42, 60), 8).load()), gradient[20:60, 10:42])
+    assert np.array_equal(np.asarray(Crop(Still(gradient), (10, 20, 42, 60), 8).load()), gradient[20:60, 10:42])
 
 
-class _Still(engine_kit.Noise):
-    def __init__(self, pixels):
-        object.__setattr__(self, "pixels", pixels)
+@dataclass(frozen=True)
+class Still(Media):
+    """An image with given pixels."""
+
+    pixels: np.ndarray
+    kind = "image"
+
+    @property
+    def key(self):
+        return "still"
 
     def load(self):
         return Image.fromarray(self.pixels)
