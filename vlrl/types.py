@@ -76,7 +76,7 @@ class Edited(Media):
     base: Media
 
     @property
-    def kind(self) -> Literal["image", "video"]:  # type: ignore[override]
+    def kind(self) -> Literal["image", "video"]:  # type: ignore[override]  # a medium's kind is a class attribute; here it is the base's
         return self.base.kind
 
 

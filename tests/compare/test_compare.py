@@ -59,7 +59,7 @@ def cells():
         "pass@8": 0.9,
         "sampled_entropy": 1.0,
         "length": 5.0,
-        "right_length": 4.0,
+        "correct_length": 4.0,
         "wrong_length": None,
         "kl": 0.1,
         "tokens": 100.0,

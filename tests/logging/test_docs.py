@@ -55,6 +55,7 @@ def test_commands_name_configs_that_load(command):
 @pytest.mark.parametrize("text", list(blocks("yaml")), ids=lambda text: text.partition("\n")[0])
 def test_configs_in_the_pages_load_and_name_real_plugins(text, tmp_path):
     (tmp_path / "page.yaml").write_text(text)
+    (tmp_path / "my_points.py").write_text("")  # `vlrl new reward my_points` writes it
     tree = load([tmp_path / "page.yaml"]).tree
     for slot in ("prompt_template", "sampling"):
         if slot in tree:

@@ -41,7 +41,7 @@ def columns(cells: Cells) -> list[tuple[str, str]]:
         *middle,
         ("sampled_entropy", "entropy"),
         ("length", "length"),
-        ("right_length", "right"),
+        ("correct_length", "correct"),
         ("wrong_length", "wrong"),
         ("kl", "KL"),
         ("tokens", "tokens"),
@@ -91,7 +91,9 @@ def note(cells: Cells) -> str:
     """How to read the table."""
     seeds = ", ".join(map(str, sorted({len(runs) for runs in cells.values()})))
     means = "Means over seeds with 95% bootstrap intervals; IQM: interquartile mean of the held-out score; mean reward: over all training steps."
-    rest = "Entropy (nats) and KL: per sampled token, held out. Length: last tenth of the steps; right, wrong: of held-out samples that are so."
+    rest = (
+        "Entropy (nats) and KL: per sampled token, held out. Length: last tenth of the steps; correct, wrong: mean length of such held-out samples."
+    )
     paired = "Second table: mean differences of runs from the same cold start, ± half of Student's 95% interval; of twenty stars one is luck."
     return f"{means} Seeds: {seeds}. {rest} {paired}"
 

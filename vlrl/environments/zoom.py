@@ -27,7 +27,8 @@ class Crop(Media):
         return f"crop/{self.side}/{self.box}/{self.source.key}"
 
     def load(self) -> Any:
-        part = self.source.load().convert("RGB").crop(self.box)  # type: ignore[union-attr]
+        image: Any = self.source.load()
+        part = image.convert("RGB").crop(self.box)
         scale = max(1.0, self.side / min(part.size))
         return part.resize((round(part.width * scale), round(part.height * scale))) if scale > 1 else part
 
