@@ -76,7 +76,7 @@ def test_table_and_page(tmp_path):
     assert lines[1].startswith("| dapo | 0.800 [0.800, 0.800] | 0.800 | 1.000") and lines[2].startswith("| grpo | 0.500")
     assert "P(> grpo)" in lines[0] and "pass@8" in lines[0]
     begun = markdown(cells(), "t", [{"seed": 0, "final": 0.25, "wrong_length": 7.0}, {"seed": 1, "final": 0.35, "wrong_length": None}]).splitlines()
-    assert "| right | wrong |" in lines[0] and "| 4.0 | nan |" in lines[1]
+    assert "| correct | wrong |" in lines[0] and "| 4.0 | nan |" in lines[1]
     assert begun[6].startswith("| (cold start) | 0.300 [0.250, 0.350] |") and "| 7.0 |" in begun[6]
     page(cells(), "a <title>", tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text()

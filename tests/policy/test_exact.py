@@ -12,8 +12,12 @@ from vlrl.registry import get, names
 from vlrl.trainer.loss_inputs import make_batch
 
 VIDEO = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "llava_onevision"}
-CASES = [(name, modality) for name in names(Family) for modality in PROMPTS
-         if modality == "text" or (get(Family, name).is_multimodal and (modality != "video" or name in VIDEO))]  # fmt: skip
+CASES = [
+    (name, modality)
+    for name in names(Family)
+    for modality in PROMPTS
+    if modality == "text" or (get(Family, name).is_multimodal and (modality != "video" or name in VIDEO))
+]
 
 
 @pytest.fixture(scope="module")

@@ -201,9 +201,13 @@ def test_the_same_action_twice_is_one(said):
 def test_arguments_of_typing_and_scrolling_are_one():
     typed, scrolled = {"action": "type", "text": "red shoes"}, {"action": "scroll", "direction": "up"}
     for said, score in (
-        ({"text": "red shoes"}, 1), ({"text": "red shoes", "value": "Red shoes"}, 1), ({"text": "red shoes", "app": "Shop"}, 1),
-        ({"text": "red shoes", "value": "blue hats"}, 0), ({"content": "blue hats", "text": "red shoes"}, 0), ({}, 0),
-    ):  # fmt: skip
+        ({"text": "red shoes"}, 1),
+        ({"text": "red shoes", "value": "Red shoes"}, 1),
+        ({"text": "red shoes", "app": "Shop"}, 1),
+        ({"text": "red shoes", "value": "blue hats"}, 0),
+        ({"content": "blue hats", "text": "red shoes"}, 0),
+        ({}, 0),
+    ):
         assert GuiAction().judge(typed, f"<answer>{ {'action': 'type', **said} }</answer>").score == score, said
     for said, score in (({"direction": "up"}, 1), ({"direction": "up", "text": "page"}, 1), ({"direction": "up", "scroll_direction": "down"}, 0)):
         assert GuiAction().judge(scrolled, f"<answer>{ {'action': 'scroll', **said} }</answer>").score == score, said
