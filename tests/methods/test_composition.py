@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tiny import steps, text_run, vision_run
 
 from vlrl import stages as S
-from vlrl.registry import ConfigError, get, names
+from vlrl.registry import ConfigError, build, names
 
 ROOT = Path(__file__).parents[2]
 CLASSICS = [
@@ -70,33 +71,49 @@ def test_presets_with_passes_of_their_own_train_on_pictures(method):
     assert metrics["length/mean"] >= 1
 
 
-WHOLE = {"gmpo", "gspo", "kimi_k1_5", "nft", "pacs", "trpa"}  # surrogates that move all tokens of a rollout alike
-STRATEGIES = {"remax": "remax", "spae": "spae", "pure": "spae"}  # of advantages that read what only these leave
-CRITICS = {"gae": "value", "oreal": "outcome"}
+SEQUENCE = {"gmpo", "gspo", "kimi_k1_5", "nft", "pacs", "trpa"}  # policy losses with one gradient for all tokens of a rollout
+ROLLOUTS = {"remax": "remax.greedy_baseline", "self": "remax.greedy_baseline", "spae": "spae.probing", "pure": "spae.probing"}  # what these require
+CRITIC = {"gae": "value", "oreal.decisive_tokens": "outcome"}  # objective of the critic that these require
+
+
+PARTNERS = {"token_advantages", "critic.value", "critic.outcome", "steps", "remax.greedy_baseline"}  # capabilities that `drawn` provides
+
+
+def composable(stage) -> list[str]:
+    """The plug-ins of a stage that work with their defaults and without a partner of their own paper."""
+    found = []
+    for name in names(stage):
+        with suppress(ConfigError):  # a field without a default
+            if {capability.name for capability in build(stage, name).requires} <= PARTNERS:
+                found.append(name)
+    return found
 
 
 def drawn(seed):
     """Overrides of a random combination."""
     draw = random.Random(seed)
-    kinds = (("advantage", S.AdvantageEstimator), ("credit", S.TokenCredit), ("surrogate", S.PolicyLoss), ("reduce", S.LossAggregation))
-    choice = {kind: draw.choice(names(stage)) for kind, stage in kinds}
-    written = get(S.AdvantageEstimator, choice["advantage"]).writes_tokens
-    if written != (choice["credit"] == "per_token"):
-        choice["credit"] = "per_token" if written else "uniform"
-    if choice["credit"] != "uniform" and choice["surrogate"] in WHOLE:
-        choice["surrogate"] = "ppo_clip"
-    words = [f"{kind}={{name: {name}}}" for kind, name in choice.items()]
-    for slot, stage, chance in (
-        ("terms", S.LossTerm, 0.6),
-        ("weights", S.TokenWeight, 0.4),
-        ("shape", S.RewardShaping, 0.3),
-        ("gate", S.GroupFilter, 0.2),
-    ):
-        if draw.random() < chance:
-            words.append(f"{slot}={{x: {{name: {draw.choice(names(stage))}}}}}")
-    critic = CRITICS.get(choice["advantage"] if choice["advantage"] == "gae" else "oreal" if "token_weights={x: {name: oreal}}" in words else "")
-    words += [f"callbacks={{critic: {{name: critic, epochs: 1, objective: {critic}}}}}"] if critic else []
-    words += [f"rollout={{name: {STRATEGIES[choice['advantage']]}}}"] if choice["advantage"] in STRATEGIES else []
+    choice = {
+        "advantage": draw.choice(composable(S.AdvantageEstimator)),
+        "token_credit": draw.choice(composable(S.TokenCredit)),
+        "policy_loss": draw.choice(composable(S.PolicyLoss)),
+        "loss_aggregation": draw.choice(composable(S.LossAggregation)),
+    }
+    per_token = S.TOKEN_ADVANTAGES in build(S.AdvantageEstimator, choice["advantage"]).provides
+    if per_token != (choice["token_credit"] == "per_token"):
+        choice["token_credit"] = "per_token" if per_token else "uniform"
+    if choice["token_credit"] != "uniform" and choice["policy_loss"] in SEQUENCE:
+        choice["policy_loss"] = "ppo_clip"
+    maps = (
+        ("loss_terms", S.LossTerm, 0.6),
+        ("token_weights", S.TokenWeight, 0.4),
+        ("reward_shaping", S.RewardShaping, 0.3),
+        ("group_filters", S.GroupFilter, 0.2),
+    )
+    extra = {slot: draw.choice(composable(stage)) for slot, stage, chance in maps if draw.random() < chance}
+    words = [f"{slot}={{name: {name}}}" for slot, name in choice.items()] + [f"{slot}={{x: {{name: {name}}}}}" for slot, name in extra.items()]
+    objective = CRITIC.get(choice["advantage"]) or CRITIC.get(extra.get("token_weights", ""))
+    words += [f"callbacks={{critic: {{name: critic, epochs: 1, objective: {objective}}}}}"] if objective else []
+    words += [f"rollout={{name: {ROLLOUTS[name]}}}" for name in {**choice, **extra}.values() if name in ROLLOUTS]
     return [*words, f"num_minibatches={draw.choice([1, 2])}", f"ppo_epochs={draw.choice([1, 1, 2])}"]
 
 

@@ -10,7 +10,8 @@ from make import end_step, gradient, group, inputs
 from rounds_kit import letters, prepared, prompt, said
 from tiny import steps, text_run, vision_run
 
-from vlrl.methods.common.sampling_rounds import GIVEN_TOKENS, with_system, with_text
+from vlrl.methods.common.demonstrations import GIVEN_TOKENS
+from vlrl.methods.common.prompts import with_system, with_text
 from vlrl.methods.core.loss_term import NLL
 from vlrl.methods.core.token_weight import MaskGivenPrefix
 from vlrl.methods.papers.g2rpo_a import G2rpoA, adapted_length

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import yaml
-from make import group, run
+from make import end_step, group, run
 from tiny import steps, text_run
 from typer.testing import CliRunner
 
@@ -36,10 +36,10 @@ def chooser(past=None, **fields):
     ("fields", "expected"),
     [
         ({}, ALIGNMENT),
-        ({"least": 0.6}, {row: ALIGNMENT[row] for row in ("r0", "r1", "r3")}),
+        ({"low": 0.6}, {row: ALIGNMENT[row] for row in ("r0", "r1", "r3")}),
         ({"score": "spread"}, SPREAD),
         ({"score": "spread", "top": 1}, {"r0": SPREAD["r0"]}),
-        ({"score": "spread", "top": 2, "most": 0.3}, {"r1": 0.25, "r3": 0.25}),
+        ({"score": "spread", "top": 2, "high": 0.3}, {"r1": 0.25, "r3": 0.25}),
         ({"score": "accuracy"}, {"r0": 1 / 3, "r1": 0.25, "r2": 1.0, "r3": 0.25}),
     ],
 )
@@ -49,7 +49,7 @@ def test_scores_by_hand(fields, expected):
     assert list(chosen) == sorted(chosen, key=lambda row: (-chosen[row], row))
 
 
-def test_all_right_from_the_start_is_aligned():
+def test_all_correct_from_the_start_is_aligned():
     assert ByHistory().choose({"a": [1.0], "b": [1.0]}) == {"a": 1.0, "b": 1.0}
 
 
@@ -67,7 +67,7 @@ def test_rounds_copies_and_restart():
 @pytest.mark.parametrize(
     ("past", "fields", "words"),
     [
-        (None, {"least": 0.95}, "4 rows have scores from 0.000 to 0.800"),
+        (None, {"low": 0.95}, "4 rows have scores from 0.000 to 0.800"),
         ({}, {}, "no row was visited"),
         ({"gone": [1.0]}, {}, "same data.train"),
     ],
@@ -77,7 +77,7 @@ def test_nothing_left_says_why(past, fields, words):
         chooser(past, **fields)(1)
 
 
-@pytest.mark.parametrize("fields", [{"score": "luck"}, {"top": -1}, {"copies": 0}, {"least": 1.0, "most": 0.0}])
+@pytest.mark.parametrize("fields", [{"score": "luck"}, {"top": -1}, {"copies": 0}, {"low": 1.0, "high": 0.0}])
 def test_bad_settings(fields):
     with pytest.raises(ConfigError, match="sampler"):
         ByHistory(**fields)
@@ -85,7 +85,7 @@ def test_bad_settings(fields):
 
 def test_visits_are_recorded():
     made = run(rows={"main": ROWS}, source_weights={}, seed=0)
-    sampler = ShuffleWithHistory(slot="acc")
+    sampler = ShuffleWithHistory()
     sampler.setup(made)
     end_step(sampler, [group(5.0, 5.0, name="r1", raw={"acc": [1.0, 0.0]}), group(name="r2")])
     end_step(sampler, [group(5.0, name="r1", raw={"acc": [1.0]})])
@@ -128,5 +128,5 @@ def test_the_second_phase_trains_on_what_the_first_saw(method, rows):
     assert sum(len(memory[KEY]) for memory in made.history.values()) == 8
     made.phase_step = 0
     made.enter(1)
-    object.__setattr__(made.sampler, "least", -math.inf)
+    vars(made.prompt_sampler)["low"] = -math.inf  # so few steps align no row
     assert steps(made, 1)[0]["data/chosen"] == rows
