@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import sys
 from pathlib import Path
 
 import yaml
 
-from vlrl.cli.list import paper_of
-from vlrl.registry import get, names
+from vlrl.cli.list import rows_of
 from vlrl.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
@@ -61,9 +59,8 @@ def status(row: dict[str, str], known: dict[str, dict]) -> str:
 def plugins() -> list[str]:
     """The plug-ins of every stage, with their first line and paper."""
     lines = ["## Plug-ins", ""]
-    for kind, stage in STAGES.items():
-        docs = {name: inspect.getdoc(get(stage, name)) or "" for name in names(stage)}
-        rows = [[name, doc.partition("\n")[0], paper_of(doc)] for name, doc in docs.items()]
+    for kind in STAGES:
+        rows = [[row["name"], row["summary"], row["paper"]] for row in rows_of(kind)]
         lines += [f"### {kind} ({len(rows)})", "", *table(["name", "what it is", "source"], rows)]
     return lines
 
