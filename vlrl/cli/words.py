@@ -10,9 +10,9 @@ from vlrl.registry import ConfigError
 from vlrl.settings import Settings, nested_fields
 
 
-def load_words(words: Sequence[str], overrides: Sequence[str] = ()) -> Config:
+def load_words(words: Sequence[str], overrides: Sequence[str] = (), options: Sequence[str] = ()) -> Config:
     """The config of a command line's words: those with `=` are overrides. Raises ConfigError."""
-    check_options(words)
+    check_options(words, options)
     return load([word for word in words if "=" not in word], [*(word for word in words if "=" in word), *overrides])
 
 

@@ -13,9 +13,11 @@ from typing import Any
 from vlrl.config import Config
 from vlrl.context import RunContext
 from vlrl.eval.heldout import evaluate_run
+from vlrl.launch import find_deepspeed_config
 from vlrl.logging.trackers import check_trackers
 from vlrl.registry import ConfigError, suggest
 from vlrl.trainer import checkpoint
+from vlrl.trainer import overwrite as replaced
 from vlrl.trainer.data import check_lengths, check_rows
 from vlrl.trainer.loop import train_step
 from vlrl.trainer.pipeline import asynchronous, one_step_off, overlap
@@ -33,12 +35,37 @@ def prepare(config: Config) -> Run:
     return run
 
 
-def train(config: Config, resume: bool = False, live: bool | None = None) -> dict[str, Any]:
-    """Train by `config`; returns the summary that is also written to `summary.json`. `resume` continues from the newest checkpoint."""
-    run = prepare(config)
-    last = _last_checkpoint(run, resume)
+def train(config: Config, resume: bool = False, live: bool | None = None, overwrite: bool = False) -> dict[str, Any]:
+    """Train by `config`; returns the summary that is also written to `summary.json`.
+
+    Args:
+        config: The resolved config.
+        resume: Continue from the newest checkpoint.
+        live: Show the live view; None: as `watch.live` says.
+        overwrite: Replace the run that the folder holds. It is moved aside once everything is checked and the model is loaded, and deleted after
+            the new run's first checkpoint.
+
+    Raises:
+        ConfigError: For a config that cannot run, and for a folder that holds a run (without `resume` or `overwrite`) or anything else.
+    """
+    if overwrite:
+        replaced.check(Path(str(config.tree.get("output") or "runs/unnamed")))
+    return train_run(prepare(config), resume, live, overwrite)
+
+
+def train_run(run: Run, resume: bool = False, live: bool | None = None, overwrite: bool = False) -> dict[str, Any]:
+    """`train` for a run that is built already, in Python, and not yet opened."""
+    if overwrite:
+        replaced.check(run.output)
+    last = None if overwrite else _last_checkpoint(run, resume)
     state = checkpoint.read_state(last) if last else None
+    find_deepspeed_config()
     run.open(weights=last)
+    if overwrite:
+        if run.accelerator.is_main_process:
+            replaced.set_aside(run.output)
+        run.accelerator.wait_for_everyone()
+        run.output.mkdir(parents=True, exist_ok=True)
     started = time.time()
     start_phase = _phase_of(run, state) if state else 0
     run.use(start_phase)
@@ -84,7 +111,7 @@ def _train_phase(run: Run, summary: dict[str, Any]) -> None:
             _write_partial(run, summary, begun)
             begun = time.time()
             run.recorder.flush()
-            checkpoint.save(run)
+            _save(run)
     _add_seconds(run, summary, begun)
 
 
@@ -163,7 +190,14 @@ def _saved_now(run: Run) -> Path:
     folders = checkpoint.saved(run.output)
     if folders and checkpoint.read_state(folders[-1])["step"] == run.step:
         return folders[-1]
-    return checkpoint.save(run)
+    return _save(run)
+
+
+def _save(run: Run) -> Path:
+    folder = checkpoint.save(run)
+    if run.accelerator.is_main_process:
+        replaced.discard(run.output)
+    return folder
 
 
 def _partial(run: Run) -> Path:

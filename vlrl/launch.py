@@ -1,0 +1,89 @@
+"""Several processes: the line of `accelerate launch` for a run, and the DeepSpeed options that it names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vlrl.config import folders
+from vlrl.registry import ConfigError, suggest
+
+_VARIABLE = "ACCELERATE_DEEPSPEED_CONFIG_FILE"
+LAUNCHED = "VLRL_LAUNCHED"  # in the environment of processes that `vlrl train --processes` has started
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a run is started: `processes` in all, over `nodes` machines of which this is number `rank`; `sharding` is a file of configs/accelerate."""
+
+    processes: int
+    sharding: str = "ddp"
+    nodes: int = 1
+    rank: int = 0
+    head: str = ""
+    port: int = 29500
+
+    def __post_init__(self) -> None:
+        if self.processes < 1 or self.nodes < 1 or not 0 <= self.rank < self.nodes:
+            numbers = f"{self.processes}, {self.nodes}, {self.rank}"
+            raise ConfigError(f"--processes and --nodes must be at least 1, --node-rank below --nodes, got {numbers}")
+        if self.processes % self.nodes:
+            raise ConfigError(f"--processes {self.processes} is the number over all machines; it must be a multiple of --nodes {self.nodes}")
+        if self.nodes > 1 and not self.head:
+            raise ConfigError("--nodes: give the first machine's address too, --head ADDRESS, and on each machine its --node-rank")
+
+    def settings(self) -> dict[str, Any]:
+        """The accelerate config: that of `sharding`, with our numbers and the absolute path of its DeepSpeed JSON."""
+        path = launch_file(self.sharding)
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree |= {"num_processes": self.processes, "num_machines": self.nodes, "machine_rank": self.rank}
+        if self.nodes > 1:
+            tree |= {"main_process_ip": self.head, "main_process_port": self.port}
+        if named := (tree.get("deepspeed_config") or {}).get("deepspeed_config_file"):
+            tree["deepspeed_config"]["deepspeed_config_file"] = str(deepspeed_file(named, path.parents[2]))
+        return tree
+
+    def command(self, config_file: Path, words: Sequence[str]) -> list[str]:
+        """The command line of `accelerate launch`, with the words of `vlrl train`."""
+        port = [] if self.nodes > 1 else ["--main_process_port", "0"]  # a free one
+        return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file), *port, "-m", "vlrl", "train", *words]
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the processes: without a GPU, DeepSpeed is told so."""
+        return {**os.environ, LAUNCHED: "1", **({} if gpus() else {"DS_ACCELERATOR": os.environ.get("DS_ACCELERATOR", "cpu")})}
+
+
+def gpus() -> bool:
+    """Whether this machine has an NVIDIA GPU that processes may use; torch is not imported."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", " ") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def launch_file(name: str) -> Path:
+    """The file of configs/accelerate with that name. Raises ConfigError."""
+    found = {path.stem: path for folder in reversed(folders()) for path in (folder / "accelerate").glob("*.yaml")}
+    if name not in found:
+        raise ConfigError(f"--sharding: no launch file named {name!r}.{suggest(name, found)}")
+    return found[name]
+
+
+def deepspeed_file(named: str, beside: Path = Path()) -> Path:
+    """The absolute path of the DeepSpeed JSON that a launch file names by "configs/deepspeed/zero2.json", from any folder. Raises ConfigError."""
+    tried = [Path(named), beside / named, *(folder.joinpath(*Path(named).parts[1:]) for folder in folders())]
+    for path in tried:
+        if path.is_file():
+            return path.resolve()
+    known = {path.name for folder in folders() for path in (folder / "deepspeed").glob("*.json")}
+    raise ConfigError(f"deepspeed_config_file: no file {named!r}.{suggest(Path(named).name, known)}")
+
+
+def find_deepspeed_config() -> None:
+    """Under `accelerate launch` with a shipped launch file, make the path of its DeepSpeed JSON absolute. Raises ConfigError where there is none."""
+    named = os.environ.get(_VARIABLE, "")
+    if named and named != "none":
+        os.environ[_VARIABLE] = str(deepspeed_file(named))
