@@ -1,8 +1,8 @@
 """Index of the shipped plug-ins, read from the source files: names, kinds and descriptions without importing a plug-in (or torch).
 
-A plug-in is a top-level class with the decorator `@register("name")` that derives, directly or through other classes, from a stage: a class whose body
-has a constant `kind`. Class headers and imports are found by regular expressions, because parsing every file takes most of a second;
-a file is parsed when the description or the fields of its plug-ins are read.
+A plug-in is a top-level class with the decorator `@register("name")` that derives, directly or through other classes, from a stage: a class with a
+constant `kind`. Class headers and imports are found by regular expressions, because parsing every file takes most of a second; a file is parsed when
+the description or the fields of its plug-ins are read.
 """
 
 from __future__ import annotations

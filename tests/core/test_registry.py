@@ -82,7 +82,8 @@ def test_every_stage_is_discovered_and_documented():
 def test_plugin_files(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from dataclasses import dataclass\nfrom vlrl.registry import register\nfrom vlrl.stages import GroupFilter\nfrom vlrl.types import FilterDecision\n\n"
+        "from dataclasses import dataclass\nfrom vlrl.registry import register\n"
+        "from vlrl.stages import GroupFilter\nfrom vlrl.types import FilterDecision\n\n"
         "@register('from_a_file')\n@dataclass(frozen=True)\nclass Mine(GroupFilter):\n    'Mine.'\n"
         "    def __call__(self, group):\n        return FilterDecision(False, 'no')\n"
     )

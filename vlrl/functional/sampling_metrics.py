@@ -9,8 +9,8 @@ import math
 
 from torch import Tensor
 
-from vlrl.functional.checks import check_shapes, kept_tokens, per_token
 from vlrl.functional.aggregation import masked_mean
+from vlrl.functional.checks import check_shapes, kept_tokens, per_token
 from vlrl.functional.policy_losses import clipped_ratio_loss
 
 

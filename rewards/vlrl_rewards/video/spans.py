@@ -123,7 +123,9 @@ def gold_spans(gold: Any) -> list[Span]:
     return spans
 
 
-_ONE_TIME = re.compile(rf"(?<![\w.:])(?<!(?<![0-9])(?<![0-9]s)(?<![0-9] s)-)({_TIME})(?!\.?[\d:%])(?:\s?(?:seconds?|secs?|s)\b)?(?!\w)", re.IGNORECASE)
+_ONE_TIME = re.compile(
+    rf"(?<![\w.:])(?<!(?<![0-9])(?<![0-9]s)(?<![0-9] s)-)({_TIME})(?!\.?[\d:%])(?:\s?(?:seconds?|secs?|s)\b)?(?!\w)", re.IGNORECASE
+)
 
 
 def read_times(text: str) -> list[float]:

@@ -27,7 +27,7 @@ HINT_SHARE: Annotation[float] = Annotation(
 
 @dataclass
 class GhpoState(State):
-    """Groups of the current step: all, those whose rollouts all failed, those of them that a hint solved; `logged` has the numbers of the last step."""
+    """Groups of the current step: all, those that failed, those of them that a hint solved; `logged` has the numbers of the last step."""
 
     groups: int = transient(0)
     failed: int = transient(0)

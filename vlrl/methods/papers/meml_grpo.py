@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
-from vlrl.methods.common.sampling_rounds import with_system
+from vlrl.methods.common.prompts import with_system
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.papers.relift import Relift, ReliftState
 from vlrl.registry import register
