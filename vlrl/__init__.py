@@ -1,9 +1,15 @@
 """Reinforcement learning with verifiable rewards for vision-language models, and for text.
 
+    from vlrl import GRPOTrainer
+
+    trainer = GRPOTrainer("tiny_qwen2_5_vl", [reward], rows, args=dict(steps=50))
+    trainer.train()
+
+and the same by configs:
+
     import vlrl
 
-    config = vlrl.Config.load(["configs/quickstart.yaml"], ["phases.rl.steps=50"])
-    summary = vlrl.train(config)
+    summary = vlrl.train(vlrl.Config.load(["quickstart"], ["steps=50"]))
 
 Names are imported on first use, so `import vlrl` loads no torch. `vlrl.functional` has the losses and advantages as pure functions on tensors.
 """
@@ -17,6 +23,7 @@ from vlrl.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from vlrl import functional
+    from vlrl.api import GRPOTrainer
     from vlrl.config import Config
     from vlrl.eval.heldout import evaluate
     from vlrl.policy import Policy
@@ -25,10 +32,11 @@ if TYPE_CHECKING:
     from vlrl.trainer.train import train
     from vlrl.types import Group, Rollout, Row
 
-__all__ = ["Config", "Group", "Policy", "Rollout", "Row", "Run", "evaluate", "functional", "register", "train"]
+__all__ = ["Config", "GRPOTrainer", "Group", "Policy", "Rollout", "Row", "Run", "evaluate", "functional", "register", "train"]
 
 _PLACES = {
     "Config": "vlrl.config",
+    "GRPOTrainer": "vlrl.api",
     "Group": "vlrl.types",
     "Policy": "vlrl.policy",
     "Rollout": "vlrl.types",

@@ -17,6 +17,7 @@ inherits. Several files and `a.b=c` overrides are merged left to right. `plugins
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -135,8 +136,8 @@ class Config:
         return list(self.tree.get("phases") or {}) or ["main"]
 
     def dump(self) -> str:
-        """YAML that loads to the same tree."""
-        return yaml.safe_dump(self.tree, sort_keys=False, allow_unicode=True)
+        """YAML that loads to the same tree. A plug-in that was built in Python stands in it with its name and its plain fields."""
+        return yaml.safe_dump(_without_objects(self.tree), sort_keys=False, allow_unicode=True)
 
 
 @dataclass
@@ -453,6 +454,18 @@ def at(tree: Any, path: str) -> Any:
             return _ABSENT
         tree = tree[key]
     return tree
+
+
+def _without_objects(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_objects(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_objects(inner) for inner in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    plain = {name: inner for name, inner in fields.items() if inner is None or isinstance(inner, (str, int, float, bool))}
+    return {"name": getattr(value, "name", type(value).__name__), **plain}
 
 
 def _has(tree: Any, path: str) -> bool:

@@ -147,6 +147,8 @@ def origin(cls: type) -> str:
 def build(stage: Any, spec: Any, where: str = "") -> Any:
     """Make a plug-in from `{"name": ..., field: value, ...}` (or from a bare name). Raises ConfigError."""
     where = where or stage.kind
+    if isinstance(spec, stage):
+        return spec  # built already, in Python
     if isinstance(spec, str):
         spec = {"name": spec}
     if not isinstance(spec, Mapping) or "name" not in spec:

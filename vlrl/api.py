@@ -1,0 +1,447 @@
+"""GRPO in plain Python: `GRPOTrainer` takes rows, functions and the name of a model, and trains the same `Run` as `vlrl train`.
+
+    from vlrl import GRPOTrainer
+
+    def right_hour(text, answer, **row):
+        return float(text.strip() == answer)
+
+    trainer = GRPOTrainer("tiny_qwen2_5_vl", [right_hour], rows, args=dict(steps=50))
+    trainer.train()
+    trainer.evaluate(heldout)
+    trainer.save("out")
+
+What a call names becomes a config (`trainer.config`); objects (functions, sources, rewards, families, engines) stand in it as they are. A config that
+holds objects is written to `config.yaml` with their names and plain fields, and runs again through Python only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from vlrl_data.sources.files import RecordSource
+from vlrl_data.sources.hub import DatasetRecords, undecoded_media
+
+from vlrl.config import Config, folders, load
+from vlrl.registry import ConfigError, names, suggest
+from vlrl.stages import Reward, Source, Stage
+from vlrl.trainer.train import prepare, train_run
+from vlrl.types import Group, Rollout, Row
+
+_TRL = {  # arguments of TRL's GRPOConfig -> the key here
+    "learning_rate": "optimizer.lr",
+    "weight_decay": "optimizer.weight_decay",
+    "lr_scheduler_type": "optimizer.schedule",
+    "warmup_steps": "optimizer.warmup",
+    "max_grad_norm": "optimizer.max_grad_norm",
+    "max_steps": "steps",
+    "num_generations": "group_size",
+    "num_iterations": "ppo_epochs",
+    "per_device_train_batch_size": "prompts_per_step",
+    "max_completion_length": "sampling.max_tokens",
+    "max_prompt_length": "max_prompt_tokens",
+    "temperature": "sampling.temperature",
+    "top_p": "sampling.top_p",
+    "beta": "loss_terms.kl (method='grpo_kl' has it)",
+    "epsilon": "policy_loss.low",
+    "epsilon_high": "policy_loss.high",
+    "output_dir": "output",
+    "save_steps": "watch.checkpoint_every",
+    "eval_steps": "watch.heldout_every",
+    "report_to": "watch.trackers",
+}
+
+
+class GRPOTrainer:
+    """Trains a model on rows with rewards, by GRPO or another preset.
+
+    Args:
+        model: A config of configs/models ("tiny_qwen2_5_vl", "qwen2_5_vl_3b"), a model's or a run's folder, a hub id, or a `Family`.
+        reward_funcs: One reward or several. Each is a function (`FunctionReward`), the name of a shipped reward ("iou"), a mapping with its name and
+            fields ({"name": "iou", "binary": True}), or a `Reward`. A mapping of slot names to these names the slots.
+        train_dataset: Rows: a list of dicts or of `Row`, a `datasets.Dataset`, a file or folder, a hub id, or a `Source`.
+        args: Settings: nested or dotted keys ({"steps": 50, "optimizer.lr": 1e-5}), words of the command line (["steps=50"]), or a whole `Config`,
+            which then replaces the base and the method. Values hold in every phase, as on the command line.
+        eval_dataset: Held-out rows, like `train_dataset`; or a mapping of names to these.
+        reward_weights: One factor per reward; None: that of each.
+        method: One preset of configs/methods or several.
+
+    Everything is checked at once, before the model is loaded: settings, rewards, rows.
+
+    Raises:
+        ConfigError: For an argument that cannot be used, with its value, what is allowed and the fix.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any,
+        train_dataset: Any,
+        args: Mapping[str, Any] | Sequence[str] | Config | None = None,
+        eval_dataset: Any = None,
+        *,
+        reward_weights: Sequence[float] | None = None,
+        method: str | Sequence[str] = "grpo",
+    ) -> None:
+        config, objects = _base_config(args, method)
+        config.tree["policy"] = _policy(model)
+        config.tree["rewards"] = _rewards(reward_funcs, reward_weights)
+        config.tree.pop("outcome", None)
+        data = {"train": {"train": source_of(train_dataset, "train_dataset")}}
+        if eval_dataset is not None:
+            several = eval_dataset if isinstance(eval_dataset, Mapping) else {"heldout": eval_dataset}
+            data["heldout"] = {name: source_of(rows, f"eval_dataset.{name}") for name, rows in several.items()}
+        config.tree["data"] = data
+        config.tree.setdefault("output", time.strftime("runs/python-%Y%m%d-%H%M%S"))
+        for path, value in objects.items():
+            _set(config.tree, path, value)
+        self.config = config
+        self.summary: dict[str, Any] = {}
+        self.run: Any = prepare(config)
+        _check_columns(self.run)
+
+    def train(self, resume: bool = False, overwrite: bool = False, live: bool | None = None) -> dict[str, Any]:
+        """Train; returns the summary: held-out scores, seconds, paths of checkpoint, metrics and report.
+
+        Args:
+            resume: Continue from the newest checkpoint of the output folder.
+            overwrite: Replace the run that the output folder holds.
+            live: Show the live view; None: as `watch.live` says.
+        """
+        self.summary = train_run(self.run, resume, live, overwrite)
+        return self.summary
+
+    def evaluate(self, rows: Any = None) -> dict[str, float]:
+        """Greedy accuracy by task on `rows` (as `train_dataset`), or on `eval_dataset`; before training, of the model as it is.
+
+        An answer is correct where the outcome reward reaches its `correct_at`. Raises ConfigError without rows.
+        """
+        from vlrl.eval.heldout import evaluate
+        from vlrl.trainer.data import heldout_by_task
+
+        run = self._opened()
+        by_task: dict[str, list[Row]] = {}
+        for row in source_of(rows, "rows")() if rows is not None else ():
+            by_task.setdefault(row.task, []).append(row)
+        by_task = by_task or heldout_by_task(run)
+        if not by_task:
+            raise ConfigError("evaluate: there are no rows; pass some, or give GRPOTrainer an `eval_dataset`")
+        run.engine.setup(run)
+        run.engine.sync(run.policy)
+        with run.policy.gather_params():
+            result = evaluate(run, by_task)
+        run.engine.close()
+        return dict(result.accuracy)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as a transformers folder (an adapter merged, and kept beside it); returns the folder."""
+        path = Path(folder)
+        run = self._opened()
+        if run.rank == 0:
+            path.mkdir(parents=True, exist_ok=True)
+        if run.rank == 0 or run.state_sharded:
+            run.policy.save(path)
+        return path
+
+    def _opened(self) -> Any:
+        if self.run.policy is None:
+            self.run.open()
+            self.run.use(len(self.run.phases) - 1)
+        return self.run
+
+
+# --- rewards --------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FunctionReward(Reward):
+    """A Python function as a reward: `function(text, answer, **row) -> float`, plain or async.
+
+    `text` is the completion, `answer` the gold answer; further arguments are filled by name: `prompt`, `question`, `id`, `task`, `choices`, `target`,
+    `images`, `rollout`, and every other column of the row. An argument named `answer` makes rows without one an error.
+    """
+
+    name: ClassVar[str] = "function"
+    function: Callable[..., Any]
+
+    @property
+    def reads_answer(self) -> bool:  # type: ignore[override]  # of each function its own
+        return "answer" in inspect.signature(self.function).parameters
+
+    def __call__(self, rollout: Rollout) -> Any:
+        return self.function(**_accepted(self.function, {**columns_of(rollout.row), "text": rollout.text, "rollout": rollout}))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchFunctionReward(FunctionReward):
+    """A function with TRL's signature as a reward: `function(completions, **columns) -> list[float]`, over the rollouts of a group.
+
+    `prompts`, `completions` and every column of the rows are lists of one entry per rollout; completions of rows with a conversation as prompt
+    are lists of one assistant message. `completion_ids` has the token ids.
+    """
+
+    def __call__(self, rollout: Rollout) -> Any:
+        raise TypeError(f"{self.name!r} scores whole groups: call score(group)")
+
+    def score(self, group: Group) -> Any:
+        columns = columns_of(group.row)
+        chat = isinstance(columns.get("prompt"), list)
+        texts = [rollout.text for rollout in group]
+        values = {name: [value] * len(texts) for name, value in columns.items()}
+        values["completions"] = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
+        values["prompts"] = [columns["prompt"]] * len(texts)
+        values["completion_ids"] = [list(rollout.ids) for rollout in group]
+        return self.function(**_accepted(self.function, values))
+
+
+def columns_of(row: Row) -> dict[str, Any]:
+    """What a reward function can ask of a row, by name; the row's own further columns among them."""
+    known = {"id": row.id, "task": row.task, "question": row.question, "answer": row.answer, "target": row.target, "choices": row.choices}
+    prompt = list(row.messages) or row.question
+    return {"prompt": prompt, **known, "images": row.images, "videos": row.videos, **{str(key): value for key, value in row.meta.items()}}
+
+
+def _accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(values)
+    return {name: value for name, value in values.items() if name in parameters}
+
+
+def _reward(item: Any, where: str) -> Any:
+    if isinstance(item, (Reward, Mapping)):
+        return item
+    if isinstance(item, str):
+        known = names(Reward)
+        if item not in known:
+            raise ConfigError(f"{where}: no reward named {item!r}.{suggest(item, known)} See `vlrl list reward`, or pass a function.")
+        return {"name": item}
+    if not callable(item):
+        raise ConfigError(f"{where}: {item!r} is no reward; pass a function (text, answer, **row) -> float, a reward's name, or a Reward")
+    parameters = inspect.signature(item).parameters
+    if any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters.values()):
+        raise ConfigError(f"{where}: {_name(item)!r} takes arguments by position only; name them, like (text, answer, **row)")
+    if "completions" in parameters:
+        return BatchFunctionReward(function=item)
+    if "text" not in parameters and "rollout" not in parameters:
+        raise ConfigError(
+            f"{where}: {_name(item)!r} takes ({', '.join(parameters)}); it needs `text` (one completion) or `completions` (TRL's lists)"
+        )
+    return FunctionReward(function=item)
+
+
+def _rewards(items: Any, weights: Sequence[float] | None) -> dict[str, Any]:
+    """Slot -> reward."""
+    single = callable(items) or isinstance(items, (str, Reward)) or (isinstance(items, Mapping) and "name" in items)
+    listed = list(items.items()) if isinstance(items, Mapping) and not single else [("", item) for item in ([items] if single else items or ())]
+    if not listed:
+        raise ConfigError("reward_funcs: none is given; pass a function (text, answer, **row) -> float, or a reward's name such as 'iou'")
+    if weights is not None and len(weights) != len(listed):
+        raise ConfigError(f"reward_weights: {len(weights)} weights for {len(listed)} rewards; give one for each")
+    slots: dict[str, Any] = {}
+    for place, (slot, item) in enumerate(listed):
+        reward = _reward(item, f"reward_funcs[{place}]")
+        slot = slot or _name(item)
+        if slot in slots:
+            raise ConfigError(f"reward_funcs: two rewards are called {slot!r}; pass a mapping that names them, like {{'first': ..., 'second': ...}}")
+        if weights is not None:
+            weight = float(weights[place])
+            reward = dataclasses.replace(reward, weight=weight) if isinstance(reward, Reward) else {**reward, "weight": weight}
+        slots[slot] = reward
+    return slots
+
+
+def _name(item: Any) -> str:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, Mapping):
+        return str(item.get("name"))
+    if isinstance(item, Reward):
+        return item.name
+    return str(getattr(item, "__name__", type(item).__name__)).replace("<lambda>", "function")
+
+
+def _check_columns(run: Any) -> None:
+    """Every argument without a default of a reward function is a column of the first row. Raises ConfigError."""
+    from vlrl.trainer.data import read_rows
+
+    for split in ("train", "heldout"):
+        for slot, rows in read_rows(run, split).items():
+            known = {*columns_of(rows[0]), "text", "rollout", "completions", "prompts", "completion_ids"}
+            for name, reward in run.rewards.items():
+                parameters = inspect.signature(reward.function).parameters if isinstance(reward, FunctionReward) else {}
+                for parameter in parameters.values():
+                    optional = parameter.default is not parameter.empty or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+                    if parameter.name not in known and not optional:
+                        near = suggest(parameter.name, known)
+                        raise ConfigError(f"reward_funcs: {name!r} takes {parameter.name!r}, which rows of data.{split}.{slot} do not have.{near}")
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordsInMemory(RecordSource):
+    """Records in memory, a list of dicts or a `datasets.Dataset`, read as files of records are: any record family, media by path or as pictures."""
+
+    name: ClassVar[str] = "records_in_memory"
+    records: Any
+
+    def label(self) -> str:
+        return f"{len(self.records)} records in memory"
+
+    def open(self) -> Any:
+        records = undecoded_media(self.records) if hasattr(self.records, "features") else list(self.records)
+        yield DatasetRecords(records, "rows"), ".", "row"
+
+    def __call__(self) -> Sequence[Row]:
+        """The rows, with the plain columns of their records in `meta`, so that reward functions can ask for them by their own names."""
+        built = self.read()
+        rows = []
+        for place in range(len(built)):
+            record = self.records[int(built.usable[place]) if place < len(built.usable) else built.checked + place - len(built.usable)]
+            row = built[place]
+            own = {key: value for key, value in record.items() if _plain(value) and key not in ("id", "task", "question", "answer", "target")}
+            rows.append(dataclasses.replace(row, meta={**own, **row.meta}))
+        return rows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowsInMemory(Source):
+    """Rows that exist already."""
+
+    name: ClassVar[str] = "rows_in_memory"
+    rows: Sequence[Row]
+
+    def __call__(self) -> Sequence[Row]:
+        return list(self.rows)
+
+
+def source_of(data: Any, where: str) -> Any:
+    """A dataset as a `Source`, or as the mapping that a config has for one. Raises ConfigError for what is neither.
+
+    Args:
+        data: A list of dicts or of `Row`, a `datasets.Dataset`, a path, a hub id, a `Source`, or a mapping with a source's name.
+        where: The argument, for messages.
+    """
+    if isinstance(data, Source) or (isinstance(data, Mapping) and "name" in data):
+        return _built(data, where)
+    if isinstance(data, (str, Path)):
+        return _built(_stored(data, where), where)
+    if isinstance(data, Mapping) and hasattr(data, "keys"):
+        raise ConfigError(f"{where}: a mapping of {', '.join(map(str, data))}; pass one split, for instance {where}=dataset['train']")
+    if not hasattr(data, "__getitem__") and hasattr(data, "__iter__"):
+        data = list(data)
+    if not hasattr(data, "__len__") or not len(data):
+        raise ConfigError(f"{where}: {type(data).__name__} without rows; pass a list of dicts, a datasets.Dataset, a path, a hub id or a Source")
+    first = data[0]
+    if isinstance(first, Row):
+        return RowsInMemory(rows=data)
+    if not isinstance(first, Mapping):
+        raise ConfigError(
+            f"{where}: a row is {type(first).__name__}, expected a dict such as {{'question': ..., 'answer': ..., 'image': ...}} or a Row"
+        )
+    return RecordsInMemory(records=data, answers="optional")
+
+
+def _built(spec: Any, where: str) -> Any:
+    from vlrl.registry import build
+
+    return build(Source, spec, where)
+
+
+def _stored(data: str | Path, where: str) -> dict[str, Any]:
+    path = Path(data).expanduser()
+    if path.is_file():
+        return {"name": "files", "path": str(path), "answers": "optional"}
+    if path.is_dir():
+        saved = any((path / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
+        return {"name": "hub" if saved else "folder", "path": str(path), "answers": "optional"}
+    if isinstance(data, str) and data.count("/") == 1 and not path.suffix and not data.startswith((".", "/")):
+        return {"name": "hub", "path": data, "answers": "optional"}
+    raise ConfigError(f"{where}: no file or folder {str(data)!r}, and no hub id, which looks like 'owner/name'")
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_plain, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_plain, value))
+    return value is None or isinstance(value, (str, int, float, bool))
+
+
+# --- the config -----------------------------------------------------------------------------------------------------------------------------
+
+
+def _base_config(args: Any, method: str | Sequence[str]) -> tuple[Config, dict[str, Any]]:
+    """The config without model, rewards and data, and the objects of `args` by their path."""
+    if isinstance(args, Config):
+        return Config({**args.tree}, {**args.origins}), {}
+    presets = [method] if isinstance(method, str) else list(method)
+    files = ["base/rl", *(preset if "/" in preset or preset.endswith(".yaml") else f"methods/{preset}" for preset in presets)]
+    if args is None or (isinstance(args, Sequence) and not isinstance(args, str) and all(isinstance(word, str) for word in args)):
+        words, objects = list(args or ()), {}
+    elif isinstance(args, Mapping):
+        words, objects = _words(args)
+    else:
+        raise ConfigError(f"args: {args!r} are no settings; pass a dict such as dict(steps=50), a list of words such as ['steps=50'], or a Config")
+    config = load(files, words)
+    if config.origins.get("output") != "command line":
+        config.tree.pop("output", None)
+    return config, objects
+
+
+def _words(args: Mapping[str, Any], where: str = "") -> tuple[list[str], dict[str, Any]]:
+    words: list[str] = []
+    objects: dict[str, Any] = {}
+    for key, value in args.items():
+        path = f"{where}{key}"
+        if path in _TRL:
+            raise ConfigError(f"args.{path}: TRL's {path!r} is {_TRL[path]!r} here")
+        if key in ("policy", "rewards", "data") and not where:
+            argument = {"policy": "model", "rewards": "reward_funcs", "data": "train_dataset and eval_dataset"}[key]
+            raise ConfigError(f"args.{key}: is given by {argument}")
+        if isinstance(value, Stage):
+            objects[path] = value
+        elif isinstance(value, Mapping) and value:
+            inner_words, inner_objects = _words(value, f"{path}.") if not _plain(value) else ([f"{path}={json.dumps(value)}"], {})
+            words += inner_words
+            objects |= inner_objects
+        elif _plain(value):
+            words.append(f"{path}={json.dumps(value)}")
+        elif isinstance(value, Path):
+            words.append(f"{path}={json.dumps(str(value))}")
+        else:
+            raise ConfigError(f"args.{path}: {value!r} is neither a plain value nor a plug-in")
+    return words, objects
+
+
+def _policy(model: Any) -> Any:
+    """The policy's mapping, or the `Family` itself. Raises ConfigError."""
+    from vlrl.policy import Family
+
+    if isinstance(model, Family) or (isinstance(model, Mapping) and "name" in model):
+        return model
+    if not isinstance(model, (str, Path)):
+        raise ConfigError(f"model: {model!r} is no model; pass a config of configs/models, a folder, a hub id or a Family")
+    presets = {path.stem: path for folder in reversed(folders()) for path in (folder / "models").glob("*.yaml")}
+    name = str(model).removeprefix("models/")
+    if name in presets:
+        return load([presets[name]]).tree["policy"]
+    if not Path(model).exists() and str(model).count("/") != 1:
+        raise ConfigError(f"model: no config, folder or hub id {str(model)!r}.{suggest(name, presets)}")
+    from vlrl.eval.model import policy_spec
+
+    return policy_spec(str(model))
+
+
+def _set(tree: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for key in parents:
+        tree = tree.setdefault(key, {})
+    tree[last] = value
