@@ -19,6 +19,8 @@ from vlrl.stages import STAGES
 @pytest.mark.parametrize("kind", STAGES)
 def test_the_index_agrees_with_the_imported_classes(kind):
     stage = STAGES[kind]
+    if kind == "engine":
+        pytest.importorskip("vllm")  # a module that vLLM itself loads is in the engines' package
     discover(stage)
     package = stage.home.partition(".")[0]
     imported = {name: cls for name, cls in registered(stage).items() if cls.__module__.startswith(stage.home) or cls.__module__.startswith(package)}
