@@ -5,8 +5,19 @@ import torch
 from functional_kit import as_lists, groups, inputs
 
 import vlrl.functional as F
+from vlrl.methods.core.critic import RETURNS
 from vlrl.registry import build
-from vlrl.stages import AdvantageEstimator, AuxTensor, Denominators, LossAggregation, LossTerm, PolicyLoss, RewardShaping, TokenWeight
+from vlrl.stages import (
+    TOKEN_ADVANTAGES,
+    AdvantageEstimator,
+    AuxTensor,
+    Denominators,
+    LossAggregation,
+    LossTerm,
+    PolicyLoss,
+    RewardShaping,
+    TokenWeight,
+)
 
 
 def four(x):
@@ -40,9 +51,9 @@ def test_policy_losses(config, function):
 @pytest.mark.parametrize("gradient", ["direct", "k2", "importance"])
 def test_kl(kind, gradient):
     x = inputs()
-    settings = {"kind": kind, "gradient": gradient, "clamp_log": 0.7, "clamp_value": 0.3}
-    own = build(LossTerm, {"name": "kl", **settings})(x)
-    expected = F.kl_penalty(x.logp_BT, x["ref_logp"], x.mask_BT, old_logp_BT=x.old_logp_BT, **settings)
+    settings = {"gradient": gradient, "clamp_log": 0.7, "clamp_value": 0.3}
+    own = build(LossTerm, {"name": "kl", "estimator": kind, **settings})(x)
+    expected = F.kl_penalty(x.logp_BT, x["ref_logp"], x.mask_BT, old_logp_BT=x.old_logp_BT, kind=kind, **settings)
     assert torch.equal(own.loss, expected.loss) and torch.equal(own.metrics["kl"], expected.metrics["kl"])
 
 
@@ -116,8 +127,8 @@ def test_gae_and_its_targets():
     advantages, targets = F.gae(F.token_rewards(reward_B, mask_BT), value_BT, mask_BT, 0.9, 0.8)
     white = F.whiten(advantages, mask_BT)
     for b, (rollout, n) in enumerate(zip(rollouts, length_B.tolist())):
-        assert rollout.info["token_advantages"] == white[b, :n].tolist()
-        assert rollout.info["targets"] == targets[b, :n].tolist()
+        assert TOKEN_ADVANTAGES[rollout] == white[b, :n].tolist()
+        assert RETURNS[rollout] == targets[b, :n].tolist()
 
 
 def test_lengths():

@@ -11,8 +11,7 @@ from vlrl.methods.papers.gpg import GPG
 from vlrl.methods.papers.maxrl import MaxRL
 from vlrl.methods.papers.opo import OPO
 from vlrl.methods.papers.pass_k_training import PassKTraining
-from vlrl.methods.papers.remax import ReMax
-from vlrl.registry import ConfigError
+from vlrl.methods.papers.remax import GREEDY_BASELINE, ReMax
 
 
 def test_rloo():
@@ -56,11 +55,8 @@ def test_remax():
         ReMax()([group(1, 0)])
 
 
-def test_remax_needs_its_strategy():
-    from types import SimpleNamespace
-
-    with pytest.raises(ConfigError, match="strategy"):
-        ReMax().check(SimpleNamespace(strategy=SimpleNamespace(name="independent")))
+def test_remax_needs_its_rollout_strategy():
+    assert ReMax().requires == (GREEDY_BASELINE,)
 
 
 def test_opo_weighs_by_length():

@@ -90,7 +90,7 @@ def test_state_survives_a_restart():
 def test_the_surest_success_is_replayed():
     prompt = Prompt(ROWS[0], ())
     items = [{"ids": [5, 6], "logp": [-0.3, -0.2], "text": t, "temperature": 1.3} for t in ("dull", "sure")]
-    fake = SimpleNamespace(
+    fake = run(
         prompt_sampler=SimpleNamespace(stored_rollouts=lambda row: items if row.id == "r0" else []), seed=0, step=1,
         engine=SimpleNamespace(generate=lambda requests: [], score_all=lambda pairs: [[-2.0, -2.0], [-0.5, -0.1]]),
         policy=SimpleNamespace(spaces=lambda prompt: (), version=3),

@@ -9,6 +9,8 @@ from make import group, run
 
 from vlrl.functional import value_loss
 from vlrl.methods.core.advantage import GAE
+from vlrl.methods.core.critic import RETURNS, VALUE_CRITIC, VALUE_CRITIC_MODEL
+from vlrl.methods.core.token_credit import PER_TOKEN_CREDIT
 from vlrl.methods.papers.bnpo import BNPO, beta_density
 from vlrl.methods.papers.confucius3_math import Confucius3Math
 from vlrl.methods.papers.dcpo import DcpoSmoothAdvantage
@@ -19,6 +21,7 @@ from vlrl.methods.papers.ppl import Ppl, standardised
 from vlrl.methods.papers.progrpo import ProGRPO
 from vlrl.methods.papers.verl import RANK_MOMENTS, Verl, effective_rank, rank_moments
 from vlrl.registry import ConfigError
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.trainer.distributed import without_media
 
 
@@ -171,7 +174,7 @@ def advantages(reward, values, **settings):
     """GAE by token of one rollout."""
     g = group(reward, lengths=[len(values)], signals=[{"value": values}])
     GAE(whiten=False, **settings)([g])
-    return g.rollouts[0].info["token_advantages"]
+    return TOKEN_ADVANTAGES[g.rollouts[0]]
 
 
 def test_gae_by_hand():
@@ -180,20 +183,20 @@ def test_gae_by_hand():
     assert advantages(1.0, [0.2, 0.5, 0.9], gamma=1.0, lam=1.0) == pytest.approx([0.8, 0.5, 0.1])  # R - V
 
 
-def test_gae_leaves_targets_and_whitens_over_tokens():
+def test_gae_writes_returns_and_whitens_over_tokens():
     g = group(1, lengths=[2])
     g.rollouts[0].signals["value"] = [0.5, 0.0]
     assert GAE(whiten=False)([g]) == [[0.75]]
-    assert g.rollouts[0].info == {"targets": [1.0, 1.0], "token_advantages": [0.5, 1.0]}
+    assert RETURNS[g.rollouts[0]] == [1.0, 1.0] and TOKEN_ADVANTAGES[g.rollouts[0]] == [0.5, 1.0]
     GAE()([g])
-    assert g.rollouts[0].info["token_advantages"] == pytest.approx([-1.0, 1.0])
+    assert TOKEN_ADVANTAGES[g.rollouts[0]] == pytest.approx([-1.0, 1.0])
 
 
 def test_gae_refuses_runs_without_its_partners():
-    with pytest.raises(ConfigError, match="per_token"):
-        GAE().check(run(token_credit=SimpleNamespace(name="uniform"), callbacks={}))
-    with pytest.raises(ConfigError, match="critic"):
-        GAE().check(run(token_credit=SimpleNamespace(name="per_token"), callbacks={}))
+    with pytest.raises(ConfigError, match="token_credit 'uniform' would overwrite; use token_credit: {name: per_token}"):
+        GAE().check(run(token_credit=SimpleNamespace(name="uniform")))
+    GAE().check(run(token_credit=SimpleNamespace(name="per_token"), capabilities=(PER_TOKEN_CREDIT,)))
+    assert GAE().requires == (VALUE_CRITIC,) and GAE(values="model_value").requires == (VALUE_CRITIC_MODEL,)
 
 
 def test_value_clipping():

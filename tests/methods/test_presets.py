@@ -26,4 +26,4 @@ def test_builds_and_says_where_it_comes_from(method):
 
 def test_a_map_can_drop_what_it_inherits():
     config = load(["base/rl", "base/lab", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo_kl"], [])
-    assert sorted(config.phase("cold_start")["terms"]) == ["nll"] and sorted(config.phase("rl")["terms"]) == ["kl"]
+    assert sorted(config.phase("cold_start")["loss_terms"]) == ["nll"] and sorted(config.phase("rl")["loss_terms"]) == ["kl"]
