@@ -1,0 +1,1 @@
+"""Environments: tools that answer the policy within a conversation."""

@@ -1,0 +1,1 @@
+"""Helpers that several papers share; each file is one idea."""

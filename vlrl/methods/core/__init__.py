@@ -1,0 +1,1 @@
+"""Classic plug-ins that many papers use, one file per stage."""
