@@ -10,7 +10,7 @@ from vlrl import GRPOTrainer
 from vlrl.api import BatchFunctionReward, FunctionReward, RowsInMemory, columns_of, source_of
 from vlrl.config import Config, load
 from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward, Source
+from vlrl.stages import Engine, Reward, Source
 from vlrl.types import Row
 
 TEXT = {"name": "text", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32}}
@@ -96,7 +96,7 @@ def test_settings_in_all_forms(tmp_path):
     made = trainer(tmp_path, args=whole)
     assert made.config.tree["advantage"]["name"] == "rloo" and "rewards" not in whole.tree
     assert trainer(tmp_path, model="tiny_text").run.family.name == "text"
-    engine = build(__import__("vlrl.stages", fromlist=["Engine"]).Engine, "hf")
+    engine = build(Engine, "hf")
     assert trainer(tmp_path, args={**FEW, "output": str(tmp_path / "d"), "engine": engine}).run.engine is engine
     family = trainer(tmp_path).run.family
     assert trainer(tmp_path, model=family).run.family is family
@@ -124,7 +124,7 @@ def test_settings_in_all_forms(tmp_path):
         ({"args": {"steps": "many"}}, "steps: 'many' is not valid"),
         ({"args": {"data": {}}}, "args.data: is given by train_dataset"),
         ({"args": 5}, "args: 5 are no settings"),
-        ({"method": "gpro"}, "no config 'methods/gpro'. Did you mean 'methods/grpo'"),
+        ({"method": "dappo"}, "no config 'methods/dappo'. Did you mean 'methods/dapo'"),
     ],
 )
 def test_wrong_arguments(tmp_path, monkeypatch, changes, message):

@@ -1,0 +1,121 @@
+"""Every `vlrl train`, `show` and `compare` line of README and docs resolves, and its values hold where the text says."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+
+from vlrl.cli.train import train
+from vlrl.compare.cli import compare
+from vlrl.compare.plan import Plan
+from vlrl.config import at, load
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    "README.md",
+    "data/README.md",
+    "rewards/README.md",
+    *(f"docs/{name}.md" for name in ("architecture", "benchmarks", "distributed", "engines")),
+]
+PAGES += [
+    f"docs/{name}.md" for name in ("evaluation", "functional", "guide")
+]  # LOG.md is a notebook of what was run, papers.md and methods.md are made
+LINE = re.compile(r"vlrl (?:train|show|compare) [^`\n]*")
+PLACEHOLDER = re.compile(r"(?<![\w/])(CONFIG|ID|NAME|RUN)(?![\w/])|\.\.\.|<")
+# what the text around a command says: the value of a phase
+SAID = {
+    "tasks/lab_counting methods/dapo steps=50": {"rl": {"steps": 50, "group_size": 16, "policy_loss.high": 0.28}, "cold_start": {"steps": 25}},
+    "vlrl train configs/quickstart.yaml": {"rl": {"group_size": 16, "optimizer.lr": 5e-4}, "cold_start": {"rollout.name": "expert"}},
+    "methods/dapo steps=20 sampling.temperature=0.9": {"rl": {"steps": 20, "sampling.temperature": 0.9}},
+    "experiments/text_math_1_5b": {"main": {"policy_loss.high": 0.28}},
+    "engine.name=vllm": {"main": {"engine.name": "vllm", "rewards.iou.weight": 1.0}},
+    "data.train.refcoco.media_root=coco": {"main": {"data.train.refcoco.media_root": "coco", "policy.name": "qwen2_5_vl"}},
+    "vlrl train grounding.yaml methods/limit_of_rlvr": {"main": {"group_size": 8, "steps": 500}},
+    "data.train.mine={name: files": {"main": {"data.train.mine": {"name": "files", "path": "train.jsonl"}, "rewards.iou.name": "iou"}},
+    "methods/dr_grpo policy_loss.high=0.28": {"rl": {"policy_loss.high": 0.28, "loss_aggregation.name": "constant", "advantage.scale": "none"}},
+}
+
+
+def commands():
+    found = {}
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in LINE.findall(text):
+            line = re.split(r"\s{2,}#|\s#\s", line)[0].strip()
+            line = line.replace("$RANK", "1").replace("$HEAD", "10.0.0.1")
+            if not PLACEHOLDER.search(line):
+                found[line] = page
+    return sorted(found)
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder with the repository's configs, and the files that the guide writes."""
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    for block in re.findall(r"^ *```yaml\n(.*?)^ *```", (ROOT / "docs" / "guide.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        if named := re.match(r" *# (\w+\.yaml)\n", block):
+            indent = len(block) - len(block.lstrip(" "))
+            (tmp_path / named[1]).write_text("\n".join(line[indent:] for line in block.splitlines()), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def parsed(function, words):
+    """The arguments that a command's function would get."""
+    info = CommandInfo(callback=function, context_settings={"ignore_unknown_options": True})
+    command = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+    return command.make_context("vlrl", list(words)).params
+
+
+def test_there_are_commands_and_every_saying_is_of_one():
+    assert len(commands()) >= 15
+    for fragment in SAID:
+        assert any(fragment in command for command in commands()), fragment
+
+
+@pytest.mark.parametrize("command", [command for command in commands() if not command.startswith("vlrl compare")])
+def test_a_documented_run_resolves_to_what_the_text_says(command, workplace):
+    words = parsed(train, shlex.split(command)[2:])["configs"] if command.startswith("vlrl train") else _positional(command)
+    config = load([word for word in words if "=" not in word], [word for word in words if "=" in word])
+    for word in words:
+        path, equals, _ = word.partition("=")
+        if equals and not path.startswith("phases"):
+            keeping = {kept.phase for kept in config.kept if path.startswith(kept.path) or kept.path.startswith(path)}
+            for phase in config.phases:
+                assert phase in keeping or at(config.phase(phase), path) == at(config.tree, path), (word, phase)
+            assert len(keeping) < len(config.phases)
+    for fragment, phases in SAID.items():
+        for phase, values in phases.items() if fragment in command else ():
+            for path, value in values.items():
+                assert at(config.phase(phase), path) == value, (fragment, phase, path)
+
+
+def _positional(command):
+    """The words of `vlrl show` without its options."""
+    words = shlex.split(command)[2:]
+    return [word for place, word in enumerate(words) if not word.startswith("-") and words[place - 1] != "--phase"]
+
+
+@pytest.mark.parametrize("command", [command for command in commands() if command.startswith("vlrl compare")])
+def test_a_documented_comparison_resolves(command, workplace):
+    given = parsed(compare, shlex.split(command)[2:])
+    sets = tuple(given["sets"] or ())
+    plan = Plan(tuple(given["presets"]), given["task"], given["seeds"], workplace / "out", given["steps"], given["cold_start"], given["samples"],
+                given["model"], sets)  # fmt: skip
+    assert plan.cold_config(0).tree["steps"] == given["cold_start"]
+    for preset in plan.presets:
+        config = plan.config(preset, 1, "weights")
+        assert all(config.phase(phase)["steps"] == given["steps"] for phase in config.phases) and config.tree["seed"] == 1
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
+    """The block of "Plain Python", as it stands."""
+    monkeypatch.chdir(tmp_path)
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Plain Python")[2]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    namespace: dict = {}
+    exec(compile(code[1], "README", "exec"), namespace)
+    assert namespace["trainer"].summary["steps"] == 3 and (tmp_path / "runs" / "plain_python_model" / "config.json").is_file()
