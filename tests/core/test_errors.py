@@ -43,7 +43,7 @@ def no_model(monkeypatch):
         ("data.train=null", "data.train: no source"),
         ("rewards=null", "rewards: none is set"),
         ("policy_loss=null", "policy_loss: not set"),
-        ("plugins=[missing.py]", "plugins: no file 'missing.py'"),
+        ("plugins=[missing.py]", "plugins: no file '.*missing.py'"),
         ("seed=x", "seed: expected a whole number"),
         ("rewards.digits.tasks=[other]", "scored by no reward|answer"),
     ],

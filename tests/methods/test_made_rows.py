@@ -87,11 +87,11 @@ def test_places(text, fields, score):
 
 def test_better_response():
     rows = [Row(f"p{i}", "Write.", meta={"chosen": "good", "rejected": "bad"}) for i in range(40)]
-    made = chosen("better_response", [*rows, Row("none", "?"), Row("tie", "?", meta={"chosen": "a", "rejected": " a"})])
+    made = chosen("vmr", [*rows, Row("none", "?"), Row("tie", "?", meta={"chosen": "a", "rejected": " a"})])
     assert len(made) == 40 and 10 < sum(row.answer == "A" for row in made) < 30
     for row in made:
         assert row.choices["AB".index(row.answer)] == "good" and row.task == "choice" and reward_of(row, row.target) == 1.0
-    both = chosen("better_response", rows[:3], both=True)
+    both = chosen("vmr", rows[:3], both=True)
     assert [row.answer for row in both[::2]] == [{"A": "B", "B": "A"}[row.answer] for row in both[1::2]] and len({row.id for row in both}) == 6
 
 
@@ -159,7 +159,7 @@ def test_between():
         {"name": "mr_rlvr.masked_steps", "blanks": 0},
         {"name": "mr_rlvr.masked_steps", "span": "("},
         {"name": "mr_rlvr.shuffled_steps", "min_steps": 1},
-        {"name": "better_response", "worse": "chosen"},
+        {"name": "vmr", "worse": "chosen"},
         {"name": "infi_mmr", "text": "no field"},
         {"name": "checkable", "words": 0},
         {"name": "open_ended", "rules": ["luck"]},
