@@ -24,11 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlrl_data.sources.files import RecordSource
-from vlrl_data.sources.hub import DatasetRecords, undecoded_media
-
 from vlrl.config import Config, folders, load
-from vlrl.registry import ConfigError, names, suggest
+from vlrl.registry import ConfigError, build, names, suggest
 from vlrl.stages import Reward, Source, Stage
 from vlrl.trainer.train import prepare, train_run
 from vlrl.types import Group, Rollout, Row
@@ -285,43 +282,6 @@ def _check_columns(run: Any) -> None:
 # --- rows -----------------------------------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordsInMemory(RecordSource):
-    """Records in memory, a list of dicts or a `datasets.Dataset`, read as files of records are: any record family, media by path or as pictures."""
-
-    name: ClassVar[str] = "records_in_memory"
-    records: Any
-
-    def label(self) -> str:
-        return f"{len(self.records)} records in memory"
-
-    def open(self) -> Any:
-        records = undecoded_media(self.records) if hasattr(self.records, "features") else list(self.records)
-        yield DatasetRecords(records, "rows"), ".", "row"
-
-    def __call__(self) -> Sequence[Row]:
-        """The rows, with the plain columns of their records in `meta`, so that reward functions can ask for them by their own names."""
-        built = self.read()
-        rows = []
-        for place in range(len(built)):
-            record = self.records[int(built.usable[place]) if place < len(built.usable) else built.checked + place - len(built.usable)]
-            row = built[place]
-            own = {key: value for key, value in record.items() if _plain(value) and key not in ("id", "task", "question", "answer", "target")}
-            rows.append(dataclasses.replace(row, meta={**own, **row.meta}))
-        return rows
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RowsInMemory(Source):
-    """Rows that exist already."""
-
-    name: ClassVar[str] = "rows_in_memory"
-    rows: Sequence[Row]
-
-    def __call__(self) -> Sequence[Row]:
-        return list(self.rows)
-
-
 def source_of(data: Any, where: str) -> Any:
     """A dataset as a `Source`, or as the mapping that a config has for one. Raises ConfigError for what is neither.
 
@@ -341,17 +301,15 @@ def source_of(data: Any, where: str) -> Any:
         raise ConfigError(f"{where}: {type(data).__name__} without rows; pass a list of dicts, a datasets.Dataset, a path, a hub id or a Source")
     first = data[0]
     if isinstance(first, Row):
-        return RowsInMemory(rows=data)
+        return _built({"name": "rows_in_memory", "rows": data}, where)
     if not isinstance(first, Mapping):
         raise ConfigError(
             f"{where}: a row is {type(first).__name__}, expected a dict such as {{'question': ..., 'answer': ..., 'image': ...}} or a Row"
         )
-    return RecordsInMemory(records=data, answers="optional")
+    return _built({"name": "records_in_memory", "records": data, "answers": "optional"}, where)
 
 
 def _built(spec: Any, where: str) -> Any:
-    from vlrl.registry import build
-
     return build(Source, spec, where)
 
 
@@ -385,7 +343,8 @@ def _base_config(args: Any, method: str | Sequence[str]) -> tuple[Config, dict[s
     presets = [method] if isinstance(method, str) else list(method)
     files = ["base/rl", *(preset if "/" in preset or preset.endswith(".yaml") else f"methods/{preset}" for preset in presets)]
     if args is None or (isinstance(args, Sequence) and not isinstance(args, str) and all(isinstance(word, str) for word in args)):
-        words, objects = list(args or ()), {}
+        words: list[str] = list(args or ())
+        objects: dict[str, Any] = {}
     elif isinstance(args, Mapping):
         words, objects = _words(args)
     else:

@@ -5,9 +5,10 @@ import json
 import pytest
 import yaml
 from PIL import Image
+from vlrl_data.sources.memory import RowsInMemory
 
 from vlrl import GRPOTrainer
-from vlrl.api import BatchFunctionReward, FunctionReward, RowsInMemory, columns_of, source_of
+from vlrl.api import BatchFunctionReward, FunctionReward, columns_of, source_of
 from vlrl.config import Config, load
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Engine, Reward, Source

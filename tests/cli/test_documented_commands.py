@@ -103,8 +103,8 @@ def _positional(command):
 def test_a_documented_comparison_resolves(command, workplace):
     given = parsed(compare, shlex.split(command)[2:])
     sets = tuple(given["sets"] or ())
-    plan = Plan(tuple(given["presets"]), given["task"], given["seeds"], workplace / "out", given["steps"], given["cold_start"], given["samples"],
-                given["model"], sets)  # fmt: skip
+    lengths = (given["steps"], given["cold_start"], given["samples"])
+    plan = Plan(tuple(given["presets"]), given["task"], given["seeds"], workplace / "out", *lengths, given["model"], sets)
     assert plan.cold_config(0).tree["steps"] == given["cold_start"]
     for preset in plan.presets:
         config = plan.config(preset, 1, "weights")

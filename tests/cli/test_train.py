@@ -51,6 +51,8 @@ def test_a_failed_start_is_overwritten(tmp_path, names):
         (tmp_path / name).write_text("")
     overwrite.check(tmp_path)
     overwrite.check(tmp_path / "missing")
+    overwrite.set_aside(tmp_path)
+    assert tmp_path.is_dir() and not (tmp_path / "missing").exists()
 
 
 def test_the_old_run_is_kept_until_the_new_one_has_a_checkpoint(tmp_path):

@@ -29,8 +29,8 @@ def show(
     tree = config.phase(phase) if phase else config.tree
     origins = {**config.origins, **_of_phase(config.origins, phase)}
     if as_json:
-        kept = [str(kept) for kept in config.kept]
-        typer.echo(json.dumps({"tree": tree, "origins": origins, "kept": kept}, indent=2, ensure_ascii=False))
+        said = [str(kept) for kept in config.kept]
+        typer.echo(json.dumps({"tree": tree, "origins": origins, "kept": said}, indent=2, ensure_ascii=False))
         return
     lines = list(annotated(tree, origins if phase else with_phases(config)))
     width = min(max((len(line) for line, _ in lines), default=0), 72)
