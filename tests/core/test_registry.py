@@ -1,9 +1,10 @@
+import importlib
 from dataclasses import dataclass, field
 
 import pytest
 
-from vlrl.registry import ConfigError, build, load_plugin_file, make, names, origin, register, stage_of
-from vlrl.stages import STAGES, GroupFilter, RolloutBudget
+from vlrl.registry import ConfigError, build, get, load_plugin_file, make, names, origin, register, stage_of
+from vlrl.stages import STAGES, GroupFilter, Reward, RolloutBudget
 from vlrl.types import FilterDecision
 
 
@@ -91,3 +92,33 @@ def test_plugin_files(tmp_path):
     assert build(GroupFilter, "from_a_file")(None) == (False, "no")
     with pytest.raises(ConfigError, match="no file"):
         load_plugin_file(tmp_path / "missing.py")
+
+
+PLUGIN = """from dataclasses import dataclass
+from vlrl.registry import register
+from vlrl.stages import Reward
+
+
+@register("loaded_twice")
+@dataclass(frozen=True)
+class Twice(Reward):
+    def __call__(self, rollout):
+        return 1.0
+"""
+
+
+def test_a_plugin_file_that_is_loaded_already_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "loaded_twice_module.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    load_plugin_file(tmp_path / "loaded_twice_module.py")
+    load_plugin_file(tmp_path / "loaded_twice_module.py")
+    module = importlib.import_module("loaded_twice_module")  # the same file as a module of its own registers the same class once more
+    load_plugin_file(tmp_path / "loaded_twice_module.py")
+    assert get(Reward, "loaded_twice") is module.Twice
+
+
+def test_a_plugin_file_that_fails_fails_again(tmp_path):
+    (tmp_path / "fails.py").write_text("raise RuntimeError('not ready')")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="not ready"):
+            load_plugin_file(tmp_path / "fails.py")
