@@ -27,6 +27,7 @@ from typing import Any
 
 import yaml
 
+from vlrl import renamed
 from vlrl.registry import ConfigError, suggest
 
 Tree = dict[str, Any]
@@ -62,28 +63,6 @@ SLOTS = {  # config slot -> kind of its plug-ins
 }
 MAP_SLOTS = ("select", "rewards", "reward_shaping", "group_filters", "aux_tensors", "token_weights", "loss_terms", "callbacks", "metrics")
 OTHER_KEYS = ("about", "outcome", "seed", "threads", "output", "plugins", "data", "eval", "phases")
-RENAMED = {  # keys of configs written before version 0.2 -> the present key
-    "sampler": "prompt_sampler",
-    "scaffold": "prompt_template",
-    "decode": "sampling",
-    "budget": "rollout_budget",
-    "strategy": "rollout",
-    "env": "environment",
-    "shape": "reward_shaping",
-    "gate": "group_filters",
-    "credit": "token_credit",
-    "fields": "aux_tensors",
-    "surrogate": "policy_loss",
-    "weights": "token_weights",
-    "terms": "loss_terms",
-    "reduce": "loss_aggregation",
-    "tune": "trainable",
-    "probes": "metrics",
-    "iterations": "ppo_epochs",
-    "minibatches": "num_minibatches",
-    "micro_tokens": "micro_batch_tokens",
-    "collect_rounds": "max_refill_rounds",
-}
 
 
 class _Loader(yaml.SafeLoader):
@@ -322,8 +301,8 @@ def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") ->
     from vlrl.settings import nested_fields
 
     origin = config.origins.get(where + key, "config")
-    if key in RENAMED:
-        return f"this key is now called {RENAMED[key]!r} ({origin})"
+    if key in renamed.KEYS:
+        return f"this key is now called {renamed.KEYS[key]!r} ({origin})"
     top = {name: value for name, value in config.tree.items() if name not in ("phases", "data", "rewards", "about")}
     deeper = [*nested_fields(), *(path for path in leaves(top) if "." in path)]
     by_name = {path.rpartition(".")[2]: path for path in reversed(deeper)}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from vlrl import renamed
 from vlrl.plugin_index import PluginEntry, entries, modules_of
 
 T = TypeVar("T")
@@ -121,7 +122,9 @@ def get(stage: Any, name: str, where: str = "") -> type:
         known = shipped(stage)
         if name not in known:
             kind = stage.kind
-            raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{suggest(name, {*known, *table})} See `vlrl list {kind}`.")
+            new = renamed.PLUGINS.get(kind, {}).get(name)
+            hint = f" It is now called {new!r}." if new else suggest(name, {*known, *table})
+            raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{hint} See `vlrl list {kind}`.")
         importlib.import_module(known[name].module)
     return table[name]
 
@@ -157,6 +160,12 @@ def build(stage: Any, spec: Any, where: str = "") -> Any:
     return make(cls, {key: value for key, value in spec.items() if key != "name"}, where)
 
 
+def _field_hint(cls: Any, key: str, known: Iterable[str]) -> str:
+    kind, name = getattr(cls, "kind", ""), getattr(cls, "name", "")
+    new = {**renamed.FIELDS.get((kind, ""), {}), **renamed.FIELDS.get((kind, name), {})}.get(key)
+    return f" It is now called {new!r}." if new else suggest(key, known)
+
+
 def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Construct a dataclass from plain values: unknown or missing keys and wrong types are ConfigErrors; numbers are coerced."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -164,7 +173,7 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]  # T is a dataclass, which no annotation can say
     for key in values:
         if key not in fields:
-            raise ConfigError(f"{where}.{key}: unknown field of {getattr(cls, 'name', cls.__name__)!r}.{suggest(key, fields)}")
+            raise ConfigError(f"{where}.{key}: unknown field of {getattr(cls, 'name', cls.__name__)!r}.{_field_hint(cls, key, fields)}")
     hints = get_type_hints(cls)
     settings = ConfigDict(arbitrary_types_allowed=True)
     kwargs = {}

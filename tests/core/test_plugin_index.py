@@ -9,9 +9,11 @@ import sys
 
 import pytest
 
-from vlrl.config import RENAMED, SLOTS, load
+from vlrl import renamed
+from vlrl.config import SLOTS, load
 from vlrl.plugin_index import entries
-from vlrl.registry import ConfigError, discover, get, names, registered
+from vlrl.policy import Family
+from vlrl.registry import ConfigError, discover, get, make, names, registered
 from vlrl.settings import Settings
 from vlrl.stages import STAGES
 
@@ -51,13 +53,28 @@ def test_the_package_offers_its_api_without_torch():
         _ = vlrl.trainn
 
 
-@pytest.mark.parametrize("old", RENAMED)
+@pytest.mark.parametrize("old", renamed.KEYS)
 def test_an_old_key_names_the_new_one(old, tmp_path):
     file = tmp_path / "old.yaml"
     file.write_text(f"extends: [base/rl]\n{old}: {{}}\n")
-    with pytest.raises(ConfigError, match=f"{old}: this key is now called {RENAMED[old]!r} \\(.*old.yaml:2\\)"):
+    with pytest.raises(ConfigError, match=f"{old}: this key is now called {renamed.KEYS[old]!r} \\(.*old.yaml:2\\)"):
         load([file])
     file.write_text(f"extends: [base/rl]\nphases:\n  rl:\n    {old}: {{}}\n")
-    with pytest.raises(ConfigError, match=f"phases.rl.{old}: this key is now called {RENAMED[old]!r}"):
+    with pytest.raises(ConfigError, match=f"phases.rl.{old}: this key is now called {renamed.KEYS[old]!r}"):
         load([file])
-    assert RENAMED[old] in {*SLOTS, *Settings.__dataclass_fields__}
+    assert renamed.KEYS[old] in {*SLOTS, *Settings.__dataclass_fields__}
+
+
+def test_old_plugins_and_fields_name_the_new_ones():
+    for kind, table in renamed.PLUGINS.items():
+        for old, new in table.items():
+            assert new in names(STAGES[kind]) and old not in names(STAGES[kind]), (kind, old, new)
+            with pytest.raises(ConfigError, match=f"no {kind} named '{old}'. It is now called '{new}'"):
+                get(STAGES[kind], old)
+    for (kind, name), table in renamed.FIELDS.items():
+        cls = get(STAGES[kind], name) if name else get(Family, "text")
+        for old, new in table.items():
+            fields = {f.name for f in dataclasses.fields(cls)}
+            assert new in fields and old not in fields
+            with pytest.raises(ConfigError, match=f"unknown field of .* It is now called '{new}'"):
+                make(cls, {old: 1}, "here")

@@ -31,7 +31,7 @@ def test_all_families_train_together(tools, tmp_path: Path) -> None:
         "policy": {"tiny": SMALL},
         "data": {"train": {slot: spec | {"weight": float(rows[slot])} for slot, spec in train.items()}},
         "rewards": {"any": {"name": "hash_of_tokens", "weight": 1.0}},
-        "decode": {"name": "plain", "max_tokens": 3},
+        "sampling": {"name": "plain", "max_tokens": 3},
         "group_size": 2,
         "prompts_per_step": -(-sum(rows.values()) // steps),
         "steps": steps,
