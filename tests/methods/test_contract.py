@@ -33,6 +33,8 @@ REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     "armed": {"slot": "a"},
     "diver": {"diversity": "distinct_n"},
     "eval": {"suites": ["gsm8k"]},
+    "records_in_memory": {"records": [{"question": "?", "answer": "a"}]},
+    "rows_in_memory": {"rows": []},
 }
 
 
