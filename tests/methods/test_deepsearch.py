@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from make import group
 from tiny import text_run
 
-from vlrl.methods.papers.deepsearch import VALUES, Deepsearch, DeepsearchChunkValues, Node, back_up, mean_surprisal, with_values
+from vlrl.methods.papers.deepsearch import VALUES, Deepsearch, DeepsearchChunkValues, Node, back_up, mean_surprisal
 from vlrl.registry import ConfigError
 from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.types import Completion, Prompt, Rollout, Row
@@ -28,22 +30,22 @@ def chain(*lengths, end_value=0):
 
 
 def test_what_is_backed_up():
-    wrong = chain(2, 2, 2, 2, end_value=-1)
-    first, second, third, _ = wrong.path
+    """Gains are (i + 1) / (l + 1), the root (i = 0) included: the release's update_recursive."""
+    wrong = chain(2, 2, 2, end_value=-1)
+    first, second, _ = wrong.path
     back_up(wrong)
-    assert [n.q for n in wrong.path] == [-0.25, -0.5, -0.75, 0.0] and [n.visits for n in wrong.path] == [1, 1, 1, 0]
+    assert [first.parent.q, *(n.q for n in wrong.path)] == [-0.25, -0.5, -0.75, -1.0] and [n.visits for n in wrong.path] == [1, 1, 1]
     back_up(wrong)
-    assert [n.q for n in (first, second, third)] == [-0.5, -1.0, -1.5]  # the same sign adds
-    right = Node(Rollout(PROMPT, [0] * 5), second, 3, end_value=1)
+    assert [n.q for n in wrong.path] == [-1.0, -1.5, -2.0]  # the same sign adds
+    right = Node(Rollout(PROMPT, [0] * 5), first, 2, end_value=1)
     back_up(right)
-    assert first.q == pytest.approx(1 / 3) and second.q == pytest.approx(2 / 3)  # a negative q is replaced
+    assert first.q == pytest.approx(2 / 3) and right.q == 1.0 and first.parent.q == pytest.approx(1 / 3)  # a negative q is replaced
     back_up(wrong)
-    assert first.q == pytest.approx(1 / 3) and third.q == pytest.approx(-2.25)  # a positive q stays
+    assert first.q == pytest.approx(2 / 3) and second.q == pytest.approx(-2.25)  # a positive q stays
+    assert first.visits == 4 and first.parent.visits == 4
     long = chain(*[1] * 20, end_value=1)
     back_up(long)
-    assert long.path[0].q == 0.1 and long.path[1].q == 0.1 and long.path[2].q == 0.15
-    values = VALUES[with_values(right)]
-    assert values == pytest.approx([math.tanh(1 / 3)] * 2 + [math.tanh(2 / 3)] * 2 + [1.0])
+    assert long.path[0].q == 0.1 and long.path[1].q == pytest.approx(3 / 21) and long.path[19].q == 1.0
 
 
 def test_where_the_search_goes_on():
@@ -63,7 +65,7 @@ def test_what_tokens_earn():
 
 
 class Talker:
-    """Says two tokens a chunk; a path of letters below `right` ends rightly after three chunks, all others wrongly."""
+    """Says two tokens a chunk; a path that begins with `right` ends rightly after three chunks, all others wrongly."""
 
     name = "talker"
 
@@ -73,47 +75,66 @@ class Talker:
     def generate(self, requests):
         for request in requests:
             self.asked.append(len(request.prefix_ids))
-            assert request.sampling.max_tokens == len(request.prefix_ids) + 2
             for index in range(request.n):
                 ids = [*request.prefix_ids, index + 1, 0]
                 finish = "stop" if len(ids) == 6 else "length"
                 yield Completion(request, index, ids, [-1.0 - index] * len(ids), "right" if ids[0] == self.right else "wrong", finish)
 
 
-def searched(right, **words):
-    made = text_run(["methods/deepsearch"], [f"rollout.{key}={value}" for key, value in {"chunk": 2, **words}.items()])
+def searched(right, *, count=2, history=None, **words):
+    made = text_run(
+        ["methods/deepsearch"], ["num_minibatches=1", *(f"rollout.{key}={value}" for key, value in {"chunk": 2, "overlong": 0, **words}.items())]
+    )
     made.engine = Talker(right)
+    made.history.update(history or {})
 
     def score(groups):
         for rollout in (r for g in groups for r in g):
             rollout.correct = rollout.text.endswith("right")
 
     made.score = score
-    (tree,) = made.rollout([made.prompt_template(made.rows["arithmetic"][0])], [2], made)
+    (tree,) = made.rollout([made.prompt_template(made.rows["arithmetic"][0])], [count], made)
     made.policy = None
-    return tree, made.engine.asked
+    return tree, made
 
 
-def test_a_search_stops_with_a_right_end():
-    """The first path down (1, 1, .) has two right ends: three expansions, and that was all."""
-    tree, asked = searched(1)
-    assert asked == [0, 2, 4] and [r.ids for r in tree] == [[1, 0, 1, 0, 1, 0], [1, 0, 1, 0, 2, 0]]
-    assert VALUES[tree.rollouts[0]] == pytest.approx([math.tanh(1 / 3)] * 2 + [math.tanh(2 / 3)] * 2 + [1.0] * 2)
+def test_a_search_goes_on_until_it_has_its_ends():
+    """Down (1, 1, .): two right ends, the likelier is backed up (q 1/4 at the root, 2/4, 3/4). Then (1, 2), whose parent has q / N = 0.5 / 2: one more
+    expansion. N of (1) is 2: once as an open node, once backed up."""
+    tree, made = searched(1)
+    assert made.engine.asked == [0, 2, 4, 4] and [r.ids for r in tree] == [[1, 0, 1, 0, 1, 0], [1, 0, 2, 0, 1, 0]]
+    assert VALUES[tree.rollouts[0]] == pytest.approx([math.tanh(1.0)] * 2 + [math.tanh(0.75)] * 2 + [1.0] * 2)  # (1) was backed up twice
     assert VALUES[tree.rollouts[1]] == VALUES[tree.rollouts[0]]
-    assert tree.rollouts[0].loss_mask is None and tree.rollouts[0].logp == [-1.0] * 6
+    assert tree.rollouts[0].loss_mask is None and tree.rollouts[0].logp[-1] == -1.0
 
 
-def test_a_search_goes_on_elsewhere_after_wrong_ends():
-    """Right is what begins with 2. Below 1 everything was wrong: q of (1) is -1/3, and its open child has the worse parent: (2) comes next."""
-    tree, asked = searched(2, quality=1.0, depth_bonus=0.0)
-    assert asked == [0, 2, 4, 2, 4] and [r.ids[0] for r in tree] == [1, 1, 2, 2]
-    assert [VALUES[r][0] for r in tree] == pytest.approx([math.tanh(-1 / 3)] * 2 + [math.tanh(1 / 3)] * 2)
-    assert len(searched(9, rounds=1)[0]) == 2 and len(searched(9, rounds=99)[0]) == 8  # all of the tree
+def test_a_search_leaves_wrong_ends_and_returns_to_them_last():
+    """Right is what begins with 2; the root's q is -1/4 after the first end, that of (1) -1/2: (2), a child of the root, has the better parent."""
+    tree, made = searched(2, quality=1.0, depth_bonus=0.0)
+    assert made.engine.asked == [0, 2, 4, 2, 4] and [r.ids[0] for r in tree] == [1, 2] and [r.correct for r in tree] == [False, True]
+    assert [VALUES[r][0] for r in tree] == pytest.approx([math.tanh(-0.5) if r.ids[0] == 1 else math.tanh(0.5) for r in tree])
+    every, made = searched(9, depth=1, count=3)  # all three end at once: no open node is left
+    assert made.engine.asked == [0] and [r.ids[0] for r in every] == [1, 2, 3] and all(VALUES[r] == [-1.0, -1.0] for r in every)
 
 
-def test_depth_and_length_end_a_path():
-    tree, asked = searched(1, depth=2)
-    assert asked == [0, 2, 2] and [r.finish for r in tree] == ["length"] * 4 and all(VALUES[r][-1] == -1.0 for r in tree)
+def test_long_ends_are_punished_and_few_solutions_kept():
+    tree, made = searched(2, overlong=0.5, quality=1.0, depth_bonus=0.0)  # limit 10 tokens: 6 tokens are 1 above 5
+    assert VALUES[tree.rollouts[1]][-1] == pytest.approx(1 - 1 / 5)
+    row = tree.row.id
+    made.stats = None
+    for cache, kept in ((0.5, 1), (0.4, 0)):
+        strategy = Deepsearch(cache=cache)
+        history = {}
+        strategy.end_step(SimpleNamespace(answered_groups=[tree], history=history))
+        assert len(history.get(row, {}).get("deepsearch", [])) == kept
+        solutions = solutions_of(history, row) if kept else solutions
+    again, made = searched(9, history={row: {"deepsearch": solutions}}, replay=True)
+    assert [r.source for r in again] == ["replay", "policy"] and again.rollouts[0].ids == tree.rollouts[1].ids and made.engine.asked == [0]
+    assert VALUES[again.rollouts[0]] == [1.0] * 6 and set(VALUES[again.rollouts[1]]) == {-1.0}
+
+
+def solutions_of(history, row):
+    return json.loads(json.dumps(history[row]["deepsearch"]))
 
 
 @pytest.mark.parametrize(
@@ -126,6 +147,6 @@ def test_depth_and_length_end_a_path():
 )
 def test_what_cannot_work_is_refused(words, reason):
     with pytest.raises(ConfigError, match=reason):
-        text_run(["methods/deepsearch"], words)
+        text_run(["methods/deepsearch"], ["num_minibatches=1", *words])
     with pytest.raises(ValueError, match="at least 1"):
         replace(Deepsearch(), chunk=0)

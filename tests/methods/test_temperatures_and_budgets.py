@@ -119,12 +119,18 @@ def test_rollouts_go_where_they_teach():
             budget(**broken)
 
 
-@pytest.mark.parametrize(("share", "total"), [(0.0, 32), (0.125, 18), (0.1, 18), (0.25, 11), (0.375, 9), (0.5, 0), (1.0, 0)])
-def test_released_totals(share, total):
-    strategy = Dars()
-    assert strategy.total(share) == total
-    if share in (0.125, 0.25, 0.375):
-        assert total == round(2 / (share * (1 - share)))
+@pytest.mark.parametrize(
+    ("options", "totals"),
+    [
+        ({}, [32, 19, 11, 9, 8, 8]),  # the release's schedule_ET, n_max 32: 2.25 / 0.21875 = 10.3, 1 / 0.375 = 2.7, 0.25 / 0.46875 = 0.5, rounded up
+        ({"schedule": "hardness", "max_total": 64}, [64, 32, 16, 11, 8, 8]),  # schedule_HW: 5.25 / 0.21875 = 24, 3 / 0.375 = 8, 1.25 / 0.46875 = 2.7
+        ({"std": True, "max_total": 99}, [17, 13, 10, 9, 8, 8]),  # 8 / (2 sqrt(a (1 - a))): 16.5, 12.1, 9.2, 8.3
+    ],
+)
+def test_released_totals(options, totals):
+    strategy = Dars(**options)
+    assert [8 + strategy.further(share, 8) for share in (0.0, 0.125, 0.25, 0.375, 0.5, 1.0)] == totals
+    assert Dars(max_total=6).further(0.0, 8) == 0
 
 
 def test_hard_prompts_are_sampled_again():
@@ -136,16 +142,16 @@ def test_hard_prompts_are_sampled_again():
         return "!" if request.prompt.row.id == "b" or tried["a"] > 4 else "?"
 
     parts = letters(speak)
-    strategy = Dars(totals=((0.0, 6), (0.5, 4)))
+    strategy = Dars(max_total=6)
     a, b, c = strategy([prompt(n) for n in "abc"], [4, 2, 0], parts)
     assert [len(g) for g in (a, b, c)] == [6, 2, 0] and a.rewards == [0, 0, 0, 0, 1, 1] and [x[3] for x in parts.asked if x[3]] == [4, 2, 2]
     end_step(strategy, [])
     assert strategy.metrics() == {"dars/added_rollouts": (2.0, 0.0), "dars/solved_by_added": (1.0, 0.0)}
     end_step(strategy, [])
     assert strategy.metrics() == {"dars/added_rollouts": (0.0, 0.0), "dars/solved_by_added": (0.0, 0.0)}
-    for broken in ((), ((0.5, 3), (0.1, 4)), ((1.0, 3),)):
-        with pytest.raises(ValueError, match="totals"):
-            Dars(totals=broken)
+    for broken in ({"schedule": "even"}, {"max_total": 0}):
+        with pytest.raises(ValueError, match="max_total"):
+            Dars(**broken)
 
 
 def test_stages_end_with_the_first_correct_one():

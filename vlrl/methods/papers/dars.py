@@ -2,14 +2,16 @@
 
 `dars` is a rollout strategy; breadth (DARS-B) is a large `prompts_per_step` with one mini-batch (configs/methods/dars.yaml).
 
-Paper: Yang et al. 2025 (DARS), arXiv:2508.13755; checked against resample_func1, resample_func2 and fit of ray_dars_trainer.py. Deviates: nothing
-known.
+Paper: Yang et al. 2025 (DARS), arXiv:2508.13755; checked against schedule_ET, schedule_HW and fit of the release: yangzhch6/DARS at
+9b21b714, verl/verl/trainer/ppo/ray_dars_trainer.py (its README gives max_total 32 and 64). Deviates: nothing known.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
@@ -31,34 +33,42 @@ class DarsState(State):
 @register("dars")
 @dataclass(frozen=True)
 class Dars(Independent):
-    """DARS: n rollouts of every prompt; a prompt whose accuracy a is at most a bound of `totals` is sampled up to that bound's number.
+    """DARS: n rollouts of every prompt, then further ones for those with an accuracy a below 1/2.
 
-    `totals` is ((a, number), ...) with rising a; the first bound that holds counts. All rollouts of a prompt are one group. The default is the
-    equal-treatment schedule of the release for n = 8, whose numbers are 2 / (a (1 - a)), rounded, with 1/16 for a = 0, and at most 32: sum |A| =
-    2 N a (1 - a) of a hard prompt becomes that of a prompt solved half of the time. Hardness-weighted: ((0, 48), (0.125, 24), (0.25, 12),
-    (0.375, 9)), which is 3 / a but for the last.
-    Edge: a prompt with count 0 gets nothing; prompts above the last bound, or with that many rollouts already, get no more.
+        dN = min(ceil((P T - n S) / S), max_total - n),  S = 2 a (1 - a), P = n / 2;  with `std` S = 2 sqrt(a (1 - a)), P = n
+
+    T = 1 for the schedule "equal", 2 (1 - a) for "hardness"; a = 0 counts as 1 / (2n). "equal" gives a hard prompt the summed |advantage| of a prompt
+    that is solved half of the time; "hardness" gives harder prompts more. `std` belongs to an advantage that divides by the standard deviation. For
+    n = 8 and a = 0, 1/8, 2/8, 3/8 the totals are 32, 19, 11, 9 ("equal", max_total 32) and 64, 32, 16, 11 ("hardness", max_total 64). All rollouts
+    of a prompt are one group.
+    Edge: a prompt with count 0 gets nothing; a prompt with `max_total` rollouts or more gets no more.
     """
 
-    totals: tuple[tuple[float, int], ...] = ((0.0, 32), (0.125, 18), (0.25, 11), (0.375, 9))
+    schedule: Literal["equal", "hardness"] = "equal"
+    max_total: int = 32
+    std: bool = False
 
     def __post_init__(self) -> None:
-        bounds = [bound for bound, _ in self.totals]
-        if not bounds or bounds != sorted(set(bounds)) or not all(0 <= bound < 1 for bound in bounds) or min(n for _, n in self.totals) < 1:
-            raise ValueError(f"totals={self.totals} must be [[accuracy, rollouts], ...] with rising accuracies in [0, 1)")
+        if self.schedule not in ("equal", "hardness") or self.max_total < 1:
+            raise ValueError(f"schedule={self.schedule!r} must be equal or hardness, and max_total={self.max_total} at least 1")
+
+    def further(self, accuracy: float, n: int) -> int:
+        """The number of further rollouts of a prompt with this accuracy over n rollouts."""
+        a = accuracy if accuracy > 1e-6 else 0.5 / n
+        if a >= 0.5:
+            return 0
+        one = 2 * math.sqrt(a * (1 - a)) if self.std else 2 * a * (1 - a)
+        peak = (n if self.std else 0.5 * n) * (2 * (1 - a) if self.schedule == "hardness" else 1)
+        return max(min(math.ceil((peak - n * one) / one), self.max_total - n), 0)
 
     def init_state(self) -> DarsState:
         return DarsState()
-
-    def total(self, accuracy: float) -> int:
-        """The number of rollouts for a prompt of this accuracy; 0: no further ones."""
-        return next((number for bound, number in self.totals if accuracy <= bound + 1e-6), 0)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         unsolved = [len(group) > 0 and success_rate(group.rollouts) == 0 for group in groups]
-        missing = [max(self.total(success_rate(group.rollouts)) - len(group), 0) if len(group) else 0 for group in groups]
+        missing = [self.further(success_rate(group.rollouts), len(group)) if len(group) else 0 for group in groups]
         added = score_into_groups(groups, self.draw([(group.prompt, n, ()) for group, n in zip(groups, missing)], run), run)
         self.state.added += sum(map(len, added))
         self.state.solved += sum(failed and success_rate(new) > 0 for failed, new in zip(unsolved, added))
