@@ -99,8 +99,8 @@ def searched(right, *, count=2, history=None, **words):
 
 
 def test_a_search_goes_on_until_it_has_its_ends():
-    """Down (1, 1, .): two right ends, the likelier is backed up (q 1/4 at the root, 2/4, 3/4). Then (1, 2), whose parent has q / N = 0.5 / 2: one more
-    expansion. N of (1) is 2: once as an open node, once backed up."""
+    """Down (1, 1, .): two right ends, the likelier is backed up (q 1/4 at the root, 2/4, 3/4). Then (1, 2), whose parent has
+    q / N = 0.5 / 2: one more expansion. N of (1) is 2: once as an open node, once backed up."""
     tree, made = searched(1)
     assert made.engine.asked == [0, 2, 4, 4] and [r.ids for r in tree] == [[1, 0, 1, 0, 1, 0], [1, 0, 2, 0, 1, 0]]
     assert VALUES[tree.rollouts[0]] == pytest.approx([math.tanh(1.0)] * 2 + [math.tanh(0.75)] * 2 + [1.0] * 2)  # (1) was backed up twice
@@ -121,20 +121,14 @@ def test_long_ends_are_punished_and_few_solutions_kept():
     tree, made = searched(2, overlong=0.5, quality=1.0, depth_bonus=0.0)  # limit 10 tokens: 6 tokens are 1 above 5
     assert VALUES[tree.rollouts[1]][-1] == pytest.approx(1 - 1 / 5)
     row = tree.row.id
-    made.stats = None
-    for cache, kept in ((0.5, 1), (0.4, 0)):
-        strategy = Deepsearch(cache=cache)
-        history = {}
-        strategy.end_step(SimpleNamespace(answered_groups=[tree], history=history))
-        assert len(history.get(row, {}).get("deepsearch", [])) == kept
-        solutions = solutions_of(history, row) if kept else solutions
+    few, several = {}, {}
+    Deepsearch(cache=0.5).end_step(SimpleNamespace(answered_groups=[tree], history=few))
+    Deepsearch(cache=0.4).end_step(SimpleNamespace(answered_groups=[tree], history=several))
+    solutions = json.loads(json.dumps(few[row]["deepsearch"]))
+    assert len(solutions) == 1 and not several
     again, made = searched(9, history={row: {"deepsearch": solutions}}, replay=True)
     assert [r.source for r in again] == ["replay", "policy"] and again.rollouts[0].ids == tree.rollouts[1].ids and made.engine.asked == [0]
     assert VALUES[again.rollouts[0]] == [1.0] * 6 and set(VALUES[again.rollouts[1]]) == {-1.0}
-
-
-def solutions_of(history, row):
-    return json.loads(json.dumps(history[row]["deepsearch"]))
 
 
 @pytest.mark.parametrize(
