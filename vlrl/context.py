@@ -114,6 +114,7 @@ class RunContext(Protocol):
     answered_groups: Sequence[Group]
     trained_groups: Sequence[Group]
     stats: Any
+    activity: Any  # a vlrl.activity.observer.Activity while the run is watched, else None
     collected_ahead: dict[str, Any] | None  # batches for later steps (`vlrl/trainer/pipeline.py`)
     cached_rows: dict[str, dict[str, Sequence[Row]]]
     prompt_sampler: Any

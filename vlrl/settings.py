@@ -30,7 +30,10 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Watch:
-    """What is kept of a run: every n-th step's rollouts, the last `keep` checkpoints (0: all), extra trackers."""
+    """What is kept of a run: every n-th step's rollouts, the last `keep` checkpoints (0: all), extra trackers.
+
+    The activity of every slot is watched for the first `activity_steps` of each phase (0: never); what did nothing until then is warned of.
+    """
 
     rollouts_every: int = 1
     checkpoint_every: int = 50
@@ -39,10 +42,11 @@ class Watch:
     live: bool = True
     entropy: bool = True
     heldout_every: int = 0
+    activity_steps: int = 5
 
     def __post_init__(self) -> None:
-        if min(self.rollouts_every, self.checkpoint_every, self.keep, self.heldout_every) < 0:
-            raise ValueError("rollouts_every, checkpoint_every, keep and heldout_every must not be negative")
+        if min(self.rollouts_every, self.checkpoint_every, self.keep, self.heldout_every, self.activity_steps) < 0:
+            raise ValueError("rollouts_every, checkpoint_every, keep, heldout_every and activity_steps must not be negative")
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,8 @@ class Settings:
 
     `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in `num_minibatches` optimizer steps,
     `ppo_epochs` times over. `micro_batch_tokens` bounds a micro-batch (prompt once per group plus completions).
-    `error_limit` is the share of rollouts whose rewards may
-    raise before the run stops; `max_refill_rounds` bounds the refilling after gates.
+    `error_limit` is the share of rollouts whose rewards may raise before the run stops, `row_error_limit` the share of drawn rows that may be
+    unusable (at least 10 of them); `max_refill_rounds` bounds the refilling after gates.
     """
 
     steps: int = 100
@@ -64,6 +68,7 @@ class Settings:
     max_prompt_tokens: int = 4096
     max_refill_rounds: int = 10
     error_limit: float = 0.1
+    row_error_limit: float = 0.1
     loop: str = "synchronous"
     loop_options: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -87,8 +92,9 @@ class Settings:
             raise ValueError(
                 f"num_minibatches={self.num_minibatches} does not divide prompts_per_step={self.prompts_per_step}; use one of {divisors}"
             )
-        if not 0 <= self.error_limit <= 1:
-            raise ValueError(f"error_limit is a share between 0 and 1, got {self.error_limit}")
+        for name in ("error_limit", "row_error_limit"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a share between 0 and 1, got {getattr(self, name)}")
 
 
 def settings_of(tree: Mapping[str, Any], where: str = "") -> Settings:

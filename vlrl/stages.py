@@ -88,6 +88,7 @@ class Stage(ABC):  # noqa: B024
     name: ClassVar[str] = ""
     kind: ClassVar[str] = ""
     home: ClassVar[str] = ""
+    visits: ClassVar[int] = 1  # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
 
     # These three are overridden by a class attribute without annotation, or by a property where they depend on the config.
 
@@ -286,7 +287,7 @@ class Reward(Stage):
     """Scores a rollout. Raises for a broken gold answer or verifier, never for a bad response: that gets a score.
 
     `weight` is its factor in the total (0: only logged). `tasks` limits it to rows of these tasks; empty means all. `correct_at` is the score from
-    which on an answer is correct, where this reward is the outcome of a row (`Rollout.correct`).
+    which on an answer is correct (`correct`), where this reward is the outcome of a row (`Rollout.correct`).
     """
 
     kind: ClassVar[str] = "reward"
@@ -296,12 +297,24 @@ class Reward(Stage):
     tasks: tuple[str, ...] = ()
     correct_at: float = 1.0
 
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        """Strings that a response must write to be paid for its form, so that the prompt must ask for them: ("<answer>",)."""
+        return ()
+
     @abstractmethod
     def __call__(self, rollout: Rollout) -> float | Awaitable[float]: ...
 
     def score(self, group: Group) -> Sequence[float | Awaitable[float]] | Awaitable[Sequence[float]]:
         """The scores of a group's rollouts; a reward that compares siblings overrides it."""
         return [self(rollout) for rollout in group]
+
+    def correct(self, rollout: Rollout, score: float) -> bool:
+        """Whether a rollout with this score is correct: the score reaches `correct_at`.
+
+        A reward whose score says nothing about correctness alone (a rank, a score that falls with length) overrides it.
+        """
+        return score >= self.correct_at - 1e-9
 
 
 class RewardShaping(Stage):
@@ -396,6 +409,7 @@ class PolicyLoss(Stage):
     kind: ClassVar[str] = "policy_loss"
     home: ClassVar[str] = "vlrl.methods"
     zero_without_advantage: ClassVar[bool] = True  # False: has a gradient even where every advantage of a group is 0
+    is_plain: ClassVar[bool] = False  # True: meant to have the gradient of the plain policy gradient, -A d log pi, also off-policy
 
     @abstractmethod
     def __call__(self, x: LossInputs) -> PerToken: ...

@@ -12,6 +12,7 @@ app = typer.Typer(name="vlrl", no_args_is_help=True, add_completion=False, prett
 
 _COMMANDS = {  # command: where its function is
     "train": "vlrl.cli.train:train",
+    "check": "vlrl.cli.check:check",
     "compare": "vlrl.compare.cli:compare",
     "report": "vlrl.cli.report:report",
     "list": "vlrl.cli.list:list_plugins",
@@ -20,7 +21,7 @@ _COMMANDS = {  # command: where its function is
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",
 }
-_TAKES_WORDS = ("train", "show")  # commands whose arguments are words of a config
+_TAKES_WORDS = ("train", "show", "check")  # commands whose arguments are words of a config
 _GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
 
 

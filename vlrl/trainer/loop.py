@@ -67,6 +67,8 @@ def sample(run: RunContext, rows: Sequence) -> list[Group]:
         group.id = group.id or f"{run.step}/{run.accelerator.process_index}/{len(run.stats.sampled) + index}"
     with run.stats.timed("score"):
         score(groups, run)
+    if run.activity is not None:
+        run.activity.sampled(run, rows, prompts, counts, groups)
     return groups
 
 
@@ -79,12 +81,18 @@ def admit(run: RunContext, groups: Sequence[Group], reasons: Counter[str]) -> li
         add_signals(run, scored, sorted({name for part in parts for name in part.needs}))
     kept = []
     for group in scored:
-        for shape in run.reward_shaping.values():
+        for slot, shape in run.reward_shaping.items():
+            before = group.rewards
             for rollout, value in zip(group, shape(group), strict=True):
                 rollout.reward = float(value)
+            if run.activity is not None:
+                run.activity.shaped(slot, group, before)
         group.set_untrained_aside()
-        decisions = [group_filter(group) for group_filter in run.group_filters.values()]
-        reason = next((decision.reason or "dropped" for decision in decisions if not decision.keep), None)
+        decisions = {slot: group_filter(group) for slot, group_filter in run.group_filters.items()}
+        if run.activity is not None:
+            for slot, decision in decisions.items():
+                run.activity.filtered(slot, decision)
+        reason = next((decision.reason or "dropped" for decision in decisions.values() if not decision.keep), None)
         if reason is None:
             kept.append(group)
         else:
@@ -106,6 +114,18 @@ def assign(groups: Sequence[Group], run: RunContext) -> None:
             if len(per_token) != len(rollout):
                 raise ConfigError(f"token_credit: {run.token_credit.name!r} gave {len(per_token)} values for {len(rollout)} tokens")
             rollout.advantage, rollout.advantages = float(advantage), list(per_token)
+    if run.activity is not None:
+        run.activity.assigned(run, groups)
+
+
+def replayed(run: RunContext, groups: list[Group]) -> list[Group]:
+    """The groups after the replay buffer added to them; without one, the same groups."""
+    if run.replay is None:
+        return groups
+    result = run.replay(groups)
+    if run.activity is not None:
+        run.activity.replayed(groups, result)
+    return result
 
 
 def mini_batches(groups: Sequence[Group], run: RunContext, epoch: int) -> list[MiniBatch]:
@@ -145,7 +165,7 @@ def learn(groups: Sequence[Group], run: RunContext) -> Sums:
                 last = index == len(mini.micro_batches) - 1
                 with accumulating(run, last):
                     x = loss_inputs(run, micro) if micro else dummy_batch(run)
-                    loss, metrics = run.objective(x, mini.loss_denominators)
+                    loss, metrics = run.objective(x, mini.loss_denominators, run.activity.loss if run.activity is not None and micro else None)
                     backward(run, loss, last)
                 if micro:
                     add_sums(sums, metrics)
@@ -160,9 +180,7 @@ def train_step(run: RunContext) -> dict[str, float]:
     run.step += 1
     run.stats.begin()
     with run.policy.gather_params():  # ranks sample and score at different speeds: forwards must not run collectives here
-        groups = collect(run)
-        if run.replay is not None:
-            groups = run.replay(groups)
+        groups = replayed(run, collect(run))
         assign(groups, run)
     run.groups = list(groups)
     if sum_over_ranks(run.accelerator, [len(groups)])[0] == 0:

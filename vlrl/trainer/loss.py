@@ -5,7 +5,7 @@ Shapes: B rollouts, T completion tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from vlrl.stages import Denominators, LossAggregation, LossTerm, PolicyLoss, Tok
 from vlrl.types import LossInputs, PerToken
 
 Sums = dict[str, tuple[float, float]]  # name -> (sum, count)
+Observe = Callable[[LossInputs, PerToken, Mapping[str, Tensor], Mapping[str, tuple[float, PerToken]], Tensor | None, Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -40,21 +41,22 @@ class Objective:
         """Whether a group whose advantages are all zero has no gradient and can be skipped."""
         return not self.loss_terms and self.policy_loss.zero_without_advantage
 
-    def __call__(self, x: LossInputs, totals: Denominators) -> tuple[Tensor, Sums]:
+    def __call__(self, x: LossInputs, totals: Denominators, observe: Observe | None = None) -> tuple[Tensor, Sums]:
         """The scalar loss of one micro-batch (its share of the step's) and metric sums. Raises FloatingPointError if it is not finite."""
         sums: Sums = {}
         main = self.policy_loss(x)
         factor = torch.ones_like(x.mask_BT)
-        for name, weight in self.token_weights.items():
-            value = weight(x).detach()
+        weights = {name: weight(x).detach() for name, weight in self.token_weights.items()}
+        for name, value in weights.items():
             _add(sums, f"token_weight/{name}", value.expand_as(x.mask_BT), x)
             factor = factor * value
         loss = self._aggregate(main, factor, x, totals)
         sums["loss/policy"] = (loss.item(), 0.0)
         for key, value in main.metrics.items():
             _add(sums, key, value, x)
+        terms = {name: term(x) for name, term in self.loss_terms.items()}
         for name, term in self.loss_terms.items():
-            result = term(x)
+            result = terms[name]
             part = self._aggregate(result, torch.ones_like(factor), x, totals)
             sums[f"loss/{name}"] = (part.item(), 0.0)
             for key, value in result.metrics.items():
@@ -62,6 +64,9 @@ class Objective:
             if term.coef:
                 loss = loss + term.coef * part
         sums["loss"] = (loss.item(), 0.0)
+        if observe is not None:
+            aggregation = self.loss_aggregation.weights(x, totals) if main.loss.dim() == 2 else None
+            observe(x, main, weights, {name: (self.loss_terms[name].coef, term) for name, term in terms.items()}, aggregation, loss)
         if not torch.isfinite(loss):
             rows = sorted({group.row.id for group in x.batch.groups})
             raise FloatingPointError(

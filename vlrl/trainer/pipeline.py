@@ -31,9 +31,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from vlrl.context import RunContext
+from vlrl.files import read_jsonl
 from vlrl.registry import ConfigError
 from vlrl.trainer.distributed import sum_over_ranks
-from vlrl.trainer.loop import NOTHING_LEARNED, assign, collect, learn
+from vlrl.trainer.loop import NOTHING_LEARNED, assign, collect, learn, replayed
 from vlrl.trainer.loss import means
 from vlrl.trainer.stats import StepStats, end_step, over_ranks
 from vlrl.types import Group, Prompt, Rollout, Row
@@ -41,7 +42,7 @@ from vlrl.types import Group, Prompt, Rollout, Row
 _PIPELINES: WeakKeyDictionary[Any, Pipeline] = WeakKeyDictionary()
 _ROLLOUT_FIELDS = (
     *("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature", "rewards", "reward", "outcome", "correct", "signals"),
-    "info",
+    *("sampled_mask", "info"),
 )
 
 
@@ -206,7 +207,7 @@ def train_on(run: RunContext, batch: CollectedBatch, before_sync: Callable[[], N
     for rollout in (r for group in groups for r in group):
         rollout.signals.pop("old_logp", None)  # it is of the weights that collected it; the proximal policy is the present one
     with run.policy.gather_params():
-        groups = run.replay(groups) if run.replay is not None else groups
+        groups = replayed(run, groups)
         assign(groups, run)
     run.groups = list(groups)
     learned: dict[str, float] = staleness(run, groups)
@@ -252,9 +253,7 @@ def overlap(folder: Path) -> dict[str, float]:
     loop, which waits for all of the collection). {} for a run without such steps. Edge: with both sides on the same cores, collection takes longer
     while the trainer works, so `saved` exceeds the wall-clock time that is gained.
     """
-    path = folder / "timings.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    steps = [seconds for seconds in (json.loads(line)["seconds"] for line in lines) if "collect" in seconds]
+    steps = [row["seconds"] for row in read_jsonl(folder / "timings.jsonl") if "collect" in row.get("seconds", ())]
     if not steps:
         return {}
     wall, collecting, idle = (sum(seconds[name] for seconds in steps) for name in ("step", "collect", "idle"))
@@ -278,6 +277,14 @@ def _keep_stock(run: RunContext, pipeline: Pipeline) -> None:
     except (TypeError, ValueError) as error:
         run.collected_ahead = None
         run.warn(f"step {run.step}: the batches collected ahead cannot be saved ({error}); a restart samples them anew")
+
+
+def settle(run: RunContext) -> None:
+    """Before a checkpoint: wait for the batches that are being collected, so that it holds every row that was drawn."""
+    pipeline = _PIPELINES.get(run)
+    if pipeline is not None and pipeline.phase == run.phase and pipeline.pending:
+        pipeline.receive()
+        _keep_stock(run, pipeline)
 
 
 def _plain_batch(batch: CollectedBatch) -> dict[str, Any]:

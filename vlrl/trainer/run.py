@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from vlrl import stages as S
+from vlrl.activity.observer import Activity
 from vlrl.capabilities import Capability
 from vlrl.config import Config
 from vlrl.registry import ConfigError, build, load_plugin_file
@@ -83,6 +84,7 @@ class Run(RunServices):
         self.learning_rate = 0.0  # of the current optimizer step
         self.recorder: Any = None
         self.stats = StepStats()
+        self.activity: Activity | None = None  # watches the first steps of a phase
         self.groups: list[Group] = []  # this rank's, of the step just taken
         self.sampled_groups: Sequence[Group] = ()  # all ranks'
         self.answered_groups: Sequence[Group] = ()  # the same with the policy's own rollouts alone
@@ -142,12 +144,17 @@ class Run(RunServices):
 
     # --- opening ----------------------------------------------------------------------------------------------------------------------
 
+    def connect(self) -> None:
+        """Join the other processes of the run, if there are any. `open` does it too."""
+        from vlrl.trainer.optim import make_accelerator
+
+        self.accelerator = self.accelerator or make_accelerator(self)
+
     def open(self, weights: str | Path | None = None) -> None:
         """Load the policy (from `weights` where given) and start the engine."""
         from vlrl.policy import Policy
-        from vlrl.trainer.optim import make_accelerator
 
-        self.accelerator = make_accelerator(self)
+        self.connect()
         seed_everything(self.seed)
         if self.threads:
             torch.set_num_threads(self.threads)

@@ -91,6 +91,8 @@ def end_step(run: RunContext, learned: Mapping[str, float]) -> dict[str, float]:
     for slot, callback in run.callbacks.items():
         own.update({f"{slot}/{name}": value for name, value in callback(run, everyone).items()})
     metrics.update(means(over_ranks(run.accelerator, {name: v if isinstance(v, tuple) else (float(v), 1.0) for name, v in own.items()})))
+    if run.activity is not None:
+        run.activity.stepped(run, metrics)
     return metrics
 
 
@@ -112,13 +114,13 @@ def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, fl
     """Rewards and lengths of the policy's sampled rollouts (of all rollouts where none is its own), and the amount that was trained on."""
     written = [rollout for group in sampled for rollout in group]
     rollouts = [rollout for rollout in written if rollout.source == "policy"] or written
-    out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(sum(len(r) for g in trained for r in g))}
+    out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(sum(r.trained_tokens for g in trained for r in g))}
     if not rollouts:
         return out
     out["reward/total"] = mean([rollout.reward for rollout in rollouts])
     for slot in sorted({slot for rollout in rollouts for slot in rollout.rewards}):
         out[f"reward/{slot}"] = mean([rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards])
-    lengths = [len(rollout) for rollout in rollouts]
+    lengths = [rollout.sampled_tokens for rollout in rollouts]
     out |= {"length/mean": mean(lengths), "length/max": float(max(lengths)), "truncated": mean([float(r.truncated) for r in rollouts])}
     out["zero_variance"] = mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])
     return out

@@ -10,17 +10,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vlrl.activity.config_findings import config_findings
+from vlrl.activity.findings import findings
+from vlrl.activity.observer import Activity
+from vlrl.activity.report import BAD, lines
 from vlrl.config import Config
 from vlrl.context import RunContext
 from vlrl.eval.heldout import evaluate_run
+from vlrl.failures import StoppedError
+from vlrl.files import write_whole
 from vlrl.launch import find_deepspeed_config
 from vlrl.logging.trackers import check_trackers
 from vlrl.registry import ConfigError, suggest
 from vlrl.trainer import checkpoint
 from vlrl.trainer import overwrite as replaced
 from vlrl.trainer.data import check_lengths, check_rows
+from vlrl.trainer.distributed import agree, gather
+from vlrl.trainer.guard import Guard, guarded
 from vlrl.trainer.loop import train_step
-from vlrl.trainer.pipeline import asynchronous, one_step_off, overlap
+from vlrl.trainer.pipeline import asynchronous, one_step_off, overlap, settle
 from vlrl.trainer.run import Run
 
 log = logging.getLogger("vlrl")
@@ -57,9 +65,15 @@ def train_run(run: Run, resume: bool = False, live: bool | None = None, overwrit
     """`train` for a run that is built already, in Python, and not yet opened."""
     if overwrite:
         replaced.check(run.output)
-    last = None if overwrite else _last_checkpoint(run, resume)
-    state = checkpoint.read_state(last) if last else None
     find_deepspeed_config()
+    run.connect()
+    with guarded(run) as guard:
+        return _train(run, guard, resume, live, overwrite)
+
+
+def _train(run: Run, guard: Guard, resume: bool, live: bool | None, overwrite: bool) -> dict[str, Any]:
+    last, notes = (None, []) if overwrite else _last_checkpoint(run, resume)
+    state = checkpoint.read_state(last) if last else None
     run.open(weights=last)
     if overwrite:
         if run.accelerator.is_main_process:
@@ -70,6 +84,8 @@ def train_run(run: Run, resume: bool = False, live: bool | None = None, overwrit
     start_phase = _phase_of(run, state) if state else 0
     run.use(start_phase)
     _open_recorder(run, state, live)
+    for note in notes:
+        run.recorder.event("warning", message=note)
     summary: dict[str, Any] = _read_partial(run) if state else {"heldout": {}, "seconds": {}}
     try:
         for index in range(start_phase, len(run.phases)):
@@ -82,37 +98,58 @@ def train_run(run: Run, resume: bool = False, live: bool | None = None, overwrit
             else:
                 check_lengths(run)
             run.engine.sync(run.policy)
-            _train_phase(run, summary)
+            _train_phase(run, guard, summary)
         _heldout(run, summary, "final")
         folder = _saved_now(run)
     finally:
-        run.recorder.close()
-        run.close()
+        try:
+            run.recorder.close()
+        finally:
+            run.close()
     summary["seconds"]["total"] = summary["seconds"].get("total", 0.0) + time.time() - started
     return _finish(run, summary, folder)
 
 
-def _train_phase(run: Run, summary: dict[str, Any]) -> None:
+def _train_phase(run: Run, guard: Guard, summary: dict[str, Any]) -> None:
     last_phase = run.phase_index == len(run.phases) - 1
     if run.phase_step == 0 and last_phase:
         _heldout(run, summary, "cold_start")
     step_of = loop_named(run.settings.loop)
     begun = time.time()
     watch = run.settings.watch
+    run.activity = Activity() if watch.activity_steps and run.phase_step == 0 else None
     while run.phase_step < run.settings.steps:
         before = time.time()
         metrics = step_of(run)
         run.phase_step += 1
+        if run.activity is not None and run.phase_step in (watch.activity_steps, run.settings.steps):
+            report_activity(run, run.activity)
+            run.activity = None
         if watch.heldout_every and run.phase_step % watch.heldout_every == 0:
             metrics |= evaluate_run(run).metrics()
         run.recorder.step(run.step, run.phase, metrics, {"step": time.time() - before, **run.stats.seconds}, run.groups)
         done = run.phase_step == run.settings.steps
-        if (watch.checkpoint_every and run.phase_step % watch.checkpoint_every == 0) or (done and not last_phase):
+        reason = guard.after_step()
+        if reason or (watch.checkpoint_every and run.phase_step % watch.checkpoint_every == 0) or (done and not last_phase):
             _write_partial(run, summary, begun)
             begun = time.time()
             run.recorder.flush()
-            _save(run)
+            folder = _save(run)
+        if reason:
+            stopped = StoppedError(f"stopped by {reason} after step {run.step}; its checkpoint is {str(folder)!r}: go on with --resume")
+            stopped.quiet = run.rank != 0
+            raise stopped
     _add_seconds(run, summary, begun)
+
+
+def report_activity(run: Run, activity: Activity) -> None:
+    """Write what every slot did so far to events.jsonl, and warn of each slot that did nothing or contradicts another one."""
+    found = [*config_findings(run), *findings(run, activity)]
+    run.recorder.event("activity", phase=run.phase, lines=lines(run, activity, found), findings=[finding._asdict() for finding in found])
+    if run.accelerator.is_main_process:
+        for finding in found:
+            if finding.level in BAD:
+                run.warn(f"activity of phase {run.phase}, first {run.phase_step} steps: {finding}")
 
 
 LOOPS: dict[str, Callable[[RunContext], dict[str, float]]] = {
@@ -153,17 +190,32 @@ def check_output(output: Path) -> None:
         raise ConfigError(f"output: cannot write to {str(output)!r} ({error.strerror}); give another folder, `output=...`") from None
 
 
-def _last_checkpoint(run: Run, resume: bool) -> Path | None:
-    folders = checkpoint.saved(run.output)
+def _last_checkpoint(run: Run, resume: bool) -> tuple[Path | None, list[str]]:
+    """The checkpoint to go on from, chosen by the main process for all ranks, and what was wrong with newer ones."""
+    found: tuple[Path | None, list[str]] = None, []
+    failure: ConfigError | None = None
+    if run.accelerator.is_main_process:
+        try:
+            found = _choose_checkpoint(run, resume)
+        except ConfigError as error:
+            failure = error
+    agree(run.accelerator, failure)
+    return gather(run.accelerator, [found])[0][0]
+
+
+def _choose_checkpoint(run: Run, resume: bool) -> tuple[Path | None, list[str]]:
     if resume:
-        if not folders:
-            log.warning("resume: no checkpoint under %s; starting from the beginning", run.output)
-        return folders[-1] if folders else None
-    if folders or (run.output / "metrics.jsonl").is_file():
+        last, notes = checkpoint.newest_intact(run.output)
+        if last is None:
+            notes.append(f"resume: no checkpoint under {run.output}; starting from the beginning")
+        for note in notes:
+            log.warning(note)
+        return last, notes
+    if checkpoint.folders(run.output) or (run.output / "metrics.jsonl").is_file():
         raise ConfigError(
             f"output: {str(run.output)!r} already holds a run; go on with --resume, start over with --overwrite, or give another `output=`"
         )
-    return None
+    return None, []
 
 
 def _phase_of(run: Run, state: dict[str, Any]) -> int:
@@ -182,8 +234,8 @@ def _open_recorder(run: Run, state: dict[str, Any] | None, live: bool | None) ->
         run.output, run.config.tree, live=watch.live if live is None else live, trackers=watch.trackers, decode=run.policy.decode, main=main
     )
     if main:
-        (run.output / "config.yaml").write_text(run.config.dump(), encoding="utf-8")
-    run.recorder.rewind(state["step"] if state else -1)
+        write_whole(run.output / "config.yaml", run.config.dump())
+    run.recorder.rewind(state["step"] if state else -1, state.get("events") if state else 0)
 
 
 def _saved_now(run: Run) -> Path:
@@ -194,7 +246,8 @@ def _saved_now(run: Run) -> Path:
 
 
 def _save(run: Run) -> Path:
-    folder = checkpoint.save(run)
+    settle(run)
+    folder = checkpoint.save(run, {"events": run.recorder.events})
     if run.accelerator.is_main_process:
         replaced.discard(run.output)
     return folder
@@ -206,11 +259,16 @@ def _partial(run: Run) -> Path:
 
 def _read_partial(run: Run) -> dict[str, Any]:
     """The partial summary of an interrupted run, or the summary of a finished one."""
+    empty: dict[str, Any] = {"heldout": {}, "seconds": {}}
     for path in (_partial(run), run.output / "summary.json"):
-        if path.is_file():
-            said = json.loads(path.read_text(encoding="utf-8"))
-            return {name: said[name] for name in ("heldout", "seconds", "heldout_errors") if name in said}
-    return {"heldout": {}, "seconds": {}}
+        try:
+            said = json.loads(path.read_bytes())
+            return empty | {name: dict(said[name]) for name in ("heldout", "seconds", "heldout_errors") if name in said}
+        except FileNotFoundError:
+            continue
+        except (ValueError, TypeError):
+            log.warning("%s is damaged and not used: held-out scores and seconds of before are missing from the summary", path)
+    return empty
 
 
 def _add_seconds(run: Run, summary: dict[str, Any], begun: float) -> None:
@@ -220,9 +278,7 @@ def _add_seconds(run: Run, summary: dict[str, Any], begun: float) -> None:
 def _write_partial(run: Run, summary: dict[str, Any], begun: float) -> None:
     _add_seconds(run, summary, begun)
     if run.accelerator.is_main_process:
-        scratch = _partial(run).with_suffix(".part")
-        scratch.write_text(json.dumps(summary), encoding="utf-8")
-        os.replace(scratch, _partial(run))
+        write_whole(_partial(run), json.dumps(summary))
 
 
 def _finish(run: Run, summary: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -233,8 +289,8 @@ def _finish(run: Run, summary: dict[str, Any], folder: Path) -> dict[str, Any]:
     if run.accelerator.is_main_process:
         from vlrl.logging.report import render_report
 
-        (run.output / "summary.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
+        write_whole(run.output / "summary.json", json.dumps(summary, indent=2) + "\n")
         summary["report"] = str(render_report(run.output))
-        (run.output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        write_whole(run.output / "summary.json", json.dumps(summary, indent=2) + "\n")
         _partial(run).unlink(missing_ok=True)
     return summary

@@ -36,6 +36,10 @@ class TagFormat(Reward):
     reads_answer: ClassVar[bool] = False
     tags: tuple[str, ...] = ("think", "answer")
 
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        return tuple(f"<{tag}>" for tag in self.tags)
+
     def __call__(self, rollout: Rollout) -> float:
         rest = rollout.text.strip()
         for tag in self.tags:
@@ -64,6 +68,10 @@ class ThinkFormat(Reward):
     reads_answer: ClassVar[bool] = False
     mode: Literal["think", "no_think", "row"] = "think"
 
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        return ("<think>",) if self.mode == "think" else ()
+
     def __call__(self, rollout: Rollout) -> float:
         thinks = self.mode == "think" or (self.mode == "row" and bool(rollout.row.meta.get("think", True)))
         text = rollout.text.strip()
@@ -90,6 +98,10 @@ class TagCount(Reward):
 
     reads_answer: ClassVar[bool] = False
     tags: tuple[str, ...] = ("think", "answer")
+
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        return tuple(f"<{tag}>" for tag in self.tags)
 
     def __call__(self, rollout: Rollout) -> float:
         kept, after = 0, 0
@@ -118,6 +130,10 @@ class BoxedFormat(Reward):
     """
 
     reads_answer: ClassVar[bool] = False
+
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        return ("\\boxed",)
 
     def __call__(self, rollout: Rollout) -> float:
         text = visible(rollout.text)

@@ -8,6 +8,7 @@ zero_loss         no policy gradient, for phases that train on loss terms alone
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from vlrl import functional
 from vlrl.capabilities import Capability
@@ -66,6 +67,8 @@ class PolicyGradient(PolicyLoss):
     Paper: Williams 1992, doi:10.1007/BF00992696; GPG, arXiv:2504.02546, eq. 5.
     """
 
+    is_plain: ClassVar[bool] = True
+
     def __call__(self, x: LossInputs) -> PerToken:
         loss_BT, _ = functional.reinforce_loss(x.logp_BT, x.advantage_BT, x.mask_BT)
         return PerToken(loss_BT, {"ratio": x.log_ratio_BT.exp().detach()})
@@ -75,6 +78,8 @@ class PolicyGradient(PolicyLoss):
 @dataclass(frozen=True)
 class ZeroLoss(PolicyLoss):
     """L = 0, whatever the advantages: supervised phases, whose loss is that of the loss terms. vlrl original."""
+
+    is_plain: ClassVar[bool] = True
 
     provides = (NO_POLICY_GRADIENT,)
 

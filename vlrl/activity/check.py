@@ -1,0 +1,81 @@
+"""`check`: train a config for a few steps and judge every slot of every phase."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlrl.activity.config_findings import config_findings
+from vlrl.activity.figures import Figures, Finding
+from vlrl.activity.findings import findings
+from vlrl.activity.observer import Activity
+from vlrl.activity.report import BAD, lines
+from vlrl.config import Config
+from vlrl.context import RunContext
+
+QUIET = {"rollouts_every": 0, "checkpoint_every": 0, "heldout_every": 0, "trackers": [], "live": False}
+
+
+@dataclass
+class PhaseCheck:
+    """The check of one phase. `log` has the metrics of each step."""
+
+    phase: str
+    findings: list[Finding]
+    lines: list[str]
+    figures: Figures
+    log: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def bad(self) -> list[Finding]:
+        """Dead and contradictory slots."""
+        return [finding for finding in self.findings if finding.level in BAD]
+
+
+def check(config: Config, steps: int = 3, after_step: Callable[[RunContext], None] | None = None, keep_gradients: bool = False) -> list[PhaseCheck]:
+    """Train up to `steps` steps of each phase, without checkpoints, held-out rows and evaluation, and judge every slot.
+
+    Schedules are judged by the phase's own number of steps, and the learning rate follows it. `after_step` is called after each step with the run.
+    Raises ConfigError for a config that cannot run.
+    """
+    from vlrl.trainer.data import check_lengths
+    from vlrl.trainer.train import loop_named, prepare
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = prepare(_small(config, folder))
+        run.open()
+        results = []
+        try:
+            for index in range(len(run.phases)):
+                run.phase_step = 0
+                activity = run.activity = Activity(keep_gradients)
+                run.enter(index)
+                check_lengths(run)
+                run.engine.sync(run.policy)
+                step = loop_named(run.settings.loop)
+                for _ in range(min(steps, run.settings.steps)):
+                    step(run)
+                    run.phase_step += 1
+                    if after_step is not None:
+                        after_step(run)
+                found = [*config_findings(run), *findings(run, activity)]
+                results.append(PhaseCheck(run.phase, found, lines(run, activity, found), activity.figures, activity.log))
+        finally:
+            run.close()
+    return results
+
+
+def _small(config: Config, folder: str) -> Config:
+    """The config without what a check does not need; its values of the training stay as they are."""
+    tree: dict[str, Any] = copy.deepcopy(config.tree)
+    tree["output"] = folder
+    tree.pop("eval", None)
+    for part in (tree, *(own for own in (tree.get("phases") or {}).values() if isinstance(own, dict))):
+        if "watch" in part or part is tree:
+            part["watch"] = {**(part.get("watch") or {}), **QUIET}
+        if isinstance(part.get("data"), dict):
+            part["data"] = {key: value for key, value in part["data"].items() if key != "heldout"}
+    return Config(tree, config.origins, config.kept)

@@ -1,0 +1,68 @@
+"""Findings from a config alone, before a step is taken: schedules that outlast the run, slots given twice, histories that see a row once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from vlrl.activity.figures import Finding
+from vlrl.context import RunContext
+
+STARTS = (
+    "start",
+    "begin",
+    "after",
+    "warmup",
+    "delay",
+    "start_step",
+    "from_step",
+    "first_step",
+    "switch",
+)  # fields that hold the step where something begins
+
+
+def config_findings(run: RunContext) -> list[Finding]:
+    """All findings about the current phase, from its settings and its rows."""
+    return [*_warmup(run), *_late_starts(run), *_given_twice(run), *_visits(run)]
+
+
+def _warmup(run: RunContext) -> Iterator[Finding]:
+    settings = run.settings
+    updates = settings.steps * settings.num_minibatches * settings.ppo_epochs
+    if settings.optimizer.warmup >= updates:
+        message = f"warmup={settings.optimizer.warmup} optimizer steps outlast the phase, which has {updates}: the learning rate never reaches {settings.optimizer.lr:g}"
+        yield Finding("optimizer", "contradictory", message)
+
+
+def _late_starts(run: RunContext) -> Iterator[Finding]:
+    for slot, plugin in run.current.plugins():
+        for field in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
+            value = getattr(plugin, field.name)
+            if field.name in STARTS and isinstance(value, int) and not isinstance(value, bool) and value >= run.settings.steps:
+                yield Finding(slot, "contradictory", f"{field.name}={value} is not before the end of the phase, which has {run.settings.steps} steps")
+
+
+def _given_twice(run: RunContext) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for slot, plugin in run.current.plugins():
+        group, _, name = slot.rpartition(".")
+        if not name or group in ("data.train", "data.heldout", "aux_tensors"):
+            continue
+        key = f"{group}/{plugin!r}/{plugin.name}"
+        if key in seen:
+            yield Finding(slot, "contradictory", f"is the same plug-in with the same fields as {seen[key]}")
+        seen.setdefault(key, slot)
+
+
+def _visits(run: RunContext) -> Iterator[Finding]:
+    needing: list[tuple[str, Any]] = [(slot, plugin) for slot, plugin in run.current.plugins() if plugin.visits > 1]
+    rows = sum(len(rows) for rows in run.rows.values())
+    drawn = run.settings.steps * run.settings.prompts_per_step
+    for slot, plugin in needing:
+        if drawn < plugin.visits * rows:
+            message = (
+                f"{plugin.name!r} acts from visit {plugin.visits} of a row on; {run.settings.steps} steps of {run.settings.prompts_per_step} prompts visit "
+                f"{rows} rows {drawn / rows:.2g} times; use fewer rows, or more steps"
+            )
+            yield Finding(slot, "contradictory", message)

@@ -1,0 +1,156 @@
+"""Findings from an observed run: slots that changed nothing, or that work against another part.
+
+A slot is judged only where the config states it: what `base/rl` sets is the default that every method starts from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from vlrl.activity.figures import Finding, Tally
+from vlrl.activity.observer import SMALL, Activity
+from vlrl.context import RunContext
+
+ENOUGH = 8  # scores from which on "never varied" is said
+
+
+def findings(run: RunContext, activity: Activity) -> list[Finding]:
+    """All findings about the current phase of a run that was observed for some steps."""
+    if not activity.log:
+        return []
+    found: list[Finding] = []
+    if run.rollout.samples:
+        for judge in (_rewards, _same_rewards, _shaping, _filters, _replay, _advantages, _environment):
+            found += judge(run, activity)
+    for judge in (_policy_loss, _token_weights, _loss_terms, _callbacks):
+        found += judge(run, activity)
+    return found
+
+
+@cache
+def _defaults() -> Mapping[str, Any]:
+    from vlrl.config import load
+
+    return load(["base/rl"]).tree
+
+
+def is_stated(run: RunContext, slot: str) -> bool:
+    """Whether the config has something else in a slot than `base/rl`."""
+    tree, default = run.current.tree.get(slot), _defaults().get(slot)
+    return tree != default and not (isinstance(default, Mapping) and default.get("name") == tree)
+
+
+def _rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    for slot, reward in run.rewards.items():
+        place, score = f"rewards.{slot}", activity.figures.of(f"rewards.{slot}", "score")
+        varies, asked = activity.figures.of(place, "varies"), activity.figures.of(place, "asked")
+        if not score.n:
+            tasks = ", ".join(reward.tasks) or "any"
+            drawn = ", ".join(sorted(activity.tasks)) or "none"
+            yield Finding(place, "dead", f"scored no rollout: it is for rows of task {tasks}, the rows drawn are of task {drawn}")
+        elif reward.weight and score.n >= ENOUGH and score.high - score.low <= SMALL:
+            yield Finding(place, "dead", f"always {score.low:g} over {score.n} rollouts, so it moves no advantage{_why_constant(score)}")
+        elif reward.weight and varies.n >= 2 and not varies.total:
+            yield Finding(place, "dead", f"the same for all rollouts of each of {varies.n} groups: group normalisation removes it")
+        if reward.weight and asked.n and not asked.total:
+            marks = " ".join(reward.form_marks)
+            yield Finding(place, "contradictory", f"pays for {marks}, which no prompt asks for and no demonstration shows; set prompt_template.style")
+
+
+def _why_constant(score: Tally) -> str:
+    return "; the policy never earns it: take easier rows or a cold start, or look at the reward with `vlrl verify`" if score.high <= 0 else ""
+
+
+def _same_rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    slots = [slot for slot, reward in run.rewards.items() if reward.weight]
+    for place, first in enumerate(slots):
+        for second in slots[place + 1 :]:
+            a, b = activity.scores[first], activity.scores[second]
+            common = a.keys() & b.keys()
+            if len(common) >= ENOUGH and len({a[i] for i in common}) > 1 and all(abs(a[i] - b[i]) <= SMALL for i in common):
+                message = f"pays the same as rewards.{first} on all of {len(common)} rollouts; remove one or give it weight 0"
+                yield Finding(f"rewards.{second}", "contradictory", message)
+
+
+def _shaping(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    for slot, shape in run.reward_shaping.items():
+        place = f"reward_shaping.{slot}"
+        changed, change, moved = (activity.figures.of(place, name) for name in ("changed", "change", "moved"))
+        if not changed.n or shape.provides:
+            continue
+        if not changed.total:
+            yield Finding(place, "dead", f"changed none of {changed.n} rewards")
+        elif moved.n and moved.high <= 1e-6:
+            constant = " by the same amount" if change.high - change.low <= SMALL else ""
+            message = f"changed {changed.total:.0f} of {changed.n} rewards{constant}, but no advantage: {run.advantage.name!r} removes the change"
+            yield Finding(place, "dead", message)
+
+
+def _filters(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    for slot in run.group_filters:
+        place = f"group_filters.{slot}"
+        dropped = activity.figures.of(place, "dropped")
+        if dropped.n and dropped.total == dropped.n:
+            reasons = ", ".join(f"{reason} {n}" for reason, n in activity.reasons[slot].most_common(3))
+            yield Finding(place, "dead", f"dropped all of {dropped.n} groups ({reasons}), so nothing was trained")
+        elif dropped.n and not dropped.total:
+            yield Finding(place, "note", f"dropped none of {dropped.n} groups")
+
+
+def _replay(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    added, removed = activity.figures.of("replay", "added"), activity.figures.of("replay", "removed")
+    if run.replay is not None and added.n and not added.total and not removed.total:
+        yield Finding("replay", "dead", f"added and removed no rollout in {added.n} steps")
+
+
+def _advantages(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    nonzero, varies = activity.figures.of("advantage", "nonzero"), activity.figures.of("token_credit", "varies")
+    if nonzero.n and not nonzero.total and run.objective.policy_loss.zero_without_advantage:
+        yield Finding("advantage", "dead", f"0 for all of {nonzero.n} rollouts: no group had different rewards")
+    elif varies.n and not varies.total and is_stated(run, "token_credit"):
+        yield Finding("token_credit", "dead", f"the same value on all tokens of each of {varies.n} rollouts, as with token_credit: uniform")
+
+
+def _environment(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    answered = activity.figures.of("environment", "answered")
+    if answered.n and not answered.total:
+        yield Finding("environment", "dead", f"never answered in {answered.n} rollouts: the policy wrote no call that it understands")
+
+
+def _policy_loss(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    off, versus = activity.figures.of("policy_loss", "off_policy"), activity.figures.of("policy_loss", "vs_policy_gradient")
+    loss = run.objective.policy_loss
+    if not is_stated(run, "policy_loss") or loss.is_plain or not versus.n or versus.high > 1e-4 or off.high > 1e-4:
+        return
+    updates = run.settings.ppo_epochs * run.settings.num_minibatches
+    reason = f"{updates} optimizer step per batch leaves the ratio at 1" if updates == 1 else "the ratio stayed at 1"
+    fix = "set num_minibatches (or ppo_epochs) above 1"
+    yield Finding("policy_loss", "dead", f"{loss.name!r} has the gradient of the plain policy gradient: {reason}; {fix}")
+
+
+def _token_weights(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    for slot in run.objective.token_weights:
+        changed = activity.figures.of(f"token_weights.{slot}", "changed")
+        if changed.n and not changed.total:
+            yield Finding(f"token_weights.{slot}", "dead", f"1 on every token of {changed.n} micro-batches")
+
+
+def _loss_terms(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    for slot, term in run.objective.loss_terms.items():
+        value, gradient = (activity.figures.of(f"loss_terms.{slot}", name) for name in ("value", "gradient"))
+        if not value.n:
+            continue
+        if not term.coef:
+            yield Finding(f"loss_terms.{slot}", "note", "coef is 0: only logged")
+        elif not gradient.total or not math.isfinite(gradient.total):
+            yield Finding(f"loss_terms.{slot}", "dead", f"no gradient in {value.n} micro-batches (mean value {value.mean:.3g})")
+
+
+def _callbacks(run: RunContext, activity: Activity) -> Iterator[Finding]:
+    for slot in run.metrics:
+        numbers = activity.figures.of(f"metrics.{slot}", "numbers")
+        if numbers.n and not numbers.total:
+            yield Finding(f"metrics.{slot}", "dead", f"reported no number in {numbers.n} steps")

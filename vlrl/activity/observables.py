@@ -1,0 +1,163 @@
+"""Observables of a proof that are no figure of the activity report: functions of the groups that were sampled and trained.
+
+An observable gets the `Record` of a phase and returns one number. `OBSERVABLES` has them by name.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from vlrl.types import Group, Rollout
+
+
+@dataclass
+class StepRecord:
+    """One step: the groups that were sampled (before filters), and those that were trained on. `gradients`: see `Activity.gradients`."""
+
+    sampled: Sequence[Group]
+    trained: Sequence[Group]
+    gradients: dict[int, list[float]]
+
+
+@dataclass
+class Record:
+    """The observed steps of one phase."""
+
+    steps: list[StepRecord] = field(default_factory=list)
+
+    def sampled(self) -> Iterator[Group]:
+        """All sampled groups that have rollouts."""
+        return (group for step in self.steps for group in step.sampled if len(group))
+
+    def trained(self) -> Iterator[Group]:
+        """All groups that were trained on."""
+        return (group for step in self.steps for group in step.trained if len(group))
+
+    def rollouts(self) -> list[Rollout]:
+        """All rollouts that were trained on."""
+        return [rollout for group in self.trained() for rollout in group]
+
+    def gradients(self) -> Iterator[tuple[Rollout, list[float]]]:
+        """(rollout, d loss / d log-prob per token) of all rollouts that carry gradient."""
+        for step in self.steps:
+            for group in step.trained:
+                for rollout in group:
+                    if id(rollout) in step.gradients:
+                        yield rollout, step.gradients[id(rollout)]
+
+
+OBSERVABLES: dict[str, Callable[[Record], float]] = {}
+
+
+def observable(function: Callable[[Record], float]) -> Callable[[Record], float]:
+    """Register a function under its own name."""
+    OBSERVABLES[function.__name__] = function
+    return function
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; 0 of nothing."""
+    return statistics.fmean(values) if values else 0.0
+
+
+@observable
+def mixed_groups(record: Record) -> float:
+    """Share of the trained groups with both a correct and a wrong rollout."""
+    return mean([float(len({rollout.correct for rollout in group}) == 2) for group in record.trained()])
+
+
+@observable
+def correct_rollouts(record: Record) -> float:
+    """Share of the trained rollouts that are correct."""
+    return mean([float(rollout.correct) for rollout in record.rollouts()])
+
+
+@observable
+def advantage_of_correct(record: Record) -> float:
+    """Mean advantage of the correct rollouts that were trained on."""
+    return mean([rollout.advantage for rollout in record.rollouts() if rollout.correct])
+
+
+@observable
+def advantage_of_wrong(record: Record) -> float:
+    """Mean advantage of the wrong rollouts that were trained on."""
+    return mean([rollout.advantage for rollout in record.rollouts() if not rollout.correct])
+
+
+@observable
+def advantage_of_truncated(record: Record) -> float:
+    """Mean advantage of the rollouts that were cut at the token limit."""
+    return mean([rollout.advantage for rollout in record.rollouts() if rollout.truncated])
+
+
+@observable
+def trained_tokens(record: Record) -> float:
+    """Number of tokens with a gradient other than 0."""
+    return float(sum(value != 0 for _, values in record.gradients() for value in values))
+
+
+@observable
+def gradient_of_correct(record: Record) -> float:
+    """Mean |d loss / d log-prob| of the tokens of correct rollouts."""
+    return mean([abs(value) for rollout, values in record.gradients() if rollout.correct for value in values])
+
+
+@observable
+def gradient_of_wrong(record: Record) -> float:
+    """Mean |d loss / d log-prob| of the tokens of wrong rollouts."""
+    return mean([abs(value) for rollout, values in record.gradients() if not rollout.correct for value in values])
+
+
+@observable
+def gradient_per_token_by_length(record: Record) -> float:
+    """Correlation of a rollout's length with its mean |d loss / d log-prob| per unit of advantage: negative where long answers weigh less per token."""
+    pairs = [(len(rollout), mean([abs(v) for v in values]) / abs(rollout.advantage)) for rollout, values in record.gradients() if rollout.advantage]
+    return correlation([a for a, _ in pairs], [b for _, b in pairs])
+
+
+@observable
+def gradient_spread_in_rollouts(record: Record) -> float:
+    """Mean over rollouts of the standard deviation of d loss / d log-prob over tokens, per unit of the mean size."""
+    shares = [statistics.pstdev(values) / mean([abs(v) for v in values]) for _, values in record.gradients() if len(values) > 1 and any(values)]
+    return mean(shares)
+
+
+@observable
+def rollouts_per_prompt(record: Record) -> float:
+    """Mean number of rollouts in a sampled group."""
+    return mean([float(len(group)) for group in record.sampled()])
+
+
+@observable
+def demonstrations(record: Record) -> float:
+    """Share of the trained rollouts that the policy did not write."""
+    return mean([float(rollout.source != "policy") for rollout in record.rollouts()])
+
+
+@observable
+def trained_rollouts(record: Record) -> float:
+    """Number of trained rollouts."""
+    return float(len(record.rollouts()))
+
+
+@observable
+def sampled_tokens(record: Record) -> float:
+    """Number of sampled tokens."""
+    return float(sum(len(rollout) for group in record.sampled() for rollout in group))
+
+
+@observable
+def prompt_characters(record: Record) -> float:
+    """Mean number of characters in the prompts that were sampled from."""
+    from vlrl.activity.observer import text_of
+
+    return mean([float(len(text_of(group.rollouts[0].prompt))) for group in record.sampled()])
+
+
+def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Pearson's correlation; 0 where one side is constant."""
+    if len(xs) < 2 or len(set(xs)) == 1 or len(set(ys)) == 1:
+        return 0.0
+    return statistics.correlation(xs, ys)

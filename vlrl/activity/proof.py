@@ -1,0 +1,216 @@
+"""Proofs of presets: a preset states in `about` what its mechanism changes; `prove` runs it with the mechanism on and off and compares.
+
+about:
+  kind: method                        # method, recipe (values and data only) or probe (measures only)
+  task: lab_chains                    # config of tasks/ on which it is shown
+  proof:
+    observe: mixed_groups             # an observable (vlrl/activity/observables.py), "slot/figure" of the activity report, or "log/metric"
+    direction: up                     # of the observable with the mechanism on: up, down or changes
+    off: [group_filters.mixed=null]   # overrides that switch the mechanism off
+    with: [engine.skill=0.3]          # overrides of both sides: sizes, and what the scripted policy writes
+    against: methods/grpo             # what "off" must equal; else the last preset that it extends, else methods/grpo
+    steps: 3
+    phase: rl                         # the phase to look at; else the last one
+    engine: hf                        # who samples: the scripted policy (`scripted`, the default) or the tiny model
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from vlrl.activity.check import PhaseCheck, check
+from vlrl.activity.figures import Finding
+from vlrl.activity.observables import OBSERVABLES, Record, StepRecord
+from vlrl.config import Config, load
+from vlrl.context import RunContext
+from vlrl.registry import ConfigError, make, suggest
+
+KINDS = ("method", "recipe", "probe")
+TIMES = ("seconds", "per_second", "memory")  # parts of metric names that differ between equal runs
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a preset's mechanism changes, as stated in `about.proof`."""
+
+    observe: str
+    off: tuple[str, ...] = ()
+    direction: Literal["up", "down", "changes"] = "changes"
+    against: str = ""
+    steps: int = 3
+    phase: str = ""
+    says: str = ""
+    with_: tuple[str, ...] = field(default=())
+    engine: str = "scripted"
+
+
+@dataclass
+class Observed:
+    """One observed run: its phases' checks and records."""
+
+    checks: list[PhaseCheck]
+    records: dict[str, Record]
+
+    def number(self, name: str, phase: str) -> float | None:
+        """An observable of a phase ("" is the last one); None where the slot or metric is not there. Raises KeyError for an unknown phase."""
+        known = [result.phase for result in self.checks]
+        if phase and phase not in known:
+            raise KeyError(f"no phase {phase!r}; there are {known}")
+        result = self.checks[known.index(phase) if phase else -1]
+        if name in OBSERVABLES:
+            return OBSERVABLES[name](self.records[result.phase])
+        kind, _, rest = name.partition("/")
+        if kind == "log":
+            values = [step[rest] for step in result.log if rest in step]
+            return sum(values) / len(values) if values else None
+        slot, _, figure = name.rpartition("/")
+        if slot not in result.figures:
+            return None
+        return result.figures.value(name)
+
+    @property
+    def log(self) -> list[dict[str, float]]:
+        """The metrics of all steps without timings."""
+        return [{k: v for k, v in step.items() if not any(part in k for part in TIMES)} for result in self.checks for step in result.log]
+
+    @property
+    def bad(self) -> list[Finding]:
+        """Dead and contradictory slots of all phases."""
+        return [finding for result in self.checks for finding in result.bad]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The comparison: the observable on and off, whether the direction holds, and whether off equals what it was compared with."""
+
+    preset: str
+    observe: str
+    on: float | None
+    off: float | None
+    holds: bool
+    off_is_base: bool
+    bad: tuple[Finding, ...]
+
+    def __str__(self) -> str:
+        def text(value: float | None) -> str:
+            return "absent" if value is None else f"{value:.4g}"
+
+        problems = [] if self.holds else ["the stated direction does not hold"]
+        problems += [] if self.off_is_base else ["switched off, it is not what it extends"]
+        problems += [str(finding) for finding in self.bad]
+        return f"{self.preset}: {self.observe} off {text(self.off)}, on {text(self.on)}{': ' + '; '.join(problems) if problems else ''}"
+
+
+def proof_of(about: Mapping[str, Any], preset: str) -> Proof | None:
+    """The proof that a preset states, None without one. Raises ConfigError for unknown or missing keys."""
+    stated = about.get("proof")
+    if stated is None:
+        return None
+    if not isinstance(stated, Mapping):
+        raise ConfigError(f"{preset}: about.proof: expected a mapping with observe, direction and off, got {stated!r}")
+    values = {"with_" if key == "with" else key: value for key, value in stated.items()}
+    for key in ("off", "with_"):
+        if isinstance(values.get(key), str):
+            values[key] = [values[key]]
+    proof = make(Proof, values, f"{preset}: about.proof")
+    if "/" not in proof.observe and proof.observe not in OBSERVABLES:
+        raise ConfigError(f"{preset}: about.proof.observe: no observable {proof.observe!r}.{suggest(proof.observe, OBSERVABLES)}")
+    return proof
+
+
+@cache
+def model_of(task: str) -> str:
+    """The tiny model that can read a task's rows: text, or pictures and videos."""
+    from vlrl.trainer.data import read_rows
+    from vlrl.trainer.run import Run
+
+    run = Run(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"]))
+    rows = next(iter(read_rows(run, "train").values()))
+    return "models/tiny_qwen2_5_vl" if rows[0].media else "models/tiny_text"
+
+
+def proof_config(preset: str, task: str, proof: Proof | None, overrides: Sequence[str] = ()) -> Config:
+    """A preset on its task, with the scripted policy (or what the proof names) and small batches."""
+    engine = [f"engine={{name: {proof.engine}}}"] if proof is not None and proof.engine != "scripted" else []
+    both = proof.with_ if proof is not None else ()
+    model = next((value.partition("=")[2] for value in both if value.startswith("model=")), model_of(task))
+    values = [value for value in both if not value.startswith("model=")]
+    return load(["base/rl", model, f"tasks/{task}", preset, "base/scripted"], [*engine, *values, *overrides])
+
+
+_OBSERVED: dict[str, Observed] = {}
+
+
+def observe(config: Config, steps: int) -> Observed:
+    """Train a config for some steps; equal configs are trained once per process."""
+    key = json.dumps([_essence(config), steps], sort_keys=True, default=str)
+    if key not in _OBSERVED:
+        records: dict[str, Record] = {}
+
+        def after_step(run: RunContext) -> None:
+            gradients = dict(run.activity.gradients)
+            records.setdefault(run.phase, Record()).steps.append(StepRecord(list(run.sampled_groups), list(run.trained_groups), gradients))
+
+        checks = check(config, steps, after_step, keep_gradients=True)
+        _OBSERVED[key] = Observed(checks, {result.phase: records.get(result.phase, Record()) for result in checks})
+    return _OBSERVED[key]
+
+
+def _essence(config: Config) -> dict[str, Any]:
+    """The config without what changes no number."""
+    tree = copy.deepcopy(config.tree)
+    return {key: value for key, value in tree.items() if key not in ("about", "output", "watch", "eval") and value not in ({}, None)}
+
+
+def about_of(preset: str) -> dict[str, Any]:
+    """A preset's own `about`, merged over those that it extends; `proof` and `kind` are its own alone."""
+    import yaml
+
+    from vlrl.config import find
+
+    tree = load([preset]).tree
+    own = (yaml.safe_load(find(preset).read_text(encoding="utf-8")) or {}).get("about") or {}
+    about = {key: value for key, value in (tree.get("about") or {}).items() if key not in ("proof", "kind")}
+    return {**about, **own}
+
+
+def base_of(preset: str, proof: Proof) -> str:
+    """What a preset with its mechanism off must equal."""
+    import yaml
+
+    from vlrl.config import find
+
+    if proof.against:
+        return proof.against
+    extends = (yaml.safe_load(find(preset).read_text(encoding="utf-8")) or {}).get("extends") or []
+    extends = [extends] if isinstance(extends, str) else extends
+    return next((name for name in reversed(extends) if name.startswith("methods/")), "methods/grpo")
+
+
+def prove(preset: str) -> Verdict:
+    """Run a preset's proof. Raises ConfigError for a preset that states none."""
+    about = about_of(preset)
+    proof = proof_of(about, preset)
+    if proof is None or not about.get("task"):
+        raise ConfigError(f"{preset}: about.task and about.proof are not set")
+    task = str(about["task"])
+    on_config = proof_config(preset, task, proof)
+    off_config = proof_config(preset, task, proof, proof.off)
+    base_config = proof_config(base_of(preset, proof), task, proof)
+    on, off = observe(on_config, proof.steps), observe(off_config, proof.steps)
+    same = _essence(off_config) == _essence(base_config) or off.log == observe(base_config, proof.steps).log
+    values = on.number(proof.observe, proof.phase), off.number(proof.observe, proof.phase)
+    return Verdict(preset, proof.observe, *values, holds(*values, proof.direction), same, tuple(on.bad))
+
+
+def holds(on: float | None, off: float | None, direction: str) -> bool:
+    """Whether the observable moved in the stated direction; a slot or metric that is absent with the mechanism off counts as 0 there."""
+    if on is None:
+        return False
+    before = 0.0 if off is None else off
+    return {"up": on > before, "down": on < before, "changes": on != before}[direction]

@@ -1,0 +1,196 @@
+"""A scripted policy: writes right, wrong and malformed answers without a model's skill, so that every part of a config has something to act on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from vlrl.engine.hf.sampler import uniforms
+from vlrl.registry import build, register
+from vlrl.stages import Engine, State, transient
+from vlrl.types import Completion, Prompt, Request, Row
+
+if TYPE_CHECKING:
+    from vlrl.context import PolicyModel, RunContext
+
+_TAG = re.compile(r"<([a-z_]+)>")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_WORDS = ("so", "then", "wait", "let", "me", "see", "that", "is", "check", "it", "and", "now", "first", "we", "get", "3", "7", "12")
+MEDIA_TAGS = ("image", "video")
+
+
+@dataclass
+class ScriptedState(State):
+    """`version` counts syncs; `scorer` is the engine that computes log-probs; `answers` are gold answers seen per task, for wrong answers."""
+
+    version: int = 0
+    scorer: Any = transient()
+    answers: dict[str, list[str]] = transient(factory=dict)
+
+
+@register("scripted")
+@dataclass(frozen=True)
+class Scripted(Engine):
+    """Completions by a script: right with a probability of its own for each row, of varied length and form. vlrl original.
+
+        p(row) = clip(skill + spread (u(row) - 1/2) + gain version, 0.02, 0.98), u(row) uniform in [0, 1), a function of the row's id
+
+    The form follows the prompt: the tags that it names, in their order (<think> ... </think><answer> ... </answer>), `\\boxed{}` where it asks for
+    that, else the row's demonstration (`target`), else the bare answer. With probability 1 - `form` the tags are left out. A wrong answer is the
+    right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so that graded rewards vary too. Thoughts
+    have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`. `lines` maps a string that a
+    prompt contains to completions, of which one is drawn in place of all that ("{answer}", "{wrong}" and "{target}" are replaced); the first match
+    counts. The same seed gives the same completions. Log-probs (nats) are the policy's own at temperature 1, or 0 with `scored: false`.
+    """
+
+    skill: float = 0.5
+    spread: float = 0.8
+    gain: float = 0.0
+    form: float = 0.85
+    words: tuple[int, int] = (1, 6)
+    long: float = 0.1
+    scored: bool = True
+    lines: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.skill <= 1 or not 0 <= self.form <= 1 or not 0 <= self.long <= 1:
+            raise ValueError(f"skill={self.skill}, form={self.form} and long={self.long} are probabilities, between 0 and 1")
+        if not 0 <= self.words[0] <= self.words[1]:
+            raise ValueError(f"words={self.words}: expected a least and a greatest number, like [1, 6]")
+        if not all(self.lines.values()):
+            raise ValueError("lines: at least one completion is needed for every key")
+
+    def init_state(self) -> ScriptedState:
+        return ScriptedState()
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        if self.scored:
+            self.state.scorer = build(Engine, {"name": "hf"}, "engine")
+            self.state.scorer.setup(run)
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    def sync(self, policy: PolicyModel) -> None:
+        self.state.version += 1
+        if self.state.scorer is not None:
+            self.state.scorer.sync(policy)
+
+    def close(self) -> None:
+        if self.state.scorer is not None:
+            self.state.scorer.close()
+
+    def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
+        """Log-probs (nats) of `ids` under the policy at temperature 1; zeros with `scored: false`."""
+        return self.score_all([(prompt, ids)])[0]
+
+    def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
+        if self.state.scorer is None:
+            return [[0.0] * len(ids) for _, ids in pairs]
+        return self.state.scorer.score_all(pairs)
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
+        drafts = [(request, index, *self._draft(request, index)) for request in requests for index in range(request.n)]
+        values = self.score_all([(request.prompt, ids) for request, _, _, ids, _ in drafts])
+        for (request, index, text, ids, finish), logp in zip(drafts, values, strict=True):
+            top = [{token: value} for token, value in zip(ids, logp)] if request.sampling.top_logprobs else None
+            yield Completion(request, index, list(ids), logp, text, finish, self.version, top)
+
+    def _draft(self, request: Request, index: int) -> tuple[str, tuple[int, ...], Literal["stop", "length"]]:
+        draws = iter(uniforms(request.seed, index, 64))
+        tokenizer = self.run.policy.tokenizer
+        written = self._respond(request.prompt, draws)
+        for stop in request.sampling.stop:
+            head, found, _ = written.partition(stop)
+            written = head + found
+        ids = (*request.prefix_ids, *tokenizer.encode(written, add_special_tokens=False), tokenizer.eos_token_id)
+        limit = request.sampling.max_tokens
+        finish: Literal["stop", "length"] = "length" if len(ids) > limit else "stop"
+        ids = ids[:limit]
+        return self.run.policy.decode(ids), ids, finish
+
+    def _respond(self, prompt: Prompt, draws: Iterator[float]) -> str:
+        row = prompt.row
+        asked = _text_of(prompt)
+        right = next(draws) < self._skill(row)
+        formed = next(draws) < self.form
+        gold, wrong = gold_text(row), self._wrong(row, draws)
+        for key, lines in self.lines.items():
+            if key in asked:
+                line = lines[int(next(draws) * len(lines))]
+                return line.replace("{answer}", gold).replace("{wrong}", wrong).replace("{target}", row.target)
+        answer = gold if right else wrong
+        count = self.words[0] + int(next(draws) * (self.words[1] - self.words[0] + 1))
+        if next(draws) < self.long:
+            count += 40
+        thought = " ".join(_WORDS[int(next(draws) * len(_WORDS))] for _ in range(min(count, 12)))
+        thought = " ".join([thought] * (1 + count // 12)) if count > 12 else thought
+        text = self._formed(prompt, asked, answer, thought) if formed else f"{thought} {answer}".strip()
+        return text.removeprefix(prompt.prefix.strip()).lstrip() if prompt.prefix else text
+
+    def _formed(self, prompt: Prompt, asked: str, answer: str, thought: str) -> str:
+        tags = [tag for tag in dict.fromkeys(_TAG.findall(asked + prompt.prefix)) if tag not in MEDIA_TAGS]
+        if not tags and "\\boxed" in asked:
+            return f"{thought} \\boxed{{{answer}}}".strip()
+        if not tags and prompt.row.target:
+            tags = list(dict.fromkeys(_TAG.findall(prompt.row.target)))
+        if not tags:
+            return answer
+        last = "answer" if "answer" in tags else tags[-1]
+        body = {tag: answer if tag == last else thought or "so" for tag in tags}
+        ordered = [*(tag for tag in tags if tag != last), last]
+        return "".join(f"<{tag}>{_confidence(tag, body[tag])}</{tag}>" for tag in ordered)
+
+    def _skill(self, row: Row) -> float:
+        u = float(np.random.Philox(key=[int.from_bytes(row.id.encode()[-8:], "big"), 7]).random_raw(1)[0] / 2**64)
+        return min(max(self.skill + self.spread * (u - 0.5) + self.gain * self.version, 0.02), 0.98)
+
+    def _wrong(self, row: Row, draws: Iterator[float]) -> str:
+        gold = gold_text(row)
+        others = self.state.answers.setdefault(row.task, [])
+        if gold not in others:
+            others.append(gold)
+        if _NUMBER.search(gold):
+            return _NUMBER.sub(lambda match: _other_number(match[0], next(draws)), gold)
+        if re.fullmatch(r"[A-Z]", gold):
+            letters = "ABCDEFGH"[: max(len(row.choices), 4)]
+            return letters[(letters.find(gold) + 1 + int(next(draws) * (len(letters) - 1))) % len(letters)]
+        different = [other for other in others if other != gold]
+        return different[int(next(draws) * len(different))] if different else gold[::-1] + "?"
+
+
+def gold_text(row: Row) -> str:
+    """The gold answer as the demonstration writes it: what stands in the target's answer tags, else the answer as text."""
+    found = re.search(r"<answer>(.*?)</answer>", row.target, re.DOTALL)
+    if found:
+        return found[1].strip()
+    return (
+        " ".join(map(str, row.answer)) if isinstance(row.answer, (list, tuple)) and all(isinstance(a, int) for a in row.answer) else str(row.answer)
+    )
+
+
+def _other_number(text: str, u: float) -> str:
+    """Another number of the same kind, between 10% and 60% away from it (at least 1)."""
+    value = float(text)
+    change = max(abs(value) * (0.1 + 0.5 * u), 1.0) * (1 if u > 0.3 else -1)
+    other = value + change
+    return f"{other:.3g}" if "." in text else str(round(abs(other) if value >= 0 else other) if round(other) != round(value) else round(value) + 1)
+
+
+def _confidence(tag: str, text: str) -> str:
+    """Numbers where a tag asks for a number."""
+    return str(round((len(text) * 37 % 100) / 100, 2)) if tag in ("confidence", "conf", "probability") else text
+
+
+def _text_of(prompt: Prompt) -> str:
+    parts: list[str] = []
+    for message in prompt.messages:
+        content = message["content"]
+        parts += [content] if isinstance(content, str) else [item.get("text", "") for item in content]
+    return "\n".join(parts)
