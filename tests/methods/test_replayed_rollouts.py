@@ -8,13 +8,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 from make import end_step, group, run
 from tiny import steps, text_run
 
 from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
 from vlrl.methods.papers.ampo import Ampo, comprehension
 from vlrl.methods.papers.luffy import Luffy
-from vlrl.methods.papers.relift import Relift
+from vlrl.methods.papers.relift import Relift, supervised_loss
 from vlrl.methods.papers.rorecomp import Rorecomp
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Rollout, Row
@@ -103,23 +104,21 @@ def hard(*rewards, name, target="t"):
 
 def buffer(ranks=1, **fields):
     made = Relift(**fields)
-    made.setup(parts(accelerator=SimpleNamespace(num_processes=ranks)))
+    row = Row("row", "q", target="t")
+    made.setup(parts(accelerator=SimpleNamespace(num_processes=ranks, process_index=0), rows={"main": [row]}, state_sharded=False))
     return made
 
 
-def test_failed_prompts_wait_until_there_are_enough_of_them():
-    replay = buffer(size=2)
+def test_failed_prompts_wait_and_the_newest_come_first():
+    replay = buffer(size=3)
     easy, a, b, c, bare = hard(0, 1, name="easy"), *(hard(0, 0, name=n) for n in "abc"), hard(0, 0, name="bare", target="")
-    assert replay([easy, a, bare]) == [easy, a, bare]
-    end_step(replay, [])
-    assert replay.metrics() == replay.metrics()
-    assert {name: value for name, (value, _) in replay.metrics().items()} == {
-        "hard/failed": 2.0, "hard/without": 1.0, "hard/used": 0.0, "hard/waiting": 1.0,
-    }  # fmt: skip
-    out = replay([b, c])
-    assert [g.row.id for g in out] == ["b", "c", "a", "b"] and [len(g) for g in out[2:]] == [1, 1]
-    assert out[2].rollouts[0].ids == [ord("t"), 0] and out[2].rollouts[0].source == "expert" and list(replay.state.waiting) == ["c"]
-    assert [g.row.id for g in buffer(ranks=2, size=2)([a])] == ["a", "a"]  # each of two ranks keeps one of two
+    assert replay([easy, a, bare]) == [easy, a, bare] and replay.state.counts == {"failed": 2.0, "without": 1.0, "used": 0.0}
+    replay.state.logged = {**replay.state.counts, "waiting": 1.0}
+    assert replay.metrics() == {"hard/failed": (2.0, 0.0), "hard/without": (1.0, 0.0), "hard/used": (0.0, 0.0), "hard/waiting": (1.0, 0.0)}
+    replay([b, c])
+    assert list(replay.state.waiting) == ["b", "c", "a"] and buffer(ranks=2, size=3).rank_size == 2
+    made = replay.demonstration(a.prompt)
+    assert made.rollouts[0].ids == [ord("t"), 0] and made.rollouts[0].source == "expert" and len(made) == 1
 
 
 def test_hard_prompts_survive_a_restart():
@@ -127,13 +126,40 @@ def test_hard_prompts_survive_a_restart():
     a, b = hard(0, 0, name="a"), hard(0, 0, name="b")
     replay([a])
     restored = Relift(size=2)
-    restored.setup(parts(rows={"main": [a.row, b.row]}))
+    restored.setup(parts(rows={"main": [a.row, b.row]}, state_sharded=False))
     restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
-    assert restored.state_dict() == {"waiting": ["a"]}
-    mine, theirs = replay([b]), restored([b])
-    assert [[r.ids for r in g] for g in mine] == [[r.ids for r in g] for g in theirs] and [g.row.id for g in theirs] == ["b", "a", "b"]
-    with pytest.raises(ConfigError, match="nll"):
-        Relift().check(run(objective=SimpleNamespace(loss_terms={})))
+    assert restored.state_dict() == {"waiting": ["a"], "adam": {}}
+    restored([b])
+    assert list(restored.state.waiting) == ["b", "a"] and restored.state.waiting["a"].row == a.row
+    with pytest.raises(ConfigError, match="synchronous"):
+        Relift().check(run(settings=SimpleNamespace(loop="asynchronous")))
+
+
+def test_the_supervised_loss_is_a_sum_over_tokens():
+    logp, entropy = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]]), torch.tensor([[1.0, 2.0], [4.0, 0.0]])
+    loss, nll = supervised_loss(logp, entropy, 0.1)
+    assert float(loss) == pytest.approx(3.5 - 0.7) and float(nll) == 3.5
+
+
+def weights_after(*words):
+    made = text_run(["methods/relift"], ["engine.options=['no', 'never']", "optimizer.lr=0", "replay.lr=0.01", *words])
+    metrics = steps(made, 3)
+    return metrics, torch.cat([p.detach().flatten() for p in made.policy.model.parameters()]), made
+
+
+def test_a_full_buffer_takes_a_step_of_its_own():
+    """Four prompts a step all fail: a step on eight demonstrations follows the second step, and no other weight moves (the run's rate is 0)."""
+    metrics, taught_weights, _ = weights_after("replay.size=8")
+    _, untouched, _ = weights_after("replay.size=99")
+    assert [m["hard/used"] for m in metrics] == [0, 8, 0] and [m["hard/waiting"] for m in metrics] == [4, 0, 4]
+    assert not torch.equal(taught_weights, untouched) and metrics[1]["hard/nll"] > 0 and metrics[1]["hard/grad_norm"] > 0
+    every, _, again = weights_after("replay.size=4")
+    assert [m["hard/used"] for m in every] == [4, 4, 4] and every[2]["hard/nll"] < every[0]["hard/nll"]
+    saved = again.replay.state_dict()["adam"]
+    restored = Relift()
+    restored.load_state_dict({"waiting": [], "adam": saved})
+    optimizer = restored.optimizer([p for p in again.policy.model.parameters() if p.requires_grad])
+    assert float(optimizer.state_dict()["state"][0]["step"]) == 3.0
 
 
 def trained(g):

@@ -1,10 +1,11 @@
 """ReLIFT: reinforcement learning interleaved with supervised fine-tuning on demonstrations of the prompts that all rollouts fail.
 
-`relift` is a replay buffer of failed prompts, for the loss term `nll` with source "expert".
+`relift` is a replay buffer of failed prompts, which takes a supervised step of its own once it is full.
 
-Paper: Ma et al. 2025 (ReLIFT), arXiv:2506.07527, algorithm 1; checked against relift/trainer.py (a buffer of all-failed prompts, cut to `size`, 64 in
-the script). Deviates: the release takes a separate step for the demonstrations right after the step of reinforcement learning; here they share one
-step, so that the term's coefficient sets their weight.
+Paper: Ma et al. 2025 (ReLIFT), arXiv:2506.07527, algorithm 1; checked against the release: TheRoadQaQ/ReLIFT at eb95454f,
+relift/verl/verl/relift/trainer.py, actor.py (sft_update_policy) and core_algos.py (compute_sft_loss).
+Deviates: one token mean over all demonstrations, where the release averages the token means of micro-batches; rows without a demonstration never
+enter the buffer.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
-from vlrl.methods.common.demonstrations import demonstrations, expert_rollout
+from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations, expert_rollout
 from vlrl.methods.common.stored_groups import rows_of
-from vlrl.methods.core.loss_term import NLL
+from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.registry import ConfigError, register
 from vlrl.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Prompt
@@ -25,49 +29,61 @@ from vlrl.types import Group, Prompt
 
 @dataclass
 class ReliftState(State):
-    """The waiting prompts by row id (None: after a restart, until the prompt is made again), and counts of the step.
+    """The waiting prompts by row id (None: after a restart, until the prompt is made again), Adam's moments, and counts of the step.
 
-    `logged` has the counts of the last step. Saved are the row ids.
+    `logged` has the counts of the last step. Saved are the row ids of the first rank, and the moments.
     """
 
     waiting: dict[str, Prompt | None] = field(default_factory=dict)
-    failed: int = transient(0)
-    without: int = transient(0)
-    used: int = transient(0)
+    optimizer: Any = transient()
+    moments: dict[str, Any] = transient(factory=dict)  # of a checkpoint, until the optimizer is made
+    counts: dict[str, float] = transient(factory=dict)
     logged: dict[str, float] = transient(factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"waiting": list(self.waiting)}
+        optimizer = self.optimizer.state_dict()["state"] if self.optimizer is not None else {}
+        return {"waiting": list(self.waiting), "adam": {str(k): dict(v) for k, v in optimizer.items()} or self.moments}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         self.waiting = dict.fromkeys(values["waiting"])
+        self.moments, self.optimizer = dict(values.get("adam", {})), None
 
 
 @register("relift")
 @dataclass(frozen=True)
 class Relift(ReplayBuffer):
-    """ReLIFT's buffer: once `size` prompts have failed, their demonstrations join a step (source "expert").
+    """ReLIFT's buffer of hard prompts: once `size` prompts have failed, one supervised step on their demonstrations follows the step of RL.
 
-    A prompt has failed if none of its rollouts is correct. A demonstration is alone in its group, so its advantage is zero and only the loss term
-    acts on it. It is the first that the row has. The first `size` prompts are used, the rest stays in the buffer.
-    Edge: a failed row without a demonstration is counted and does not enter the buffer. Each rank has its own buffer, of ceil(size / ranks) prompts.
-    State: the row ids of the buffer, of the first rank.
+        L = mean over tokens of -log pi(y_t) - entropy H(pi(. | y_<t))
+
+    A prompt has failed if none of its rollouts is correct. The step has an AdamW of its own with rate `lr` (0: the run's present one) and decay 0.01;
+    gradients are clipped to the norm `max_grad_norm`. The newest `size` prompts are used, each with its first demonstration; the rest stays.
+    Edge: a failed row without a demonstration is counted and does not enter the buffer. Each rank has its own buffer, of ceil(size / ranks) prompts;
+    the step is taken when all are full, and gradients are averaged by tokens. Raises ConfigError where weights are sharded over ranks.
     """
 
-    size: int = 64
+    size: int = 128
+    lr: float = 0.0
+    entropy: float = 0.001
+    max_grad_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"size={self.size} must be at least 1: demonstrations per supervised step")
+        if self.size < 1 or self.lr < 0:
+            raise ValueError(f"size={self.size} must be at least 1 (demonstrations per supervised step), and lr={self.lr} not negative")
 
     def init_state(self) -> ReliftState:
         return ReliftState()
 
     def check(self, run: RunContext) -> None:
-        if not any(isinstance(term, NLL) for term in run.objective.loss_terms.values()):
-            raise ConfigError(
-                "replay: 'relift' adds demonstrations, and no loss term trains on them; add loss_terms: {sft: {name: nll, source: expert}}"
-            )
+        if run.settings.loop != "synchronous":
+            raise ConfigError(f"replay: 'relift' updates the policy between steps, which loop {run.settings.loop!r} may be sampling; use synchronous")
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        if run.state_sharded:
+            raise ConfigError("replay: 'relift' has an optimizer of its own, which sharded weights do not allow; use neither FSDP nor ZeRO")
+        check_demonstrations(run, self.name)
+        self.state.optimizer = None
 
     @property
     def rank_size(self) -> int:
@@ -77,18 +93,17 @@ class Relift(ReplayBuffer):
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         self.restore_prompts()
         state: ReliftState = self.state
+        new: dict[str, Prompt | None] = {}
+        count = dict.fromkeys(("failed", "without", "used"), 0.0)
         for group in groups:
             if len(group) and not success_rate(group.rollouts):
-                state.failed += 1
+                count["failed"] += 1
+                count["without"] += not demonstrations(group.row)
                 if demonstrations(group.row):
-                    state.waiting[group.row.id] = group.prompt
-                else:
-                    state.without += 1
-        if len(state.waiting) < self.rank_size:
-            return list(groups)
-        used = [state.waiting.pop(key) for key in list(state.waiting)[: self.rank_size]]
-        state.used += len(used)
-        return [*groups, *(self.demonstration(prompt) for prompt in used if prompt is not None)]
+                    new[group.row.id] = group.prompt
+        state.waiting = {**new, **{key: prompt for key, prompt in state.waiting.items() if key not in new}}
+        state.counts = count
+        return list(groups)
 
     def demonstration(self, prompt: Prompt) -> Group:
         """A group of a prompt's demonstration alone."""
@@ -107,14 +122,55 @@ class Relift(ReplayBuffer):
 
     def end_step(self, run: RunContext) -> None:
         state: ReliftState = self.state
-        state.logged = {
-            "failed": float(state.failed),
-            "without": float(state.without),
-            "used": float(state.used),
-            "waiting": float(len(state.waiting)),
-        }
-        state.failed = state.without = state.used = 0
+        metrics: dict[str, float] = {}
+        if min(run.gather([len(state.waiting)])) >= self.rank_size:
+            used = {key: state.waiting.pop(key) for key in list(state.waiting)[: self.rank_size]}
+            metrics = self.supervised_step([self.demonstration(prompt) for prompt in used.values() if prompt is not None], run)
+            state.counts["used"] = float(len(used))
+        state.logged = {**state.counts, "waiting": float(len(state.waiting)), **metrics}
+        state.counts = {}
+
+    def supervised_step(self, groups: Sequence[Group], run: RunContext) -> dict[str, float]:
+        """One update on demonstrations. Returns the mean -log pi (nats per token) and the gradient's norm before clipping."""
+        weights = [p for p in run.policy.model.parameters() if p.requires_grad]
+        optimizer = self.optimizer(weights)
+        tokens = max(run.mean(float(sum(len(r) for group in groups for r in group)), 1.0) * run.ranks, 1.0)
+        total, nll = [torch.zeros_like(p) for p in weights], 0.0
+        for part in run.micro_batches(groups):
+            with torch.enable_grad():
+                out = run.policy.forward(run.batch(part), [Entropy()])
+                loss, part_nll = supervised_loss(out["logp"], out["entropy"], self.entropy)
+            for sum_, grad in zip(total, torch.autograd.grad(loss / tokens, weights, allow_unused=True), strict=True):
+                if grad is not None:
+                    sum_ += grad
+            nll += float(part_nll)
+        for p, grad in zip(weights, total, strict=True):
+            p.grad = run.sum_tensor(grad)
+        norm = torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
+        for group in optimizer.param_groups:
+            group["lr"] = self.lr or run.learning_rate
+        optimizer.step()
+        for p in weights:
+            p.grad = None
+        run.policy.version += 1
+        run.engine.sync(run.policy)
+        return {"nll": run.mean(nll, tokens / run.ranks), "grad_norm": float(norm)}
+
+    def optimizer(self, weights: Sequence[Tensor]) -> Any:
+        """The optimizer of the supervised steps, made at the first one."""
+        state: ReliftState = self.state
+        if state.optimizer is None:
+            state.optimizer = torch.optim.AdamW(list(weights), lr=self.lr or 1e-6, weight_decay=0.01)
+            if state.moments:
+                state.optimizer.load_state_dict({**state.optimizer.state_dict(), "state": {int(k): v for k, v in state.moments.items()}})
+        return state.optimizer
 
     def metrics(self) -> dict[str, tuple[float, float]]:
-        """The step's failed groups, those of them without a demonstration, the demonstrations used, and the prompts in the buffer."""
-        return {f"hard/{name}": (value, 0.0) for name, value in self.state.logged.items()}
+        """The step's failed groups, those without a demonstration, the demonstrations used, the prompts in the buffer, the supervised loss."""
+        return {f"hard/{name}": (value, 1.0 if name in ("nll", "grad_norm") else 0.0) for name, value in self.state.logged.items()}
+
+
+def supervised_loss(logp_BT: Tensor, entropy_BT: Tensor, coef: float) -> tuple[Tensor, Tensor]:
+    """sum (-log pi - coef H) and sum -log pi over tokens; both tensors are zero outside the loss mask."""
+    nll = -logp_BT.sum()
+    return nll - coef * entropy_BT.sum(), nll.detach()
