@@ -169,7 +169,7 @@ class GenGeometry(GeneratedSource):
                 raise ConfigError(f"principles: {name!r} is unknown. Known: {', '.join(PRINCIPLES)}.")
         if not self.principles or self.variants < 1 or not 1 <= self.least < self.most <= 14:
             raise ConfigError(
-                f"variants={self.variants} must be at least 1, principles not empty, and 1 <= least={self.least} < most={self.most} <= 14"
+                f"variants={self.variants} must be at least 1, principles not empty, 1 <= least={self.least} < most={self.most} <= 14"
             )
 
     def row(self, index: int) -> Row:

@@ -44,7 +44,7 @@ class GenScreen(GeneratedSource):
 
     Gold: {"action": "click", "box": [x1, y1, x2, y2], "point": [x, y]}, {"action": "type", "text": ...}, {"action": "scroll", "direction": ...} or
     {"action": "back"}. `style` "answer" demonstrates one action in answer tags; "blink" demonstrates BTL-UI's three sections: candidate boxes, a
-    thought, the action. Rows without a box have `meta.boxes` [].
+    thought, the action.
     Paper: the action spaces of UI-R1 (arXiv:2503.21620), GUI-R1 (arXiv:2504.10458) and BTL-UI (arXiv:2509.15566), on drawn screens. Rewards:
     `gui_action`, `blink`. Units: pixels of the screen. Harder with more `buttons` and a smaller `least`.
     """
@@ -98,7 +98,7 @@ class GenScreen(GeneratedSource):
         question += '"direction": "up" or "down"} or {"action": "back"}.'
         said = {key: value for key, value in gold.items() if key != "box"}
         target = tagged_answer(json.dumps(said)) if self.style == "answer" else three_sections(gold, said)
-        meta = {"size": [self.width, self.height], "boxes": [gold["box"]] if "box" in gold else []}
+        meta = {"size": [self.width, self.height]}
         return Row(self.id(index), question, gold, images=(image,), task="gui", target=target, meta=meta)
 
 

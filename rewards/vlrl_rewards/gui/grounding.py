@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from vlrl_rewards.boxes.reading import Box, committed_item, gold_boxes, read_box
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.points.points import centre, inside
 from vlrl_rewards.text.process import section
+
+BOX_KEYS = ("box", "bbox", "gt_bbox", "bbox_2d")
 
 
 @judged("gui_grounding")
@@ -68,8 +70,10 @@ class Blink(Graded):
         r = 1[at most `most` boxes, each pair with IoU <= iou_threshold, and one with IoU > iou_threshold with the gold box]
 
     Paper: BTL-UI, arXiv:2509.15566 (blink reward: the list survives non-maximum suppression at 0.5 and one box hits).
+    Released code: xiaomi-research/btl-ui, recipe/btl-ui/reward_fn.py, commit 3ad21ff.
     Deviates: the list has at most `most` boxes (the release has no limit, so a grid of boxes always hits); a row without gold boxes requires an
-    empty list.
+    empty list or "None" (the release pays 1 for any list there).
+    Gold: a box, or an action {"action": ..., "box": ...}; an action without a box has no gold boxes.
     Edge: no `<blink>` section, or two: 0. Range {0, 1}. Units: gold in original pixels.
     """
 
@@ -79,7 +83,8 @@ class Blink(Graded):
     picture: int = 0
 
     def target(self, gold: Any, scene: Scene) -> list[Box]:
-        return gold_boxes(gold)
+        without_place = isinstance(gold, Mapping) and gold.get("action") and not any(gold.get(key) is not None for key in BOX_KEYS)
+        return [] if without_place else gold_boxes(gold)
 
     def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
         """Grade the candidate section of a response, not its answer."""
