@@ -76,6 +76,4 @@ def _small(config: Config, folder: str) -> Config:
     for part in (tree, *(own for own in (tree.get("phases") or {}).values() if isinstance(own, dict))):
         if "watch" in part or part is tree:
             part["watch"] = {**(part.get("watch") or {}), **QUIET}
-        if isinstance(part.get("data"), dict):
-            part["data"] = {key: value for key, value in part["data"].items() if key != "heldout"}
     return Config(tree, config.origins, config.kept)

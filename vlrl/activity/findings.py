@@ -6,13 +6,14 @@ A slot is judged only where the config states it: what `base/rl` sets is the def
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 from vlrl.activity.figures import Finding, Tally
 from vlrl.activity.observer import SMALL, Activity
 from vlrl.context import RunContext
+from vlrl.registry import build, stage_of
+from vlrl.stages import Stage
 
 ENOUGH = 8  # scores from which on "never varied" is said
 
@@ -31,16 +32,16 @@ def findings(run: RunContext, activity: Activity) -> list[Finding]:
 
 
 @cache
-def _defaults() -> Mapping[str, Any]:
+def _default(slot: str, stage: type[Stage]) -> Stage:
     from vlrl.config import load
 
-    return load(["base/rl"]).tree
+    return build(stage, load(["base/rl"]).tree[slot], slot)
 
 
 def is_stated(run: RunContext, slot: str) -> bool:
-    """Whether the config has something else in a slot than `base/rl`."""
-    tree, default = run.current.tree.get(slot), _defaults().get(slot)
-    return tree != default and not (isinstance(default, Mapping) and default.get("name") == tree)
+    """Whether the config has another plug-in in a slot than `base/rl`, or other values of its fields."""
+    plugin = run.current.slots[slot]
+    return plugin != _default(slot, stage_of(type(plugin)))
 
 
 def _rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
