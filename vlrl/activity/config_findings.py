@@ -9,17 +9,8 @@ from typing import Any
 from vlrl.activity.figures import Finding
 from vlrl.context import RunContext
 
-STARTS = (
-    "start",
-    "begin",
-    "after",
-    "warmup",
-    "delay",
-    "start_step",
-    "from_step",
-    "first_step",
-    "switch",
-)  # fields that hold the step where something begins
+# fields that hold the step where something begins
+STARTS = ("start", "begin", "after", "warmup", "delay", "start_step", "from_step", "first_step", "switch")
 
 
 def config_findings(run: RunContext) -> list[Finding]:
@@ -31,7 +22,8 @@ def _warmup(run: RunContext) -> Iterator[Finding]:
     settings = run.settings
     updates = settings.steps * settings.num_minibatches * settings.ppo_epochs
     if settings.optimizer.warmup >= updates:
-        message = f"warmup={settings.optimizer.warmup} optimizer steps outlast the phase, which has {updates}: the learning rate never reaches {settings.optimizer.lr:g}"
+        never = f"the learning rate never reaches {settings.optimizer.lr:g}"
+        message = f"warmup={settings.optimizer.warmup} optimizer steps outlast the phase, which has {updates}: {never}"
         yield Finding("optimizer", "contradictory", message)
 
 
@@ -62,7 +54,7 @@ def _visits(run: RunContext) -> Iterator[Finding]:
     for slot, plugin in needing:
         if drawn < plugin.visits * rows:
             message = (
-                f"{plugin.name!r} acts from visit {plugin.visits} of a row on; {run.settings.steps} steps of {run.settings.prompts_per_step} prompts visit "
-                f"{rows} rows {drawn / rows:.2g} times; use fewer rows, or more steps"
+                f"{plugin.name!r} acts from visit {plugin.visits} of a row on; {run.settings.steps} steps of {run.settings.prompts_per_step} prompts "
+                f"visit {rows} rows {drawn / rows:.2g} times; use fewer rows, or more steps"
             )
             yield Finding(slot, "contradictory", message)

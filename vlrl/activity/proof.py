@@ -68,7 +68,7 @@ class Observed:
         if kind == "log":
             values = [step[rest] for step in result.log if rest in step]
             return sum(values) / len(values) if values else None
-        slot, _, figure = name.rpartition("/")
+        slot = name.rpartition("/")[0]
         if slot not in result.figures:
             return None
         return result.figures.value(name)

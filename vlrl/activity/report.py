@@ -72,7 +72,8 @@ def _reward(activity: Activity, slot: str, name: str) -> str:
     score, varies = activity.figures.of(slot, "score"), activity.figures.of(slot, "varies")
     if not score.n:
         return "scored nothing"
-    return f"scored {score.n} rollouts: mean {score.mean:.3g}, from {score.low:.3g} to {score.high:.3g}; differs in {varies.total:.0f} of {varies.n} groups"
+    values = f"mean {score.mean:.3g}, from {score.low:.3g} to {score.high:.3g}"
+    return f"scored {score.n} rollouts: {values}; differs in {varies.total:.0f} of {varies.n} groups"
 
 
 def _shaping(activity: Activity, slot: str, name: str) -> str:
