@@ -8,6 +8,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+import torch
 from make import end_step, group, run
 from tiny import steps, text_run
 
@@ -87,13 +88,15 @@ def test_state_survives_a_restart():
         Exgrpo(ratio=1.0)
 
 
-def test_the_surest_success_is_replayed():
+def test_the_success_of_lowest_entropy_is_replayed():
+    """Mean entropies 0.75 and 0.7; the recorded log-probs are equal."""
     prompt = Prompt(ROWS[0], ())
     items = [{"ids": [5, 6], "logp": [-0.3, -0.2], "text": t, "temperature": 1.3} for t in ("dull", "sure")]
     fake = run(
         prompt_sampler=SimpleNamespace(stored_rollouts=lambda row: items if row.id == "r0" else []), seed=0, step=1,
-        engine=SimpleNamespace(generate=lambda requests: [], score_all=lambda pairs: [[-2.0, -2.0], [-0.5, -0.1]]),
-        policy=SimpleNamespace(spaces=lambda prompt: (), version=3),
+        engine=SimpleNamespace(generate=lambda requests: []), micro_batches=lambda groups: [groups],
+        batch=lambda groups: SimpleNamespace(rollouts=[r for g in groups for r in g]),
+        policy=SimpleNamespace(spaces=lambda prompt: (), version=3, forward=lambda batch, aux: {"entropy": torch.tensor([[1.0, 0.5], [0.6, 0.8]])}),
     )  # fmt: skip
     strategy = ExgrpoWithExperience()
     fake.make_rollout = lambda completion: completion
@@ -102,6 +105,8 @@ def test_the_surest_success_is_replayed():
     ]
     fake.sampling = lambda prompt, attempt: "same"
     (found,), (single,) = strategy([prompt], [4], fake), strategy([prompt], [1], fake)
+    strategy.end_step(fake)
+    assert strategy.metrics() == {"exgrpo/replayed": (1.0, 0.0)}
     assert [r.source for r in found] == ["policy"] * 3 + ["replay"] and len(single) == 1
     assert (found.rollouts[3].text, found.rollouts[3].logp, found.rollouts[3].temperature) == ("sure", [-0.3, -0.2], 1.3)
     with pytest.raises(ConfigError, match="requires 'exgrpo.experience'"):
@@ -111,4 +116,9 @@ def test_the_surest_success_is_replayed():
 def test_preset_replays():
     run = text_run(["methods/exgrpo"], ["prompt_sampler.start=0.1", "data.train.arithmetic.count=6"])
     metrics = steps(run, 4)
-    assert metrics[-1]["data/pool"] > 0 and any(r.source == "replay" for g in run.groups for r in g) and metrics[-1]["grad_norm"] > 0
+    assert (
+        metrics[-1]["data/pool"] > 0
+        and metrics[-1]["exgrpo/replayed"] > 0
+        and any(r.source == "replay" for g in run.groups for r in g)
+        and metrics[-1]["grad_norm"] > 0
+    )

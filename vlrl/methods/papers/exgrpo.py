@@ -3,10 +3,10 @@
 `exgrpo` is the prompt sampler that keeps the pool of prompts and their correct rollouts, `exgrpo.with_experience` the rollout strategy that puts a
 stored rollout among the new samples. The loss is `luffy.policy_shaping`.
 
-Paper: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.1; checked against copies of the released experience_* and weighted_bucket_sampler files:
-ratio 0.5, start 0.35, bounds 0 and 7 of 8, sigma 1.
-Deviates: `keep` is ours (the release keeps all); log-probs are the engine's; the stored rollout with the least perplexity is taken, where the paper
-and its script take the lowest mean entropy (the perplexity of the stored tokens, the release's other measure, needs no distribution).
+Paper: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.1; checked against the release: ElliottYan/LUFFY at 01f4ae06,
+ExGRPO/exgrpo/verl/verl/mix_src/experience/*.py and ExGRPO/exp_scripts/run_exgrpo.sh (ratio 0.5, start 0.35, bounds 0 and 7 of 8).
+Deviates: `keep` is ours (the release keeps all); log-probs are the engine's; the mean entropy is over the tokens of the stored rollout, as the paper
+says (the release's mask selects the padding behind them).
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from vlrl.capabilities import Capability
 from vlrl.context import RunContext
+from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.methods.core.prompt_sampler import Shuffle, ShuffleState
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
-from vlrl.stages import transient
+from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout, Row
 
 EXPERIENCE = Capability("exgrpo.experience", hint="prompt_sampler: {name: exgrpo}")
@@ -162,13 +165,21 @@ def add_rollouts(stored: list[dict[str, Any]], correct: Sequence[Rollout], keep:
     del stored[:-keep]
 
 
+@dataclass
+class ReplayedState(State):
+    """Replayed rollouts of the current step and of the last one."""
+
+    replayed: int = transient(0)
+    logged: float = transient(0.0)
+
+
 @register("exgrpo.with_experience")
 @dataclass(frozen=True)
 class ExgrpoWithExperience(Independent):
-    """ExGRPO's mixed group: for a prompt from the pool n - 1 samples and the stored rollout (source "replay") with the least mean -log pi.
+    """ExGRPO's mixed group: for a prompt from the pool n - 1 samples and the stored rollout (source "replay") with the lowest mean token entropy.
 
-    A stored rollout keeps the log-probs and the temperature that it was sampled with. Edge: prompts with count 1 and new prompts are sampled as by
-    `independent`; a single stored rollout is not scored.
+    Entropies are the present policy's (nats). A stored rollout keeps the log-probs and the temperature that it was sampled with. Edge: prompts with
+    count 1 and new prompts are sampled as by `independent`; a single stored rollout needs no entropy. Logs the number of replayed rollouts.
     """
 
     requires = (EXPERIENCE,)
@@ -177,14 +188,39 @@ class ExgrpoWithExperience(Independent):
         sampler: Any = run.prompt_sampler
         stored = [sampler.stored_rollouts(prompt.row) if count > 1 else [] for prompt, count in zip(prompts, counts, strict=True)]
         groups = super().__call__(prompts, [count - bool(items) for count, items in zip(counts, stored)], run)
-        pairs = [(group.prompt, item["ids"]) for group, items in zip(groups, stored) if len(items) > 1 for item in items]
-        scores = iter(run.engine.score_all(pairs) if pairs else [])
-        for group, items in zip(groups, stored):
-            if not items:
-                continue
-            surprisals = [-math.fsum(logp) / len(logp) for logp in (next(scores) for _ in items)] if len(items) > 1 else [0.0]
-            item = items[surprisals.index(min(surprisals))]
-            replayed = Rollout(group.prompt, list(item["ids"]), item["text"], list(item["logp"]), source="replay", temperature=item["temperature"])
-            replayed.spaces, replayed.version = tuple(run.policy.spaces(group.prompt)), run.policy.version
-            group.rollouts.append(replayed)
+        replayed = [[replayed_rollout(group.prompt, item, run) for item in items] for group, items in zip(groups, stored)]
+        entropies = iter(mean_entropies([r for rollouts in replayed if len(rollouts) > 1 for r in rollouts], run))
+        for group, rollouts in zip(groups, replayed):
+            if rollouts:
+                values = [next(entropies) for _ in rollouts] if len(rollouts) > 1 else [0.0]
+                group.rollouts.append(rollouts[values.index(min(values))])
+                self.state.replayed += 1
         return groups
+
+    def init_state(self) -> ReplayedState:
+        return ReplayedState()
+
+    def end_step(self, run: RunContext) -> None:
+        self.state.logged, self.state.replayed = float(self.state.replayed), 0
+
+    def metrics(self) -> dict[str, tuple[float, float]]:
+        return {"exgrpo/replayed": (self.state.logged, 0.0)}
+
+
+def replayed_rollout(prompt: Prompt, item: Mapping[str, Any], run: RunContext) -> Rollout:
+    """A stored rollout of a prompt, with source "replay"."""
+    rollout = Rollout(prompt, list(item["ids"]), item["text"], list(item["logp"]), source="replay", temperature=item["temperature"])
+    rollout.spaces, rollout.version = tuple(run.policy.spaces(prompt)), run.policy.version
+    return rollout
+
+
+def mean_entropies(rollouts: Sequence[Rollout], run: RunContext) -> list[float]:
+    """The mean over a rollout's tokens of the present policy's entropy, in nats."""
+    found: dict[int, float] = {}
+    for part in run.micro_batches([Group(rollout.prompt, [rollout]) for rollout in rollouts]) if rollouts else ():
+        batch = run.batch(part)
+        with torch.no_grad():
+            entropy_BT = run.policy.forward(batch, [Entropy()])["entropy"]
+        for rollout, row_T in zip(batch.rollouts, entropy_BT, strict=True):
+            found[id(rollout)] = float(row_T[: len(rollout)].sum()) / len(rollout)
+    return [found[id(rollout)] for rollout in rollouts]
