@@ -15,6 +15,9 @@ GROUPED = {  # (rewards, groups, lengths) -> advantages
     "maxrl": lambda r, g, n: F.maxrl_advantages(r, g),
     "opo": lambda r, g, n: F.opo_advantages(r, n, g),
     "reinforce_pp": lambda r, g, n: F.reinforce_pp_advantages(r, n, g),
+    "others_std": lambda r, g, n: F.group_advantages(r, g, baseline="leave_one_out", scale="others_std"),
+    "centred_batch_std": lambda r, g, n: F.group_advantages(r, g, scale="centred_batch_std"),
+    "pass_at_k_max": lambda r, g, n: F.pass_at_k_max_advantages(r, g),
     "pass_at_k": lambda r, g, n: F.pass_at_k_advantages((r > 0.5).to(r.dtype), g, 2),
     "gdpo": lambda r, g, n: F.gdpo_advantages(r[:, None], g),
 }
@@ -60,8 +63,55 @@ def test_reinforce_pp_counts_a_rollout_once_per_token():
     out = F.reinforce_pp_advantages(rewards, lengths, eps=0.0)
     assert out.tolist() == pytest.approx([(r - tokens.mean().item()) / tokens.std().item() for r in (1, 0, 1, 0)])
     shifted = F.reinforce_pp_advantages(rewards, lengths, groups, eps=0.0)
-    spread = vector(0.5, 0.5, -0.5, 0.5, -0.5, -0.5, -0.5).std().item()
-    assert shifted.tolist() == pytest.approx([0.5 / spread, -0.5 / spread] * 2)
+    tokens = vector(0.5, 0.5, -0.5, 0.5, -0.5, -0.5, -0.5)
+    centre, spread = tokens.mean().item(), tokens.std().item()
+    assert shifted.tolist() == pytest.approx([(0.5 - centre) / spread, (-0.5 - centre) / spread] * 2)
+
+
+def test_reinforce_pp_with_a_baseline_has_mean_zero_over_tokens():
+    """Also where long rollouts are wrong: the mean over tokens is subtracted, as in the paper and in verl's masked_whiten."""
+    rewards, lengths, groups = vector(1, 0, 1, 1), torch.tensor([1, 9, 2, 2]), torch.tensor([0, 0, 1, 1])
+    out = F.reinforce_pp_advantages(rewards, lengths, groups)
+    assert (out * lengths).sum().item() == pytest.approx(0.0, abs=1e-12)
+    assert out[2:].tolist() == pytest.approx([out[2].item()] * 2) and out[2].item() > 0  # a group of equal rewards is shifted too
+
+
+def test_leave_one_out_normalised():
+    """The reward less the mean of the others, over the std of the others (NeMo RL)."""
+    out = F.group_advantages(vector(1, 0, 0, 1), torch.zeros(4, dtype=torch.long), baseline="leave_one_out", scale="others_std", eps=0.0)
+    assert out.tolist() == pytest.approx([(2 / 3) / 3**-0.5, (-2 / 3) / 3**-0.5] + [(-2 / 3) / 3**-0.5, (2 / 3) / 3**-0.5])
+    others_equal = F.group_advantages(vector(1, 0, 0), torch.zeros(3, dtype=torch.long), baseline="leave_one_out", scale="others_std", eps=0.0)
+    assert others_equal.tolist() == pytest.approx([1.0, -0.5 / 0.5**0.5, -0.5 / 0.5**0.5])  # the others of the first rollout do not differ
+
+
+def test_batch_centring():
+    """AReaL: the group's mean with the root mean square of what is left, or mean and std of the whole batch."""
+    rewards, groups = vector(1, 0, 3, 3, 1), torch.tensor([0, 0, 1, 1, 1])
+    left = vector(0.5, -0.5, 2 / 3, 2 / 3, -4 / 3)
+    out = F.group_advantages(rewards, groups, scale="centred_batch_std", eps=0.0)
+    assert out.tolist() == pytest.approx((left / (left.square().sum() / 4).sqrt()).tolist())
+    biased = F.group_advantages(rewards, groups, scale="centred_batch_std", eps=0.0, unbiased=False)
+    assert biased.tolist() == pytest.approx((left / left.square().mean().sqrt()).tolist())
+    whole = F.group_advantages(rewards, groups, baseline="batch_mean", scale="batch_std", eps=0.0)
+    assert whole.tolist() == pytest.approx(((rewards - 1.6) / rewards.std()).tolist())
+
+
+def test_pass_at_k_by_the_maximum():
+    rewards, groups = vector(0.2, 1, 0.6, 0.6, 0, 0.5), torch.tensor([0, 0, 0, 1, 1, 2])
+    assert F.pass_at_k_max_advantages(rewards, groups, scale="none").tolist() == pytest.approx([0, 0.4, 0, 0.6, 0, 0])
+    out = F.pass_at_k_max_advantages(rewards, groups, eps=0.0)
+    assert out[1].item() == pytest.approx(0.4 / 0.4) and out[3].item() == pytest.approx(0.6 / (0.18**0.5))
+    assert F.pass_at_k_max_advantages(vector(1, 1, 0), torch.zeros(3, dtype=torch.long)).tolist() == [0.0, 0.0, 0.0]  # two best: no margin
+
+
+def test_best_and_worst_have_the_largest_variance_of_all_subsets():
+    for size, keep in ((5, 2), (6, 3), (6, 4), (4, 9)):
+        rewards = torch.rand(size, dtype=torch.float64)
+        chosen = F.best_and_worst(rewards, torch.zeros(size, dtype=torch.long), keep)
+        subsets = [rewards[list(rows)].var(unbiased=False).item() for rows in combinations(range(size), min(keep, size))]
+        assert chosen.sum().item() == min(keep, size) and rewards[chosen].var(unbiased=False).item() == pytest.approx(max(subsets))
+    binary = F.best_and_worst(vector(1, 1, 1, 0, 0, 0, 0, 0), torch.zeros(8, dtype=torch.long), 4)
+    assert binary.tolist() == [True, True, False, False, False, False, True, True]  # two of each
 
 
 def test_maxrl_is_the_mean_over_successes():
@@ -112,7 +162,7 @@ def test_gdpo_leaves_out_what_did_not_score_a_group():
     assert torch.equal(out[2:], F.gdpo_advantages(scores[2:], groups[2:], whiten=False))
 
 
-@EVERY
+@pytest.mark.parametrize("estimate", [value for name, value in GROUPED.items() if name != "reinforce_pp"])  # whose mean is the batch's
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1])
 def test_groups_without_variance_have_exactly_no_signal(estimate, reward):
     rewards, groups = vector(*[reward] * 5, 1, 0), torch.tensor([0] * 5 + [1, 1])

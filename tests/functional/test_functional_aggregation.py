@@ -8,7 +8,7 @@ import vlrl.functional as F
 LOSS = torch.tensor([[1.0, 2.0, 3.0], [4.0, 99.0, 99.0], [5.0, 7.0, 99.0]], dtype=torch.float64)
 MASK = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]])
 GROUPS = torch.tensor([0, 0, 1])
-MODES = ("token_mean", "sequence_mean", "sequence_mean_sum", "constant", "prompt_mean")
+MODES = ("token_mean", "token_sum", "sequence_mean", "sequence_mean_sum", "constant", "prompt_mean")
 EVERY = pytest.mark.parametrize("mode", MODES)
 
 
@@ -20,6 +20,7 @@ def settings(mode):
     ("mode", "expected"),
     [
         ("token_mean", 22 / 6),
+        ("token_sum", 22),
         ("sequence_mean", (2 + 4 + 6) / 3),
         ("sequence_mean_sum", 2 + 4 + 6),
         ("constant", 22 / (3 * 5)),
@@ -86,7 +87,16 @@ def test_a_loss_per_sequence_is_averaged_over_sequences():
     assert F.aggregate(loss).item() == pytest.approx(3.0)
     without = MASK.clone()
     without[1] = 0
-    assert F.aggregate(torch.tensor([1.0, float("nan"), 6.0]), without).item() == pytest.approx(7 / 3)
+    assert F.aggregate(torch.tensor([1.0, float("nan"), 6.0]), without).item() == pytest.approx(7 / 2)
+
+
+def test_sequences_without_trained_tokens_are_not_counted():
+    """A rollout whose tokens are all left out (overlong filtering) does not shrink the mean of the others."""
+    without = MASK.clone()
+    without[1] = 0
+    assert F.aggregate(LOSS, without, "sequence_mean").item() == pytest.approx((2 + 6) / 2)
+    assert F.aggregate(LOSS, without, "constant", length=5).item() == pytest.approx(18 / (2 * 5))
+    assert F.aggregate(LOSS, torch.zeros_like(MASK), "sequence_mean").item() == 0.0
 
 
 def test_group_ids_need_not_count_from_zero():
@@ -112,7 +122,7 @@ def test_group_sums_carry_gradient():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: F.aggregate(LOSS, MASK, "mean"), r"mode='mean' is not known; choose one of 'token_mean', 'sequence_mean'"),
+        (lambda: F.aggregate(LOSS, MASK, "mean"), r"mode='mean' is not known; choose one of 'token_mean', 'token_sum', 'sequence_mean'"),
         (lambda: F.aggregate(LOSS[:, 0], MASK, "mean"), r"mode='mean' is not known"),
         (lambda: F.aggregate(LOSS, MASK, "constant"), r"length=None; mode='constant' needs a positive number of tokens"),
         (lambda: F.aggregate(LOSS, MASK, "prompt_mean"), r"group_B=None; mode='prompt_mean' needs"),

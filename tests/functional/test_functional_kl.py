@@ -86,3 +86,20 @@ def test_what_stands_outside_the_mask_reaches_nothing(kind, gradient, garbage):
 def test_mistakes_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         F.kl_penalty(row(-1.0, -1.0), row(-1.0, -1.0), **settings)
+
+
+def test_k2s_gradient_survives_the_bounds():
+    """With clamp_value 10 the value of k2 stops at |u| = sqrt(20) = 4.47; its gradient, u, must not."""
+    logp = row(-9.0, -1.0, -30.0).requires_grad_()
+    loss, metrics = F.kl_penalty(logp, row(-1.0, -1.5, -1.0), kind="k3", gradient="k2", clamp_log=20.0, clamp_value=10.0)
+    (gradient,) = torch.autograd.grad(loss.sum(), logp)
+    assert gradient[0].tolist() == pytest.approx([-8.0, 0.5, -29.0])
+    assert metrics["kl"][0].tolist() == pytest.approx([10.0, exp(-0.5) - 0.5, 10.0])
+
+
+def test_adaptive_coefficient():
+    assert F.adaptive_kl_coef(0.2, kl=3.0, target=6.0, steps=50, horizon=1000) == pytest.approx(0.2 * (1 - 0.2 * 0.05))
+    assert F.adaptive_kl_coef(0.2, kl=6.6, target=6.0, steps=50, horizon=1000) == pytest.approx(0.2 * (1 + 0.1 * 0.05))
+    assert F.adaptive_kl_coef(0.2, kl=6.0, target=6.0) == 0.2
+    with pytest.raises(ValueError, match=r"target=0\.0 and horizon=10000\.0 must be above 0"):
+        F.adaptive_kl_coef(0.2, kl=6.0, target=0.0)

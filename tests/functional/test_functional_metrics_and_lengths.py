@@ -90,3 +90,10 @@ def test_exact_statistics():
     assert mean([]) == 0.0 and mean([0.3, 0.3, 0.3]) == 0.3
     assert std([1.0]) == 0.0 and std([0.0, 2.0]) == math.sqrt(2) and std([0.0, 2.0], unbiased=False) == 1.0
     assert centred([0.3, 0.3, 0.3], 0.0) == [0.0] * 3 and centred([3.0, 1.0], 2.0) == [0.5, -0.5]
+
+
+def test_overlong_filtering_leaves_truncated_completions_out():
+    mask = torch.tensor([[1, 0, 1], [1, 1, 0]])
+    assert F.overlong_mask(mask, torch.tensor([True, False])).tolist() == [[0, 0, 0], [1, 1, 0]]
+    with pytest.raises(ValueError, match=r"truncated_B has shape \(3,\), mask_BT \(2, 3\)"):
+        F.overlong_mask(mask, torch.zeros(3, dtype=torch.bool))

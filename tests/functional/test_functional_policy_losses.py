@@ -14,6 +14,8 @@ LOSSES = {
     "gspo": lambda *x: F.gspo_loss(*x, low=0.2, high=0.3),
     "gspo_token": lambda *x: F.gspo_token_loss(*x, low=0.2, high=0.3),
     "cispo": F.cispo_loss,
+    "dppo_tv": F.dppo_loss,
+    "dppo_kl": lambda *x: F.dppo_loss(*x, divergence="kl", low=0.05, high=0.05),
     "gmpo": F.gmpo_loss,
     "sapo": F.sapo_loss,
     "vespo": F.vespo_loss,
@@ -181,7 +183,7 @@ def test_ppo_gradient_against_its_definition_by_cases(sign):
     assert fractions["clip_fraction"].item() == pytest.approx((~live & mask).sum().item() / mask.sum().item())
 
 
-@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"cispo", "vespo", "gspo_token"}))  # these hold a factor fixed
+@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"cispo", "vespo", "gspo_token", "dppo_tv", "dppo_kl"}))  # these hold a factor fixed
 def test_gradients_are_those_of_finite_differences(name):
     loss = LOSSES[name]
     logp, old, a, mask = batch()
@@ -266,3 +268,46 @@ def test_float32_keeps_its_dtype():
     logp, old, a, mask = (x.float() if x.is_floating_point() else x for x in batch())
     for name, loss in LOSSES.items():
         assert loss(logp, old, a, mask).loss.dtype == torch.float32, name
+
+
+def coins(*pairs):
+    """(log pi, log pi_old) of tokens from pairs of probabilities."""
+    return tuple(torch.tensor([column], dtype=torch.float64).log() for column in zip(*pairs))
+
+
+@pytest.mark.parametrize(
+    ("divergence", "limit", "held"),
+    [  # |pi - pi_old| = 0.4, 0.004, 0.4; KL of the coins: 0.5 log(5/9) + 0.5 log 5 = 0.511; 0.001 log(1/5) + 0.999 log(999/995) = 0.0024; 0.511
+        ("tv", 0.15, [True, False, False]),
+        ("kl", 0.05, [True, False, False]),
+        ("tv", 0.003, [True, True, False]),
+        ("kl", 0.002, [True, True, False]),
+        ("tv", 0.41, [False, False, False]),
+        ("kl", 0.52, [False, False, False]),
+    ],
+)
+def test_dppo_holds_what_moved_too_far_along_the_advantage(divergence, limit, held):
+    """A rare token whose probability is multiplied by five has moved little; PPO's ratio clip would hold it."""
+    logp, old = coins((0.9, 0.5), (0.005, 0.001), (0.1, 0.5))
+    own = logp.requires_grad_()
+    loss, metrics = F.dppo_loss(own, old, torch.tensor([1.0]), None, divergence, limit, limit, cap=4.0)
+    (gradient,) = torch.autograd.grad(loss.sum(), own)
+    ratios = [0.9 / 0.5, 4.0, 0.1 / 0.5]  # the second is capped
+    assert gradient[0].tolist() == pytest.approx([0.0 if h else -r for h, r in zip(held, ratios)])
+    assert metrics["clip_fraction"][0].tolist() == [float(h) for h in held]
+    mirrored = F.dppo_loss(own, old, torch.tensor([-1.0]), None, divergence, limit, limit)
+    assert mirrored.metrics["clip_low"][0].tolist() == [0.0, 0.0, float(held[0])]
+
+
+def test_the_dual_clip_is_counted_apart():
+    ratios, advantages = row(5.0, 2.0, 5.0), row(-1.0, -1.0, 1.0)
+    loss, metrics = F.clipped_ratio_loss(ratios, advantages, 0.2, 0.2, dual_clip=3.0)
+    assert loss[0].tolist() == pytest.approx([3.0, 2.0, -1.2]) and metrics["dual_clip_fraction"][0].tolist() == [1.0, 0.0, 0.0]
+    assert "dual_clip_fraction" not in F.clipped_ratio_loss(ratios, advantages, 0.2, 0.2).metrics
+
+
+def test_the_kl_of_the_step_is_logged():
+    """ppo_kl is log pi_old - log pi: its mean over tokens of pi_old is KL(pi_old || pi)."""
+    old, new = torch.tensor([0.7, 0.3], dtype=torch.float64).log(), torch.tensor([0.5, 0.5], dtype=torch.float64).log()
+    kl = F.ppo_clip_loss(new[None], old[None], torch.tensor([1.0])).metrics["ppo_kl"][0]
+    assert (old.exp() * kl).sum().item() == pytest.approx(0.7 * log(1.4) + 0.3 * log(0.6))

@@ -85,3 +85,49 @@ def test_effective_sample_size():
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_batch_normalised_weights_have_mean_one():
+    weights, mask = torch.tensor([[2.0, 1.0, 9.0], [0.5, 9.0, 9.0]]), torch.tensor([[1, 1, 0], [1, 0, 0]])
+    out = F.batch_normalised(weights, mask)
+    assert out[mask > 0].mean().item() == pytest.approx(1.0) and out[0, 0].item() == pytest.approx(2 / (3.5 / 3))
+    of_sequences = F.batch_normalised(torch.tensor([[2.0], [0.5], [7.0]]), torch.tensor([[1, 1], [1, 0], [0, 0]]), level="sequence")
+    assert of_sequences[:, 0].tolist() == pytest.approx([2 / 1.25, 0.5 / 1.25, 7 / 1.25])  # a sequence without tokens does not count
+    assert F.batch_normalised(torch.zeros(1, 2)).tolist() == [[0.0, 0.0]]
+    parts = [F.weight_sums(weights[i : i + 1], mask[i : i + 1]) for i in range(2)]
+    assert tuple(map(sum, zip(*parts))) == F.weight_sums(weights, mask)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [  # u = log 4, log 0.5, log 1.5, outside: |u| 1.386, 0.693, 0.405; k2 0.961, 0.240, 0.082; k3 1.614, 0.193, 0.095
+        ({"kind": "k1", "limit": 0.5}, [0.0, 0.0, 1.0, 1.0]),
+        ({"kind": "k2", "limit": 0.25}, [0.0, 1.0, 1.0, 1.0]),
+        ({"kind": "k3", "limit": 0.1}, [0.0, 0.0, 1.0, 1.0]),
+        ({"kind": "k3", "limit": 1.7}, [1.0, 1.0, 1.0, 1.0]),
+        ({"kind": "k1", "level": "sequence_sum", "limit": log(3) + 1e-6}, [1.0]),
+        ({"kind": "k1", "level": "sequence_sum", "limit": log(3) - 1e-6}, [0.0]),
+        ({"kind": "k2", "level": "sequence_mean", "limit": 0.428}, [1.0]),  # (0.961 + 0.240 + 0.082) / 3
+        ({"kind": "k2", "level": "sequence_mean", "limit": 0.427}, [0.0]),
+        ({"kind": "k3", "level": "sequence_max", "limit": 1.7}, [1.0]),
+        ({"kind": "k3", "level": "sequence_max", "limit": 1.6}, [0.0]),
+    ],
+)
+def test_rejection_is_zero_or_one(settings, expected):
+    assert F.rejection_mask(TRAINER, ENGINE, MASK, **settings)[0].tolist() == expected
+
+
+def test_rejection_names_mistakes():
+    for settings, message in (({"kind": "k4"}, "kind='k4'"), ({"level": "sequence"}, "level='sequence'"), ({"limit": 0.0}, "limit=0.0")):
+        with pytest.raises(ValueError, match=message):
+            F.rejection_mask(TRAINER, ENGINE, MASK, **settings)
+
+
+def test_off_policy_sequence_mask():
+    """Only sequences that the policy has left (mean log ratio 0.5 nats) lose their tokens, and only those with a negative advantage."""
+    logp, sampled = torch.tensor([[-2.0, -1.0, NAN]] * 3), torch.tensor([[-1.0, -1.0, NAN]] * 3)
+    mask, advantages = torch.tensor([[1, 1, 0]] * 3), torch.tensor([[-1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [-1.0, -1.0, 0.0]])
+    assert F.off_policy_sequence_mask(logp, sampled, advantages, mask, delta=0.49).tolist() == [[0, 1, 1], [1, 1, 1], [0, 0, 1]]
+    assert F.off_policy_sequence_mask(logp, sampled, advantages, mask, delta=0.51).tolist() == [[1, 1, 1]] * 3
+    towards = F.off_policy_sequence_mask(sampled, logp, advantages, mask, delta=0.49)
+    assert towards.tolist() == [[1, 1, 1]] * 3  # a policy that makes the sequence likelier is not masked

@@ -96,3 +96,50 @@ def test_value_loss(value, clip, loss, slope):
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_value_clip_fraction():
+    """The clip decides where the clipped value's loss is larger: the value has passed the range on the way to its target, or left it."""
+    value, old, target = rows(2.0, 0.1, -1.0, 0.4), rows(0.0, 0.0, 0.0, 0.0), rows(2.0, 2.0, 2.0, 0.4)
+    assert F.value_clip_fraction(value, old, target, 0.5).tolist() == [1.0, 0.0, 0.0, 0.0]
+    slope = value.requires_grad_()
+    F.value_loss(slope, old, target, 0.5).sum().backward()
+    assert slope.grad.tolist() == pytest.approx([0.0, -1.9, -3.0, 0.0])
+    assert F.value_clip_fraction(value, old, target, 0.0).tolist() == [0.0] * 4
+
+
+MASKED = torch.tensor([[1, 0, 1, 1], [1, 1, 0, 0]])  # a tool's token within the first sequence, padding behind the second
+
+
+def test_reinforce_pp_of_token_rewards_skips_masked_tokens():
+    rewards = rows([0.5, NAN, 0.0, 1.0], [0.0, -1.0, NAN, 9.0])
+    returns = torch.tensor([0.5 + 0.9 * 0.9 * 1.0, 0.9, 1.0, -0.9, -1.0], dtype=torch.float64)  # discounts count the kept tokens
+    out = F.reinforce_pp_token_advantages(rewards, MASKED, gamma=0.9, eps=0.0)
+    assert out[MASKED > 0].tolist() == pytest.approx(((returns - returns.mean()) / returns.std()).tolist())
+    assert out[MASKED == 0].tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("groups", [None, torch.tensor([0, 0])])
+def test_reinforce_pp_of_outcomes_is_that_of_token_rewards(groups):
+    outcome, mask = rows(1.0, 0.0), MASKED
+    expected = F.reinforce_pp_advantages(outcome, mask.sum(-1), groups)
+    out = F.reinforce_pp_token_advantages(F.token_rewards(outcome, mask), mask, groups)
+    assert torch.allclose(out, torch.where(mask > 0, expected[:, None], 0.0))
+    assert F.reinforce_pp_token_advantages(torch.zeros(2, 4), mask).abs().sum() == 0
+
+
+def test_remax_of_token_rewards():
+    out = F.remax_advantages(rows([0.5, NAN, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0]), rows(0.75, 1.0), MASKED, gamma=0.5)
+    assert out[0].tolist() == pytest.approx([0.5 + 0.25 - 0.75, 0.0, 0.5 - 0.75, 0.25]) and out[1].tolist() == pytest.approx([-0.5, 0.0, 0.0, 0.0])
+    with pytest.raises(ValueError, match="baseline_B has 1 rows, reward_BT 2"):
+        F.remax_advantages(torch.zeros(2, 4), torch.zeros(1), MASKED)
+
+
+def test_masked_tokens_change_no_advantage():
+    """GAE and whitening of a sequence with a tool's tokens inside are those of the sequence without them."""
+    rewards, values = rows([0.1, 9.0, 0.0, 1.0]), rows([0.3, -7.0, 0.2, 0.6])
+    mask, kept = torch.tensor([[1, 0, 1, 1]]), [0, 2, 3]
+    advantages, targets = F.gae(rewards, values, mask, gamma=0.9, lam=0.8)
+    alone, alone_targets = F.gae(rewards[:, kept], values[:, kept], gamma=0.9, lam=0.8)
+    assert torch.equal(advantages[:, kept], alone) and torch.equal(targets[:, kept], alone_targets) and advantages[0, 1] == 0
+    assert torch.equal(F.whiten(advantages, mask)[:, kept], F.whiten(alone))

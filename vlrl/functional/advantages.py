@@ -19,8 +19,8 @@ from torch import Tensor
 from vlrl.functional.checks import check_choice, check_groups, check_shapes
 from vlrl.functional.exact import centred, mean, std
 
-BASELINES = ("mean", "leave_one_out", "none")
-SCALES = ("std", "batch_std", "none")
+BASELINES = ("mean", "leave_one_out", "batch_mean", "none")
+SCALES = ("std", "others_std", "batch_std", "centred_batch_std", "none")
 
 
 def group_advantages(
@@ -28,25 +28,31 @@ def group_advantages(
 ) -> Tensor:
     """Group-relative advantages (GRPO, Dr.GRPO, Lite PPO, RLOO).
 
-        A_i = (r_i - b_i) / d
+        A_i = (r_i - b_i) / d_i
 
-    | method   | baseline        | scale       | source                                                            |
-    |----------|-----------------|-------------|-------------------------------------------------------------------|
-    | GRPO     | "mean"          | "std"       | Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2                    |
-    | Dr.GRPO  | "mean"          | "none"      | Liu et al. 2025, arXiv:2503.20783, sec. 3.2                       |
-    | Lite PPO | "mean"          | "batch_std" | arXiv:2508.08221                                                  |
-    | RLOO     | "leave_one_out" | "none"      | Ahmadian et al. 2024, arXiv:2402.14740, eq. 8                     |
+    | method        | baseline        | scale               | source                                                           |
+    |---------------|-----------------|---------------------|------------------------------------------------------------------|
+    | GRPO          | "mean"          | "std"               | Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2                   |
+    | Dr.GRPO       | "mean"          | "none"              | Liu et al. 2025, arXiv:2503.20783, sec. 3.2                      |
+    | Lite PPO      | "mean"          | "batch_std"         | arXiv:2508.08221                                                 |
+    | RLOO          | "leave_one_out" | "none"              | Ahmadian et al. 2024, arXiv:2402.14740, eq. 8                    |
+    | NeMo RL       | "leave_one_out" | "others_std"        | NVIDIA-NeMo/RL 7ea279ab, nemo_rl/algorithms/utils.py             |
+    | AReaL (group) | "mean"          | "centred_batch_std" | inclusionAI/AReaL 4aef98d8, areal/utils/data.py, Normalization   |
+    | AReaL (batch) | "batch_mean"    | "batch_std"         | the same                                                         |
 
     Args:
         reward_B: (B,) rewards.
         group_B: (B,) integer prompt ids.
-        baseline: b_i: the group's "mean", the mean of the other rollouts ("leave_one_out"), or 0 ("none").
-        scale: d: the group's std plus eps ("std"), the std of all rewards plus eps ("batch_std"), or 1 ("none").
+        baseline: b_i: the group's "mean", the mean of the other rollouts of the group ("leave_one_out"), the mean of all rewards ("batch_mean"), or 0
+            ("none").
+        scale: d_i: the group's std ("std"), the std of the other rollouts of the group ("others_std"), the std of all rewards ("batch_std"), the root
+            of the mean square of all r - b ("centred_batch_std"), each plus eps, or 1 ("none").
         eps: added to the std. GRPO's paper leaves it open: 1e-6 is verl's, 1e-4 TRL's.
         unbiased: std with n - 1 in the denominator.
 
     Returns:
-        (B,) advantages. A group of equal rewards gives exact zeros (with a baseline), a group of one rollout too.
+        (B,) advantages. A group of equal rewards gives exact zeros (with a baseline of the group), a group of one rollout too. Where the others of a
+        rollout have equal rewards, "others_std" does not divide, as in NeMo RL.
 
     Raises:
         ValueError: for shapes that differ, group ids that are not integers, an unknown baseline or scale.
@@ -57,15 +63,31 @@ def group_advantages(
     check_choice("baseline", baseline, BASELINES)
     check_choice("scale", scale, SCALES)
     rewards, rows = _read(reward_B, group_B)
-    pooled = std(rewards, unbiased)
+    groups = [[rewards[i] for i in row] for row in rows]
+    overall = mean(rewards)
+    deviations = {
+        "mean": lambda values: centred(values, 1.0),
+        "leave_one_out": _leave_one_out,
+        "batch_mean": lambda values: [v - overall for v in values],
+        "none": list,
+    }[baseline]
+    centred_groups = [deviations(values) for values in groups]
+    square_sum = math.fsum(d * d for row in centred_groups for d in row)
+    pooled = {
+        "batch_std": std(rewards, unbiased),
+        "centred_batch_std": math.sqrt(square_sum / max(len(rewards) - unbiased, 1)),
+    }.get(scale, 0.0)
 
-    def of_group(values: Sequence[float]) -> list[float]:
-        divisor = {"std": std(values, unbiased) + eps, "batch_std": pooled + eps, "none": 1.0}[scale]
-        if baseline == "mean":
-            return centred(values, divisor)
-        return [v / divisor for v in (_leave_one_out(values) if baseline == "leave_one_out" else values)]
+    def divisors(values: Sequence[float]) -> list[float]:
+        if scale == "none":
+            return [1.0] * len(values)
+        if scale == "others_std":
+            spreads = [std([*values[:i], *values[i + 1 :]], unbiased) for i in range(len(values))]
+            return [spread + eps if spread else 1.0 for spread in spreads]
+        return [(std(values, unbiased) if scale == "std" else pooled) + eps] * len(values)
 
-    return _write(reward_B, rows, [of_group([rewards[i] for i in row]) for row in rows])
+    parts = [[d / by if d else 0.0 for d, by in zip(row, divisors(values))] for row, values in zip(centred_groups, groups)]
+    return _write(reward_B, rows, parts)
 
 
 def rloo_advantages(reward_B: Tensor, group_B: Tensor) -> Tensor:
@@ -97,12 +119,14 @@ def reinforce_pp_advantages(reward_B: Tensor, length_B: Tensor, group_B: Tensor 
         A_i = (s_i - m) / sqrt(v + eps),  s_i = r_i, or r_i - mean_G r with `group_B`,
         m = sum_i n_i s_i / N,  v = sum_i n_i (s_i - m)^2 / (N - 1),  N = sum_i n_i
 
-    With `group_B`, m is not subtracted again, so that a group of equal rewards stays at 0.
-    Paper: Hu 2025, arXiv:2501.03262, eq. 4-5 (baseline: sec. 3.2). A rollout's value counts once per token, with the unbiased variance, as in verl.
+    With `group_B`, m is the mean of the centred rewards over tokens: 0 where correct and wrong rollouts are equally long. Else a group of equal
+    rewards is shifted by -m too, as in the paper and its implementations.
+    Paper: Hu 2025, arXiv:2501.03262, eq. 4-5 (baseline: sec. 3.2). A rollout's value counts once per token, with the unbiased variance, as in
+    compute_reinforce_plus_plus_baseline_outcome_advantage of verl-project/verl 1dda039b (OpenRLHF 3c3be623 has the biased one).
 
     Args:
         reward_B: (B,) rewards.
-        length_B: (B,) lengths n_i in tokens.
+        length_B: (B,) numbers n_i of trained tokens.
         group_B: (B,) integer prompt ids, for the baseline; None for none.
         eps: added to the variance.
 
@@ -128,8 +152,7 @@ def reinforce_pp_advantages(reward_B: Tensor, length_B: Tensor, group_B: Tensor 
     variance = math.fsum(n * (s - centre) ** 2 for s, n in zip(scores, lengths)) / max(tokens - 1, 1)
     if variance < 1e-24:  # all equal: rounding errors must not be divided by their own size
         return _write(reward_B, [range(len(scores))], [[0.0] * len(scores)])
-    shift = 0.0 if group_B is not None else centre
-    return _write(reward_B, [range(len(scores))], [[(s - shift) / math.sqrt(variance + eps) for s in scores]])
+    return _write(reward_B, [range(len(scores))], [[(s - centre) / math.sqrt(variance + eps) for s in scores]])
 
 
 def maxrl_advantages(reward_B: Tensor, group_B: Tensor, *, eps: float = 0.0) -> Tensor:
@@ -235,6 +258,75 @@ def pass_at_k_advantages(correct_B: Tensor, group_B: Tensor, k: int) -> Tensor:
         return [failing / spread if ok else low for ok in right]
 
     return _write(correct_B, rows, [of_group([correct[i] != 0 for i in row]) for row in rows])
+
+
+def pass_at_k_max_advantages(reward_B: Tensor, group_B: Tensor, *, scale: str = "std", eps: float = 1e-6) -> Tensor:
+    """Pass@k by the maximum: only the best rollout of a group has an advantage, its margin over the second best.
+
+        A_i = (r_i - max_{j != i} r_j) / d for the best rollout i (of equal ones the first), else 0
+
+    The margin is what the best rollout adds to the maximum of the group, so that it estimates the gradient of E[max of k] for groups of k rollouts.
+    Paper: Tang et al. 2025, arXiv:2503.19595; compute_grpo_passk_outcome_advantage of verl-project/verl 1dda039b.
+
+    Args:
+        reward_B: (B,) rewards.
+        group_B: (B,) integer prompt ids.
+        scale: d: the group's unbiased std plus eps ("std"), or 1 ("none").
+        eps: added to the std.
+
+    Returns:
+        (B,) advantages; zeros for a group whose two best rewards are equal, and for a group of one rollout.
+
+    Raises:
+        ValueError: for an unknown scale, shapes that differ, or group ids that are not integers.
+
+    >>> pass_at_k_max_advantages(torch.tensor([1.0, 0.25, 0.0]), torch.tensor([0, 0, 0]), scale="none")
+    tensor([0.7500, 0.0000, 0.0000])
+    """
+    check_choice("scale", scale, ("std", "none"))
+    rewards, rows = _read(reward_B, group_B)
+
+    def of_group(values: Sequence[float]) -> list[float]:
+        ranked = sorted(values, reverse=True)
+        margin = ranked[0] - ranked[1] if len(ranked) > 1 else 0.0
+        best = values.index(ranked[0])
+        return [margin / (std(values) + eps if scale == "std" else 1.0) if i == best and margin else 0.0 for i in range(len(values))]
+
+    return _write(reward_B, rows, [of_group([rewards[i] for i in row]) for row in rows])
+
+
+def best_and_worst(reward_B: Tensor, group_B: Tensor, keep: int) -> Tensor:
+    """The best and the worst of a group's rollouts: the `keep` rollouts whose rewards have the largest variance.
+
+    They are always the h highest and keep - h lowest rewards for some h: of 0/1 rewards as nearly half of each as there are.
+    Paper: Xu et al. 2025 (PODS), arXiv:2504.13818, theorem 1 (max-variance down-sampling).
+
+    Args:
+        reward_B: (B,) rewards.
+        group_B: (B,) integer prompt ids.
+        keep: rollouts to keep of each group, 1 or more; a smaller group is kept whole.
+
+    Returns:
+        (B,) bool: whether a rollout is kept. Of equal rewards the earlier counts as the higher; of splits of equal variance the one with more of the
+        highest is taken.
+
+    Raises:
+        ValueError: for keep below 1, shapes that differ, or group ids that are not integers.
+
+    >>> best_and_worst(torch.tensor([0.5, 1.0, 0.0, 0.25]), torch.tensor([0, 0, 0, 0]), keep=2)
+    tensor([False,  True,  True, False])
+    """
+    if keep < 1:
+        raise ValueError(f"keep={keep} must be 1 or more")
+    rewards, rows = _read(reward_B, group_B)
+    chosen_B = torch.zeros(len(reward_B), dtype=torch.bool)
+    for row in rows:
+        order = sorted(row, key=lambda i: (-rewards[i], i))
+        count = min(keep, len(row))
+        splits = [order[:h] + order[len(order) - count + h :] for h in range(count, -1, -1)]
+        best = max(splits, key=lambda split: std([rewards[i] for i in split], unbiased=False))
+        chosen_B[best] = True
+    return chosen_B.to(reward_B.device)
 
 
 def gdpo_advantages(

@@ -1,4 +1,4 @@
-"""From losses per token to one number: token mean, sequence mean, constant divisor, prompt mean.
+"""From losses per token to one number: token mean, token sum, sequence mean, constant divisor, prompt mean.
 
 Shape legend: B sequences, T tokens.
 """
@@ -98,6 +98,10 @@ def _token_mean(n: Counts) -> Tensor:
     return torch.full_like(n.length_B, 1.0 / max(n.tokens, 1.0))
 
 
+def _token_sum(n: Counts) -> Tensor:
+    return torch.ones_like(n.length_B)
+
+
 def _sequence_mean(n: Counts) -> Tensor:
     return 1.0 / (n.length_B * max(n.sequences, 1.0))
 
@@ -122,6 +126,7 @@ def _prompt_mean(n: Counts) -> Tensor:
 
 AGGREGATIONS: dict[str, Callable[[Counts], Tensor]] = {
     "token_mean": _token_mean,
+    "token_sum": _token_sum,
     "sequence_mean": _sequence_mean,
     "sequence_mean_sum": _sequence_mean_sum,
     "constant": _constant,
@@ -144,19 +149,21 @@ def aggregation_weights(
     | mode                | weight of a token of sequence i        | used by                                                       |
     |---------------------|----------------------------------------|---------------------------------------------------------------|
     | "token_mean"        | 1 / tokens                             | DAPO, arXiv:2503.14476, eq. 12 and sec. 3.3                   |
+    | "token_sum"         | 1                                      | "token-sum" of verl-project/verl 1dda039b, core_algos.agg_loss |
     | "sequence_mean"     | 1 / (n_i sequences)                    | GRPO, arXiv:2402.03300, eq. 3                                 |
     | "constant"          | 1 / (length sequences)                 | Dr.GRPO, arXiv:2503.20783, sec. 3.2; length 1: LUSPO          |
     | "sequence_mean_sum" | 1 / n_i                                | DCPO, arXiv:2509.02333, eq. 12                                |
     | "prompt_mean"       | 1 / (tokens of i's prompt * prompts)   | ScaleRL, arXiv:2510.13786, sec. 3.2                           |
 
-    n_i is a sequence's number of kept tokens, at least 1. With the totals of a whole optimizer step in `tokens`, `sequences` and `prompts`,
-    micro-batches of whole prompts add up to the whole step, however it is split.
+    n_i is a sequence's number of kept tokens, at least 1. Sequences without kept tokens are not counted: a mean is over what is trained on, as in
+    verl (agg_loss) and OpenRLHF 3c3be623 (openrlhf/models/loss.py, aggregate_loss). With the totals of a whole optimizer step in `tokens`,
+    `sequences` and `prompts`, micro-batches of whole prompts add up to the whole step, however it is split.
 
     Args:
         mask_BT: (B, T) 1 or True on trained tokens.
         mode: one of the table.
         tokens: trained tokens of the step; None counts those of `mask_BT`.
-        sequences: sequences of the step; None takes B.
+        sequences: sequences of the step that have trained tokens; None counts those of `mask_BT`.
         prompts: prompts of the step, of mode "prompt_mean"; None counts the ids in `group_B`.
         length: tokens of mode "constant".
         group_B: (B,) integer prompt ids of mode "prompt_mean".
@@ -176,7 +183,7 @@ def aggregation_weights(
     kept_BT = mask_BT > 0
     dtype = mask_BT.dtype if mask_BT.is_floating_point() else torch.float32
     counted = float(kept_BT.sum()) if tokens is None and mode == "token_mean" else tokens or 0.0
-    rows = float(len(mask_BT)) if sequences is None else sequences
+    rows = float(kept_BT.any(-1).sum()) if sequences is None else sequences
     return weigh(Counts(kept_BT, lengths(kept_BT, dtype), counted, rows, prompts, length, group_B))[:, None]
 
 
@@ -194,16 +201,15 @@ def aggregate(
 ) -> Tensor:
     """Loss aggregation: losses per token, or per sequence, to the scalar that `backward` starts from.
 
-    The modes are those of `aggregation_weights`. A (B,) loss per sequence is averaged over sequences, whatever the mode; sequences without trained
-    tokens count as 0 in the sum.
+    The modes are those of `aggregation_weights`. A (B,) loss per sequence is averaged over the sequences that have trained tokens, whatever the mode.
 
     Args:
         loss: (B, T) per token, or (B,) per sequence.
         mask_BT: (B, T) 1 or True on trained tokens; None for all. Losses outside it may be inf or nan.
-        mode: "token_mean", "sequence_mean", "sequence_mean_sum", "constant" or "prompt_mean".
+        mode: "token_mean", "token_sum", "sequence_mean", "sequence_mean_sum", "constant" or "prompt_mean".
         weights: (B, T) or (B, 1) factors on the loss per token, for instance of `importance_weights`; detached.
         tokens: trained tokens of the whole step; None counts those of `mask_BT`.
-        sequences: sequences of the whole step; None takes B.
+        sequences: sequences of the whole step that have trained tokens; None counts those of `mask_BT`.
         prompts: prompts of the whole step; None counts the ids in `group_B`.
         length: tokens of mode "constant".
         group_B: (B,) prompt ids of mode "prompt_mean".
@@ -220,7 +226,7 @@ def aggregate(
     """
     if loss.dim() == 1:
         choose("mode", mode, AGGREGATIONS)
-        return _aggregate_sequences(loss, mask_BT, weights, float(len(loss)) if sequences is None else sequences)
+        return _aggregate_sequences(loss, mask_BT, weights, sequences)
     kept_BT = kept_tokens(mask_BT, loss, "loss")
     mask = kept_BT.to(loss.dtype)
     scale = aggregation_weights(mask, mode, tokens=tokens, sequences=sequences, prompts=prompts, length=length, group_B=group_B)
@@ -229,8 +235,8 @@ def aggregate(
     return torch.where(kept_BT, scale * factor * loss, torch.zeros_like(loss)).sum()
 
 
-def _aggregate_sequences(loss_B: Tensor, mask_BT: Tensor | None, weights: Tensor | None, sequences: float) -> Tensor:
-    """The mean over sequences; a sequence's factor is the mean of its tokens' weights, 0 without tokens."""
+def _aggregate_sequences(loss_B: Tensor, mask_BT: Tensor | None, weights: Tensor | None, sequences: float | None) -> Tensor:
+    """The mean over sequences with tokens; a sequence's factor is the mean of its tokens' weights, 0 without tokens."""
     if mask_BT is None:
         mask_BT = torch.ones_like(loss_B)[:, None]
     if mask_BT.dim() != 2 or len(mask_BT) != len(loss_B):
@@ -238,4 +244,5 @@ def _aggregate_sequences(loss_B: Tensor, mask_BT: Tensor | None, weights: Tensor
     mask = (mask_BT > 0).to(loss_B.dtype)
     factor = torch.ones_like(mask) if weights is None else torch.ones_like(mask) * weights.detach()
     factor_B = torch.where(mask > 0, factor, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)
-    return torch.where(factor_B != 0, loss_B * factor_B, 0.0).sum() / sequences
+    count = float((mask > 0).any(-1).sum()) if sequences is None else sequences
+    return torch.where(factor_B != 0, loss_B * factor_B, 0.0).sum() / max(count, 1.0)

@@ -73,8 +73,9 @@ def kl_penalty(
     """KL penalty as a loss term: an estimate of KL(pi || ref) per token with a choice of gradient.
 
     On-policy the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1 is zero. `gradient` "direct"
-    differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of `kind` with k2's gradient (verl's kinds with "+"); "importance"
-    multiplies by pi / pi_old, whose gradient makes k1 and k3 unbiased (DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1).
+    differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of `kind` with k2's gradient, which no bound removes (verl's kinds
+    with "+": kl_penalty in verl/trainer/ppo/core_algos.py of verl-project/verl 1dda039b); "importance" multiplies by pi / pi_old, whose gradient
+    makes k1 and k3 unbiased (DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1).
     Source: estimators: `kl_estimate`; gradients: Tang and Munos 2025, arXiv:2506.09477.
 
     Args:
@@ -103,11 +104,40 @@ def kl_penalty(
     kl_BT = kl_estimate(logp_BT, ref_logp_BT, mask_BT, kind=kind, clamp_log=clamp_log, clamp_value=clamp_value)
     loss_BT = kl_BT
     if gradient == "k2":
-        k2_BT = kl_estimate(logp_BT, ref_logp_BT, mask_BT, kind="k2", clamp_log=clamp_log, clamp_value=clamp_value)
+        k2_BT = kl_estimate(logp_BT, ref_logp_BT, mask_BT, kind="k2")  # unbounded: a bound would remove the gradient where the policy is far away
         loss_BT = kl_BT.detach() + k2_BT - k2_BT.detach()
     elif old_logp_BT is not None and gradient == "importance":
         loss_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).exp() * kl_BT
     return PerToken(loss_BT, {"kl": kl_BT.detach()})
+
+
+def adaptive_kl_coef(coef: float, kl: float, target: float, steps: float = 1.0, horizon: float = 10_000.0) -> float:
+    """Adaptive KL controller: the coefficient rises while the measured KL is above its target, and falls below it.
+
+        coef (1 + clip(kl / target - 1, -0.2, 0.2) steps / horizon)
+
+    Paper: Ziegler et al. 2019, arXiv:1909.08593, sec. 2.2 (K_beta = 0.1 for a batch of their size, as a horizon of 10000 rollouts);
+    AdaptiveKLController in verl/trainer/ppo/core_algos.py of verl-project/verl 1dda039b, with the same clip.
+
+    Args:
+        coef: the coefficient so far.
+        kl: the measured KL, in nats per sequence or token, as `target`.
+        target: the wanted KL, above 0.
+        steps: rollouts since the last call.
+        horizon: rollouts over which a full error changes the coefficient by a fifth of itself, about; above 0.
+
+    Returns:
+        The new coefficient.
+
+    Raises:
+        ValueError: for a target or horizon that is not above 0.
+
+    >>> adaptive_kl_coef(0.1, kl=12.0, target=6.0, steps=100, horizon=1000)
+    0.10200000000000001
+    """
+    if min(target, horizon) <= 0:
+        raise ValueError(f"target={target} and horizon={horizon} must be above 0")
+    return coef * (1 + min(max(kl / target - 1, -0.2), 0.2) * steps / horizon)
 
 
 def _bounded(value: Tensor, bound: float) -> Tensor:

@@ -1,6 +1,6 @@
-"""Rewards for length: DAPO's overlong penalty and Kimi's length reward.
+"""Rewards for length, and the loss mask of truncated completions: DAPO's overlong penalty and filtering, Kimi's length reward.
 
-Shape legend: B rollouts.
+Shape legend: B rollouts, T tokens.
 """
 
 from __future__ import annotations
@@ -37,6 +37,32 @@ def overlong_penalty(length_B: Tensor, limit: float, buffer: float) -> Tensor:
         raise ValueError(f"buffer={buffer} must be above 0 and at most limit={limit}")
     n_B = length_B if length_B.is_floating_point() else length_B.double()
     return -((n_B - limit + buffer) / buffer).clamp(0.0, 1.0)
+
+
+def overlong_mask(mask_BT: Tensor, truncated_B: Tensor) -> Tensor:
+    """Overlong filtering: the loss mask without the completions that were cut off at the length limit.
+
+    Their rewards are noise: the answer may have been on its way. They still count in the baseline of their group.
+    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, sec. 3.4; mask_truncated_completions of TRL f2cd5771 (trl/trainer/grpo_trainer.py).
+
+    Args:
+        mask_BT: (B, T) 1 or True on trained tokens.
+        truncated_B: (B,) bool: the completion has no end.
+
+    Returns:
+        (B, T) in the dtype of the mask.
+
+    Raises:
+        ValueError: for another number of rows.
+
+    >>> overlong_mask(torch.tensor([[1, 1], [1, 0]]), torch.tensor([True, False]))
+    tensor([[0, 0],
+            [1, 0]])
+    """
+    check_shapes("BT", mask_BT=mask_BT)
+    if truncated_B.shape != mask_BT.shape[:1]:
+        raise ValueError(f"truncated_B has shape {tuple(truncated_B.shape)}, mask_BT {tuple(mask_BT.shape)}; both must have one row per sequence")
+    return torch.where(truncated_B[:, None].bool(), torch.zeros_like(mask_BT), mask_BT)
 
 
 def kimi_length_reward(length_B: Tensor, correct_B: Tensor, group_B: Tensor) -> Tensor:

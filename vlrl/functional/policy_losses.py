@@ -11,11 +11,12 @@ Shape legend: B sequences, T tokens. Log-probs are in nats. r = pi / pi_old is a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from vlrl.functional.checks import check_shapes, kept_tokens, lengths, per_token
+from vlrl.functional.checks import check_shapes, choose, kept_tokens, lengths, per_token
 from vlrl.functional.ratios import log_ratio, sequence_log_ratio
 from vlrl.types import PerToken
 
@@ -61,7 +62,8 @@ def clipped_ratio_loss(ratio_BT: Tensor, advantage_BT: Tensor, low: Tensor | flo
         dual_clip: c, above 1; None for none.
 
     Returns:
-        The (B, T) loss; metrics "clip_fraction" (1 on tokens whose gradient the clip removes), "clip_high", "clip_low", "ratio".
+        The (B, T) loss; metrics "clip_fraction" (1 on tokens whose gradient the clip removes), "clip_high", "clip_low", "ratio", and with `dual_clip`
+        "dual_clip_fraction" (1 on tokens whose loss it bounds).
 
     Raises:
         ValueError: for shapes that differ, or a dual_clip of 1 or less.
@@ -76,11 +78,13 @@ def clipped_ratio_loss(ratio_BT: Tensor, advantage_BT: Tensor, low: Tensor | flo
     upper, lower = (torch.as_tensor(bound, dtype=ratio_BT.dtype, device=ratio_BT.device) for bound in (1.0 + high, 1.0 - low))
     bounded_BT = torch.maximum(torch.minimum(ratio_BT, upper), lower)
     loss_BT = -torch.minimum(ratio_BT * advantage_BT, bounded_BT * advantage_BT)
-    if dual_clip is not None:
-        loss_BT = torch.where(advantage_BT < 0, torch.minimum(loss_BT, -dual_clip * advantage_BT), loss_BT)
     upper_BT = ((ratio_BT > upper) & (advantage_BT > 0)).float()
     lower_BT = ((ratio_BT < lower) & (advantage_BT < 0)).float()
     metrics = {"clip_fraction": upper_BT + lower_BT, "clip_high": upper_BT, "clip_low": lower_BT, "ratio": ratio_BT.detach()}
+    if dual_clip is not None:
+        held_BT = (advantage_BT < 0) & (loss_BT.detach() > -dual_clip * advantage_BT)
+        metrics["dual_clip_fraction"] = held_BT.float()
+        loss_BT = torch.where(held_BT, -dual_clip * advantage_BT, loss_BT)
     return PerToken(loss_BT, metrics)
 
 
@@ -110,7 +114,8 @@ def ppo_clip_loss(
         dual_clip: c > 1 bounds the loss of tokens with A < 0 by -c A; None for none.
 
     Returns:
-        The (B, T) loss; metrics "clip_fraction", "clip_high", "clip_low", "ratio".
+        The (B, T) loss; metrics "clip_fraction", "clip_high", "clip_low", "ratio", "ppo_kl" (log pi_old - log pi, whose mean over sampled tokens is
+        the k1 estimate of KL(pi_old || pi)), and with `dual_clip` "dual_clip_fraction".
 
     Raises:
         ValueError: for shapes that differ, or a dual_clip of 1 or less.
@@ -120,7 +125,9 @@ def ppo_clip_loss(
     tensor([[-1.2000, -1.0000]])
     """
     advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
-    return clipped_ratio_loss(log_ratio(logp_BT, old_logp_BT, mask_BT).exp(), advantage_BT, low, high, dual_clip)
+    log_r_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
+    loss_BT, metrics = clipped_ratio_loss(log_r_BT.exp(), advantage_BT, low, high, dual_clip)
+    return PerToken(loss_BT, {**metrics, "ppo_kl": -log_r_BT.detach()})
 
 
 def gspo_loss(
@@ -219,6 +226,71 @@ def cispo_loss(
     weight_BT = ratio_BT.clamp(1 - low, 1 + high)
     loss_BT = -weight_BT * advantage_BT * torch.where(kept_BT, logp_BT, 0.0)
     return PerToken(loss_BT, {"clip_fraction": (weight_BT != ratio_BT).float(), "ratio": ratio_BT})
+
+
+def dppo_loss(
+    logp_BT: Tensor,
+    old_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    divergence: str = "tv",
+    low: float = 0.15,
+    high: float = 0.15,
+    cap: float | None = 20.0,
+) -> PerToken:
+    """DPPO: a trust region on the change of a token's probability in place of one on its ratio (binary TV or binary KL).
+
+        L = -M sg(min(r, cap)) A log pi;   M = 0 where the policy has moved along A by more than the threshold, else 1
+        tv:  |pi - pi_old|          kl:  pi_old log(pi_old / pi) + (1 - pi_old) log((1 - pi_old) / (1 - pi))
+
+    For A > 0 a token is held where pi > pi_old and the divergence exceeds `high`, for A <= 0 where pi < pi_old and it exceeds `low`.
+    Paper: Qi et al. 2026, arXiv:2602.04879 (sec. 5.4: the cap); compute_policy_loss_dppo_tv and _kl of verl-project/verl 1dda039b; thresholds 0.15
+    (tv) and 0.05 (kl) of its examples/dppo_trainer.
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy, with gradient.
+        old_logp_BT: (B, T) log-probs of the policy that sampled.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        divergence: "tv" or "kl".
+        low: threshold of tokens with A <= 0, above 0.
+        high: threshold of tokens with A > 0, above 0.
+        cap: the largest importance weight; None for none.
+
+    Returns:
+        The (B, T) loss; metrics "clip_fraction", "clip_high", "clip_low", "ratio", "ppo_kl".
+
+    Raises:
+        ValueError: for shapes that differ, an unknown divergence, or thresholds that are not above 0.
+
+    >>> logp, old = torch.tensor([[0.9, 0.5]]).log(), torch.tensor([[0.5, 0.5]]).log()
+    >>> dppo_loss(logp, old, torch.tensor([1.0])).loss
+    tensor([[0.0000, 0.6931]])
+    """
+    measure = choose("divergence", divergence, DIVERGENCES)
+    if min(low, high) <= 0:
+        raise ValueError(f"low={low} and high={high} must be above 0")
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
+    log_r_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).detach()
+    new_BT = torch.where(kept_BT, logp_BT, 0.0)
+    p_BT, old_BT = new_BT.detach().exp(), torch.where(kept_BT, old_logp_BT.detach(), 0.0).exp()
+    moved_BT = measure(p_BT, old_BT)
+    upper_BT = (advantage_BT > 0) & (p_BT > old_BT) & (moved_BT > high)
+    lower_BT = (advantage_BT <= 0) & (p_BT < old_BT) & (moved_BT > low)
+    held_BT = upper_BT | lower_BT
+    ratio_BT = log_r_BT.exp()
+    weight_BT = torch.where(held_BT, 0.0, ratio_BT if cap is None else ratio_BT.clamp(max=cap))
+    metrics = {"clip_fraction": held_BT.float(), "clip_high": upper_BT.float(), "clip_low": lower_BT.float(), "ratio": ratio_BT, "ppo_kl": -log_r_BT}
+    return PerToken(-weight_BT * advantage_BT * new_BT, metrics)
+
+
+def _binary_kl(p: Tensor, old: Tensor) -> Tensor:
+    """KL between two coins: old against p, finite also where one of them is 0 or 1."""
+    tiny = 1e-8
+    return old * ((old + tiny) / (p + tiny)).log() + (1 - old) * ((1 - old + tiny) / (1 - p + tiny)).log()
+
+
+DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"tv": lambda p, old: (p - old).abs(), "kl": _binary_kl}
 
 
 def gmpo_loss(

@@ -8,10 +8,12 @@ Shape legend: B sequences, T tokens, N samples.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from vlrl.functional.checks import check_choice, check_shapes, kept_tokens, lengths
+from vlrl.functional.checks import check_choice, check_shapes, choose, kept_tokens, lengths, per_token
 
 LOG_RATIO_BOUND = 20.0  # |log ratio| of `importance_weights` before exp
 LEVELS = ("token", "sequence", "geometric")
@@ -117,6 +119,139 @@ def importance_weights(
     if mode == "truncate":
         return rho.clamp(max=limit)
     return torch.where((rho >= floor) & (rho <= limit), rho, 0.0)
+
+
+def batch_normalised(weight_BT: Tensor, mask_BT: Tensor | None = None, *, level: str = "token") -> Tensor:
+    """Batch-normalised importance weights: weights over their mean, so that a correction does not change the size of the loss.
+
+        w / mean w, the mean over the kept tokens ("token") or over the sequences that have any ("sequence", "geometric")
+
+    Paper: self-normalised importance sampling, Owen 2013, Monte Carlo theory, ch. 9; rollout_is_batch_normalize in
+    verl/trainer/ppo/rollout_corr_helper.py of verl-project/verl 1dda039b.
+
+    Args:
+        weight_BT: (B, T), or (B, 1) for weights per sequence, for instance of `importance_weights`.
+        mask_BT: (B, T) 1 or True on tokens that count; None for all.
+        level: that of the weights.
+
+    Returns:
+        The shape of `weight_BT`; unchanged where the mean is 0.
+
+    Raises:
+        ValueError: for an unknown level, or a mask that does not fit.
+
+    >>> batch_normalised(torch.tensor([[2.0, 1.0], [3.0, 9.0]]), torch.tensor([[1, 1], [1, 0]]))
+    tensor([[1.0000, 0.5000],
+            [1.5000, 4.5000]])
+    """
+    total, count = weight_sums(weight_BT, mask_BT, level=level)
+    return weight_BT * (count / total) if total > 0 else weight_BT
+
+
+def weight_sums(weight_BT: Tensor, mask_BT: Tensor | None = None, *, level: str = "token") -> tuple[float, float]:
+    """What the mean of `batch_normalised` is made of, to be added up over micro-batches and ranks.
+
+    Args:
+        weight_BT: (B, T) or (B, 1).
+        mask_BT: (B, T); None for all.
+        level: "token", "sequence" or "geometric".
+
+    Returns:
+        (sum of the weights, their number), over tokens or sequences.
+
+    Raises:
+        ValueError: for an unknown level, or a mask that does not fit.
+
+    >>> weight_sums(torch.tensor([[2.0], [3.0]]), torch.tensor([[1, 1], [0, 0]]), level="sequence")
+    (2.0, 1.0)
+    """
+    check_choice("level", level, LEVELS)
+    mask_BT = torch.ones_like(weight_BT) if mask_BT is None else mask_BT
+    kept_BT = kept_tokens(mask_BT, weight_BT.expand(mask_BT.shape), "weight_BT")
+    if level != "token":
+        kept_BT, weight_BT = kept_BT.any(-1, keepdim=True), weight_BT[:, :1]
+    return float(torch.where(kept_BT, weight_BT, 0.0).sum()), float(kept_BT.sum())
+
+
+def rejection_mask(
+    old_logp_BT: Tensor, sampled_logp_BT: Tensor, mask_BT: Tensor | None = None, *, kind: str = "k3", level: str = "token", limit: float = 0.01
+) -> Tensor:
+    """Rejection of tokens or sequences on which trainer and sampler disagree: 1 where the divergence is at most `limit`, else 0.
+
+        u = log pi_old - log pi_sampler;   k1 = |u|,  k2 = u^2 / 2,  k3 = e^u - u - 1
+        token: of the token;   sequence_sum, sequence_mean, sequence_max: over the sequence's kept tokens
+
+    Unlike `importance_weights` with mode "mask" it does not weigh what it keeps. u is bounded to [-20, 20].
+    Source: rollout_rs in verl/trainer/ppo/rollout_corr_helper.py of verl-project/verl 1dda039b, whose bounds of k1 are ratios: limit = log(upper).
+    Here k1 of a sequence is the absolute value of the sum or mean of u.
+
+    Args:
+        old_logp_BT: (B, T) log-probs that the trainer computes for the policy that the step started from.
+        sampled_logp_BT: (B, T) log-probs that the engine noted while sampling.
+        mask_BT: (B, T) 1 or True on tokens that count; None for all.
+        kind: "k1", "k2" or "k3".
+        level: "token", "sequence_sum", "sequence_mean" or "sequence_max".
+        limit: nats, above 0.
+
+    Returns:
+        (B, T) for level "token", else (B, 1): 0 or 1, without gradient. Tokens outside the mask, and sequences without tokens, have 1.
+
+    Raises:
+        ValueError: for shapes that differ, an unknown kind or level, or a limit that is not above 0.
+
+    >>> old, sampled = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -1.2]])
+    >>> rejection_mask(old, sampled, kind="k2", limit=0.015), rejection_mask(old, sampled, kind="k2", level="sequence_mean", limit=0.015)
+    (tensor([[1., 0.]]), tensor([[1.]]))
+    """
+    measure = choose("kind", kind, REJECTIONS)
+    reduce = choose("level", level, REDUCTIONS)
+    if limit <= 0:
+        raise ValueError(f"limit={limit} must be above 0")
+    kept_BT = kept_tokens(mask_BT, old_logp_BT, "old_logp_BT")
+    u_BT = log_ratio(old_logp_BT.detach(), sampled_logp_BT, mask_BT).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    return (reduce(measure(u_BT), kept_BT).abs() <= limit).to(u_BT.dtype)
+
+
+REJECTIONS: dict[str, Callable[[Tensor], Tensor]] = {"k1": lambda u: u, "k2": lambda u: u.square() / 2, "k3": lambda u: torch.expm1(u) - u}
+REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "token": lambda value_BT, kept_BT: value_BT,
+    "sequence_sum": lambda value_BT, kept_BT: value_BT.sum(-1, keepdim=True),
+    "sequence_mean": lambda value_BT, kept_BT: value_BT.sum(-1, keepdim=True) / lengths(kept_BT, value_BT.dtype)[:, None],
+    "sequence_max": lambda value_BT, kept_BT: value_BT.abs().amax(-1, keepdim=True),
+}  # fmt: skip
+
+
+def off_policy_sequence_mask(
+    logp_BT: Tensor, sampled_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, *, delta: float = 1e-4
+) -> Tensor:
+    """DeepSeek-V3.2's off-policy sequence mask: no loss on disadvantageous tokens of sequences from which the policy has moved away.
+
+        M_t = 0 where A_t < 0 and mean_t (log pi_sampler - log pi) > delta, else 1
+
+    Paper: DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1 (off-policy sequence masking), which leaves delta open; 1e-4 is the default of slime
+    (THUDM/slime 624b824a, slime/utils/arguments.py); TRL f2cd5771 has the same mask (off_policy_mask_threshold, no default).
+
+    Args:
+        logp_BT: (B, T) log-probs of the trained policy; detached.
+        sampled_logp_BT: (B, T) log-probs of the policy that sampled, best those of the engine.
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T) trained tokens; None for all.
+        delta: threshold in nats per token.
+
+    Returns:
+        (B, T): 0 or 1, without gradient.
+
+    Raises:
+        ValueError: for shapes that differ.
+
+    >>> logp, sampled = torch.tensor([[-2.0, -2.0], [-2.0, -2.0]]), torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
+    >>> off_policy_sequence_mask(logp, sampled, torch.tensor([-1.0, 1.0]), delta=0.4)
+    tensor([[0., 0.],
+            [1., 1.]])
+    """
+    away_B1 = -sequence_log_ratio(logp_BT.detach(), sampled_logp_BT, mask_BT)
+    negative_BT = per_token(advantages, logp_BT, "advantages") < 0
+    return (~(negative_BT & (away_B1 > delta))).to(logp_BT.dtype)
 
 
 def icepop_weights(old_logp_BT: Tensor, sampled_logp_BT: Tensor, mask_BT: Tensor | None = None, *, low: float = 0.5, high: float = 5.0) -> Tensor:

@@ -151,6 +151,30 @@ def whiten(values: Tensor, mask: Tensor | None = None, eps: float = 1e-8) -> Ten
     return out
 
 
+def value_clip_fraction(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
+    """Where PPO's value clipping decides the loss: 1 where the loss of the clipped value is the larger one, so that the value has no gradient.
+
+    Source: arXiv:2005.12729, sec. 3; vf_clipfrac of compute_value_loss in verl/trainer/ppo/core_algos.py of verl-project/verl 1dda039b.
+
+    Args:
+        value: values, (N,) or (B, T).
+        old_value: values when the rollouts were collected, the same shape.
+        target: regression targets, the same shape.
+        clip: the clip range; 0 for none.
+
+    Returns:
+        0 or 1 in the shape and dtype of `value`, without gradient; zeros without a clip.
+
+    Raises:
+        ValueError: for shapes that differ, or a negative clip.
+
+    >>> value_clip_fraction(torch.tensor([2.0, 0.1]), torch.tensor([0.0, 0.0]), torch.tensor([2.0, 2.0]), clip=0.5)
+    tensor([1., 0.])
+    """
+    clipped = value_loss(value.detach(), old_value, target, clip)
+    return (clipped > value_loss(value.detach(), old_value, target)).to(value.dtype)
+
+
 def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float = 0.0) -> Tensor:
     """PPO's clipped value loss, per token.
 
