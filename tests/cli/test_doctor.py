@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from vlrl.cli.doctor import MATRIX, Needs, compare, folder, hub
+from vlrl.cli.doctor import MATRIX, Needs, compare, folder, hub, sandbox
 
 NEEDS = Needs("2.8", "3", "pip install x")
 
@@ -65,3 +65,12 @@ def test_the_hub_answers_or_not():
     assert hub(url).status == "ok"
     server.server_close()
     assert hub(url).status == "warn"
+
+
+def test_the_sandbox_says_what_it_lacks(monkeypatch):
+    from vlrl_rewards.code import isolation
+
+    monkeypatch.setattr(isolation, "missing", lambda: [])
+    assert [(item.status, item.fix) for item in sandbox()] == [("ok", "")]
+    monkeypatch.setattr(isolation, "missing", lambda: ["no isolation: bwrap is not installed; install bubblewrap"])
+    assert [(item.status, item.found, item.fix) for item in sandbox()] == [("warn", "no isolation: bwrap is not installed", "install bubblewrap")]

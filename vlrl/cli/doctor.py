@@ -67,7 +67,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Check versions, devices, memory, disk and the output folder. Exit code 1 if anything fails."""
-    findings = [*versions(), *imports(), device(), memory(), video(), *folder(output), *([hub()] if online else [])]
+    findings = [*versions(), *imports(), device(), memory(), video(), *sandbox(), *folder(output), *([hub()] if online else [])]
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -152,6 +152,19 @@ def video() -> Finding:
     if found:
         return Finding("video", "ok", ", ".join(f"{name} {installed(name)}" for name in found))
     return Finding("video", "warn", "no decoder: rows with videos will not load", "pip install av")
+
+
+def sandbox() -> Iterator[Finding]:
+    """The isolation of programs that a model writes: what this machine lacks, and what bounds a program instead."""
+    from vlrl.registry import home_of
+    from vlrl.stages import Reward
+
+    lacks = home_of(Reward, "code.isolation").missing()
+    for sentence in lacks:
+        what, _, fix = sentence.rpartition("; ")
+        yield Finding("sandbox", "warn", what or fix, fix if what else "")
+    if not lacks:
+        yield Finding("sandbox", "ok", "namespaces, seccomp filter, control group, sized /tmp")
 
 
 def folder(output: Path) -> Iterator[Finding]:

@@ -46,6 +46,7 @@ class Python(Environment):
             raise ConfigError(f"environment.mode: {self.mode!r} is not one of {', '.join(box.MODES)}")
         if self.mode != "unsafe" and box.available():
             raise ConfigError(f"environment: 'python' needs a sandbox: {box.available()}. Install it, or set environment.mode: unsafe (limits only)")
+        box.require(self.mode)
 
     def reply(self, rollout: Rollout) -> Sequence[Message] | None:
         call = last_call(TURN_TEXT[rollout])

@@ -1,10 +1,20 @@
 # ruff: noqa: SIM105, SIM115, UP031
-"""Runs inside the sandbox (`python -I -S -c <this text>`): a child per test, its output collected, its time and size limited.
+"""Runs inside the sandbox (`python -I -S -c <this text>`), started with a job as JSON on standard input. Three modes:
 
-Standard input: {"code", "fn", "tests": [stdin text | [arguments]], "seconds", "memory", "output"}. Standard output: a JSON line per test. The
-expected outputs stay outside, so the program cannot read or fake them.
+"tests": {"code", "fn", "tests": [stdin text | [arguments]]}. A child per test, its output collected, its time and size limited. Standard output: a
+JSON line per test. The expected outputs stay outside, so the program cannot read or fake them.
+
+"serve" and "check" are the two halves of a check that is itself a program (HumanEval's `check(candidate)`): two processes in two sandboxes, each
+with a user of its own, joined by two pipes. "serve" has the solution and answers calls; "check" has the check, in which a function that sends its
+arguments through the pipe stands for each function of the solution, and writes the verdict. Only plain data crosses (`pack`, `unpack`).
+
+All modes: {"seconds", "memory", "output", "processes", "uid": int | null, "isolated": bool}.
 """
 
+import builtins
+import ctypes
+import decimal
+import fractions
 import io
 import json
 import os
@@ -27,6 +37,8 @@ from operator import itemgetter, attrgetter
 from string import ascii_lowercase, ascii_uppercase
 from copy import deepcopy
 """
+LIBC = ctypes.CDLL(None)
+SUBREAPER, DUMPABLE = 36, 4  # options of prctl
 
 
 def limits(job):
@@ -43,54 +55,98 @@ def limits(job):
         resource.setrlimit(getattr(resource, name), (value, value))
 
 
-def call(job, test):
-    """The function's result as JSON."""
-    scope: dict = {"__name__": "solution"}
+def become(job):
+    """Bound this process, which is about to run what it was given, and give it its own user."""
+    limits(job)
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # where memory ends, the program ends before its supervisor
+    except OSError:
+        pass
+    if job["uid"] is not None:
+        os.setgroups([])
+        os.setresgid(job["uid"], job["uid"], job["uid"])
+        os.setresuid(job["uid"], job["uid"], job["uid"])
+    LIBC.prctl(DUMPABLE, 1, 0, 0, 0)
+
+
+def scope_of(code, name):
+    """The names that a program defines, with the usual imports."""
+    scope: dict = {"__name__": name}
     exec(compile(PRELUDE, "<prelude>", "exec"), scope)
-    exec(compile(job["code"], "<solution>", "exec"), scope)
-    owner = scope["Solution"]() if "Solution" in scope and job["fn"] not in scope else None
-    function = getattr(owner, job["fn"]) if owner is not None else scope[job["fn"]]
+    exec(compile(code, "<solution>", "exec"), scope)
+    return scope
+
+
+def function_of(scope, fn):
+    """A function of the program, or a method of its class Solution."""
+    if fn not in scope and "Solution" not in scope:
+        raise NameError("the program defines no function %r" % fn)
+    owner = scope["Solution"]() if fn not in scope else None
+    return getattr(owner, fn) if owner is not None else scope[fn]
+
+
+def call(code, fn, test):
+    """The function's result as JSON."""
+    function = function_of(scope_of(code, "solution"), fn)
     return json.dumps({"result": function(*test)}, default=lambda value: sorted(value) if isinstance(value, (set, frozenset)) else list(value))
 
 
+# --- tests ------------------------------------------------------------------------------------------------------------------------------------
+
+
 def child(job, test, out):
-    """Run one test in this (forked) process and exit."""
+    """Run one test in this (forked) process and exit. The job is emptied first: the program finds no other test in this process."""
     os.setsid()
-    limits(job)
-    if job["nobody"]:
-        os.setgroups([])
-        os.setresgid(65534, 65534, 65534)
-        os.setresuid(65534, 65534, 65534)
-    source = os.memfd_create("input")
-    os.write(source, test.encode() if isinstance(test, str) else b"")
-    os.lseek(source, 0, os.SEEK_SET)
-    os.dup2(source, 0)
+    become(job)
+    code, fn = job["code"], job["fn"]
+    job["tests"].clear()
+    job.clear()
+    with open(os.open("input", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+b") as source:
+        source.write(test.encode(errors="replace") if isinstance(test, str) else b"")
+        source.seek(0)
+        os.unlink("input")
+        os.dup2(source.fileno(), 0)
     os.dup2(out, 1)
-    os.dup2(out if job["fn"] is None else source, 2)
+    os.dup2(out if fn is None else 0, 2)
+    if out > 2:
+        os.close(out)
     sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False))
     sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), write_through=False)
     sys.stderr = io.StringIO()
     sys.setrecursionlimit(50_000)
-    code = 0
+    status = 0
     try:
-        if job["fn"] is None:
-            exec(compile(PRELUDE, "<prelude>", "exec"), scope := {"__name__": "__main__"})
-            exec(compile(job["code"], "<solution>", "exec"), scope)
+        if fn is None:
+            scope_of(code, "__main__")
         else:
             printed, sys.stdout = sys.stdout, io.StringIO()
-            result = call(job, test)
+            result = call(code, fn, test)
             sys.stdout = printed
             sys.stdout.write(result)
     except SystemExit as stop:
-        code = 0 if stop.code in (None, 0) else 1
+        status = 0 if stop.code in (None, 0) else 1
     except BaseException as error:  # an exception of the program is its result
-        code = 1
+        status = 1
         sys.stdout.flush()
-        os.write(1, ("\x00" + type(error).__name__ + ": " + str(error)[:300]).encode(errors="replace"))
+        os.write(1, ("\x00" + described(error)).encode(errors="replace"))
     try:
         sys.stdout.flush()
     finally:
-        os._exit(code)
+        os._exit(status)
+
+
+def parts(error):
+    """The name and the text of an exception; no text where its own __str__ fails."""
+    try:
+        return [type(error).__name__, str(error)[:300]]
+    except BaseException:  # the program's own exception
+        return [type(error).__name__, ""]
+
+
+def described(error):
+    """An exception as text."""
+    return ": ".join(parts(error))
 
 
 def run(job, test):
@@ -137,17 +193,15 @@ def run(job, test):
     return {"status": status, "out": text}
 
 
-def adopt():
-    """Make orphaned descendants children of this process, so that `sweep` finds them."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
-def sweep():
-    """Kill every process that a test left running."""
+def sweep(isolated):
+    """Kill every process that a test left running: all others of the namespace, or without one this process's descendants."""
     me = os.getpid()
     for _ in range(50):
+        if isolated:
+            try:
+                os.kill(-1, signal.SIGKILL)  # all at once, so that none can fork away
+            except (ProcessLookupError, PermissionError):
+                pass
         left = []
         for name in os.listdir("/proc"):
             try:
@@ -165,17 +219,178 @@ def sweep():
                 continue
 
 
-def main():
-    """Run the tests of standard input."""
-    adopt()
-    job = json.loads(sys.stdin.buffer.read())
-    os.write(1, b'{"ready": true}\n')
-    for i, test in enumerate(job["tests"]):
-        result = run(job, test)
-        sweep()
-        os.write(1, (json.dumps({"i": i, **result}) + "\n").encode())
+def tests(job):
+    """Run the tests, one after the other."""
+    for i in range(len(job["tests"])):
+        result = run(job, job["tests"][i])
+        sweep(job["isolated"])
+        report({"i": i, **result})
         if result["status"] != "ok" and job["stop"]:
             break
+
+
+# --- a check that is a program ----------------------------------------------------------------------------------------------------------------
+
+
+def pack(value):
+    """Plain data as JSON data: exact types survive, a subclass becomes its base, anything else only its type's name."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        value = int.__index__(value)
+        return value if -(2**53) < value < 2**53 else {"int": hex(value)}
+    for kind, plain in ((float, float.__float__), (str, lambda text: str.__str__(text))):
+        if isinstance(value, kind):
+            return plain(value)
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": bytes(value).decode("latin-1")}
+    if isinstance(value, list):
+        return [pack(item) for item in list.__iter__(value)]
+    for name, kind in (("tuple", tuple), ("set", set), ("frozenset", frozenset)):
+        if isinstance(value, kind):
+            return {name: [pack(item) for item in kind.__iter__(value)]}
+    if isinstance(value, dict):
+        return {"dict": [[pack(key), pack(item)] for key, item in dict.items(value)]}
+    if isinstance(value, (decimal.Decimal, fractions.Fraction)):
+        kind = decimal.Decimal if isinstance(value, decimal.Decimal) else fractions.Fraction
+        return {kind.__name__: kind.__str__(value)}
+    return {"object": type(value).__name__}
+
+
+class Opaque:
+    """A result that is no plain data: equal to nothing."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __eq__(self, other):
+        return False
+
+    __hash__ = None
+
+
+def unpack(data):
+    """The value of JSON data made by `pack`. Raises ValueError or TypeError on anything else."""
+    if isinstance(data, list):
+        return [unpack(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    ((kind, value),) = data.items()
+    if kind == "dict":
+        return {unpack(key): unpack(item) for key, item in value}
+    make = {
+        "int": lambda text: int(text, 16), "complex": lambda parts: complex(*parts), "bytes": lambda text: text.encode("latin-1"),
+        "tuple": lambda items: tuple(map(unpack, items)), "set": lambda items: set(map(unpack, items)),
+        "frozenset": lambda items: frozenset(map(unpack, items)), "Decimal": decimal.Decimal, "Fraction": fractions.Fraction, "object": Opaque,
+    }  # fmt: skip
+    return make[kind](value)
+
+
+def serve(job):
+    """Answer calls of the solution's functions until the check closes the pipe."""
+    wanted, answers = os.fdopen(job["read"], "rb"), os.fdopen(job["write"], "wb", buffering=0)
+    code = job["code"]
+    become(job)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(nothing, fd)
+    answers.write(b'"started"\n')
+    scope, failed = {}, None
+    sys.setrecursionlimit(50_000)
+    try:
+        scope = scope_of(code, "solution")
+    except BaseException as error:  # an exception of the program is its answer
+        failed = {"error": parts(error)}
+    for line in iter(wanted.readline, b""):
+        name, arguments, named = json.loads(line)
+        try:
+            answer = failed or {"result": pack(function_of(scope, name)(*unpack(arguments), **unpack(named)))}
+            text = json.dumps(answer).encode()
+        except BaseException as error:  # the same
+            text = json.dumps({"error": parts(error)}).encode()
+        answers.write(text + b"\n")
+
+
+class Caller:
+    """Calls functions of the solution, which is at the other end of two pipes."""
+
+    def __init__(self, read, write, most):
+        self.answers, self.calls, self.most = os.fdopen(read, "rb"), os.fdopen(write, "wb", buffering=0), most
+
+    def line(self):
+        """The next answer. Raises ConnectionError where the solution is gone or writes too much."""
+        text = self.answers.readline(self.most)
+        if not text.endswith(b"\n"):
+            raise ConnectionError("too much output" if len(text) >= self.most else "the solution's process ended")
+        return json.loads(text)
+
+    def function(self, name):
+        """A function that stands for the solution's function `name`."""
+
+        def candidate(*arguments, **named):
+            self.calls.write(json.dumps([name, pack(list(arguments)), pack(named)]).encode() + b"\n")
+            answer = self.line()
+            if "error" in answer:
+                kind, text = answer["error"]
+                known = getattr(builtins, str(kind), None)
+                ordinary = isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, (AssertionError, UnicodeError))
+                raise (known if ordinary else RuntimeError)(str(text))
+            return unpack(answer["result"])
+
+        candidate.__name__ = name
+        return candidate
+
+
+def check(job):
+    """Run the check against the solution's answers, and report the verdict."""
+    caller = Caller(job["read"], job["write"], job["output"])
+    verdict = os.dup(1)
+    become(job)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(nothing, fd)
+    status = "ok"
+
+    def out_of_time(*_):
+        raise TimeoutError("out of time")
+
+    signal.signal(signal.SIGALRM, out_of_time)
+    try:
+        caller.line()
+        signal.setitimer(signal.ITIMER_REAL, job["seconds"])
+        scope = scope_of(job["setup"], "check")
+        functions = {name: caller.function(name) for name in job["names"]}
+        scope.update(functions)
+        exec(compile(job["code"], "<check>", "exec"), scope)
+        if "check" in scope and "check" not in functions:
+            scope["check"](functions[job["names"][0]])
+    except BaseException as error:  # an exception of the check is its verdict
+        status = "timeout" if isinstance(error, TimeoutError) else described(error)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    report({"i": 0, "status": status, "out": ""}, verdict)
+
+
+def report(row, fd=1):
+    """Write a line of JSON, whole."""
+    data = (json.dumps(row) + "\n").encode()
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def main():
+    """Run the job of standard input. Orphaned descendants become children of this process, so that `sweep` finds them; no other process may look
+    into it."""
+    LIBC.prctl(SUBREAPER, 1, 0, 0, 0)
+    LIBC.prctl(DUMPABLE, 0, 0, 0, 0)
+    job = json.loads(sys.stdin.buffer.read())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # no program reads the job again
+    os.close(nothing)
+    if job["mode"] != "serve":
+        report({"ready": True})
+    {"tests": tests, "serve": serve, "check": check}[job["mode"]](job)
 
 
 if __name__ == "__main__":

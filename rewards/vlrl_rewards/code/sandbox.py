@@ -1,27 +1,31 @@
-"""Runs untrusted programs in a separate process: no network, no file outside their folder, limits on CPU, memory, processes and output.
+"""Runs untrusted programs in separate processes: no network, no file outside their folder, limits on CPU, memory, processes, disk and output.
 
-Isolation uses namespaces (bubblewrap). A machine without them is refused, unless the caller passes `sandbox="unsafe"` (limits only).
+Isolation uses namespaces (bubblewrap), a seccomp filter and control groups (`isolation`). A machine without namespaces is refused, unless the caller
+passes `sandbox="unsafe"` (limits only). What else a machine lacks is logged once, by `announce`.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import secrets
 import select
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-INSIDE = "/opt/python"
+from vlrl_rewards.code import isolation
+
 MODES = ("bubblewrap", "unsafe")
+_FIRST_USER, _USERS = 1 << 30, 1 << 29  # user ids that no account has; every process of a solution or a check has one of its own
 
 
 class SandboxError(RuntimeError):
@@ -30,13 +34,18 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a run. seconds: wall clock per test; total_seconds: all tests; memory, output: bytes; processes: at the same time."""
+    """Limits of a run. seconds: wall clock per test; total_seconds: all tests; memory, output, disk: bytes; processes: at the same time.
+
+    `memory` and `processes` hold for all processes of a program together where control groups can be written, else `memory` holds for each of at most
+    `isolation.FEW_PROCESSES` processes.
+    """
 
     seconds: float = 4.0
     total_seconds: float = 60.0
     memory: int = 1 << 30
     output: int = 1 << 20
     processes: int = 64
+    disk: int = 64 << 20
 
 
 class Ran(NamedTuple):
@@ -46,59 +55,30 @@ class Ran(NamedTuple):
     out: str
 
 
-def _python(isolated: bool = False) -> str:
-    """The path of the interpreter behind the link of a virtual environment; `isolated`: its path inside, under INSIDE unless it is in /usr."""
-    real, prefix = os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
-    return INSIDE + real.removeprefix(prefix) if isolated and not prefix.startswith("/usr") else real
-
-
-def _bubblewrap() -> list[str]:
-    found = shutil.which("bwrap")
-    if found is None:
-        return []
-    mounts = [part for path in ("/usr", "/lib", "/lib64", "/bin") if os.path.exists(path) for part in ("--ro-bind", path, path)]
-    if _python(isolated=True) != _python():
-        mounts += ["--perms", "0755", "--dir", os.path.dirname(INSIDE), "--ro-bind", os.path.realpath(sys.base_prefix), INSIDE]
-    # Root keeps its user namespace, so that the runner can become nobody: root is exempt from the limit on processes.
-    user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"] if os.geteuid() == 0 else ["--unshare-user"]
-    return [
-        found, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session",
-        "--cap-drop", "ALL", *user, *mounts,
-        "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--perms", "0777", "--dir", "/tmp/box",
-        "--chdir", "/tmp/box", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin",
-    ]  # fmt: skip
-
-
-@lru_cache(maxsize=1)
-def command() -> tuple[tuple[str, ...], str]:
-    """(the isolating command, ""), or ((), the reason why there is none). It is tried once."""
-    prefix = _bubblewrap()
-    if not prefix:
-        return (), "bubblewrap (bwrap) is not installed"
-    tried = subprocess.run([*prefix, _python(isolated=True), "-I", "-S", "-c", "print(1)"], capture_output=True, timeout=30)
-    if tried.stdout.strip() != b"1":
-        return (), f"bubblewrap does not work here: {tried.stderr.decode(errors='replace').strip()[:200]}"
-    return tuple(prefix), ""
-
-
 def available() -> str:
     """The reason why programs cannot be isolated on this machine; "" if they can."""
-    return command()[1]
+    return isolation.unavailable()
 
 
-def isolating(sandbox: str) -> list[str]:
-    """The command prefix that isolates a program. Raises SandboxError where there is none, ValueError on an unknown mode."""
+def require(sandbox: str) -> None:
+    """Raises SandboxError where programs cannot be isolated, ValueError on an unknown mode. Logs once what this machine lacks."""
     if sandbox not in MODES:
         raise ValueError(f"sandbox: {sandbox!r} is none of {', '.join(MODES)}")
     if sandbox == "unsafe":
-        return []
-    prefix, why = command()
-    if why:
+        return
+    if why := available():
         raise SandboxError(
             f"code cannot be run safely on this machine: {why}. Install bubblewrap and allow user namespaces, "
             "or pass sandbox='unsafe' to run it with limits only (it can then read and write all files that you can)"
         )
-    return list(prefix)
+    announce()
+
+
+@lru_cache(maxsize=1)
+def announce() -> None:
+    """Log what isolation this machine lacks, once."""
+    for sentence in isolation.missing():
+        logging.getLogger(__name__).warning("sandbox: %s", sentence)
 
 
 def run(
@@ -109,24 +89,65 @@ def run(
     `stop`: end at the first test that fails by an error or by time. The result has no entry for the tests after it. Raises SandboxError.
     """
     limits = limits or Limits()
-    prefix = isolating(sandbox)
-    job = json.dumps(
-        {"code": code, "fn": fn, "tests": list(tests), "stop": stop, "nobody": bool(prefix) and os.geteuid() == 0, **asdict(limits)}
-    ).encode()
-    runner = resources.files("vlrl_rewards.code").joinpath("runner.py").read_text()
     total = min(limits.total_seconds, limits.seconds * len(tests) + 5.0)
-    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryDirectory() as folder:
-        stdin.write(job)
-        stdin.seek(0)
-        process = subprocess.Popen(
-            [*prefix, _python(isolated=bool(prefix)), "-I", "-S", "-c", runner], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            start_new_session=True, cwd=folder, env={"PATH": "/usr/bin:/bin"},
-        )  # fmt: skip
+    job = {"mode": "tests", "code": code, "fn": fn, "tests": list(tests), "stop": stop}
+    with _process(job, limits, sandbox) as process:
+        return _results(_collect(process, total, (limits.output + 1000) * (len(tests) + 1)))
+
+
+def run_check(code: str, check: str, names: Sequence[str], setup: str = "", limits: Limits | None = None, sandbox: str = "bubblewrap") -> Ran:
+    """Run a check that is a program (`check(candidate)`, or asserts) against a solution that it cannot be tampered by: status "ok" if it passes.
+
+    The solution `code` and the check run in two sandboxes, as two users (where this process is root) and without a process, a frame, a file or a
+    descriptor in common; arguments and results cross two pipes as plain data. In the check, `names` are the solution's functions and `setup` is
+    the check's own code before them. An answer of another type than plain data equals nothing. Raises SandboxError.
+    """
+    limits = limits or Limits()
+    calls, answers = os.pipe(), os.pipe()
+    ours = {"mode": "check", "code": check, "setup": setup, "names": list(names), "read": answers[0], "write": calls[1]}
+    theirs = {"mode": "serve", "code": code, "read": calls[0], "write": answers[1]}
+    with ExitStack() as stack:
         try:
-            out = _collect(process, total, (limits.output + 1000) * (len(tests) + 1))
+            stack.enter_context(_process(theirs, limits, sandbox))
+            checker = stack.enter_context(_process(ours, limits, sandbox))
         finally:
-            _kill(process)
-    return _results(out)
+            for fd in (*calls, *answers):
+                os.close(fd)
+        results = _results(_collect(checker, limits.seconds + 10.0, 10_000))
+    return results[0] if results else Ran("timeout", "")
+
+
+@contextmanager
+def _process(job: dict[str, Any], limits: Limits, sandbox: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The runner with its job, isolated; its output is a pipe. It is killed at the end, with all its processes."""
+    require(sandbox)
+    isolated = sandbox != "unsafe"
+    job = {
+        **job, **asdict(limits), "isolated": isolated,
+        "uid": _FIRST_USER + secrets.randbelow(_USERS) if isolated and os.geteuid() == 0 else None,
+        "processes": isolation.processes_of_program(limits.processes) if isolated else limits.processes,
+    }  # fmt: skip
+    runner = resources.files("vlrl_rewards.code").joinpath("runner.py").read_text()
+    with ExitStack() as stack:
+        stdin = stack.enter_context(tempfile.TemporaryFile())
+        stdin.write(json.dumps(job).encode())
+        stdin.seek(0)
+        prefix, passed = [], [job[name] for name in ("read", "write") if name in job]
+        if isolated:
+            prefix = [*stack.enter_context(isolation.bounded(limits.memory, limits.disk, limits.processes)), *isolation.bubblewrap(limits.disk)]
+            if isolation.filtered():
+                program = stack.enter_context(tempfile.TemporaryFile())
+                program.write(isolation.syscall_filter())
+                program.seek(0)
+                prefix += ["--seccomp", str(program.fileno())]
+                passed.append(program.fileno())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        process = subprocess.Popen(
+            [*prefix, isolation.python(isolated), "-I", "-S", "-c", runner], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True, cwd=folder, env={"PATH": "/usr/bin:/bin"}, pass_fds=passed,
+        )  # fmt: skip
+        stack.callback(_kill, process)
+        yield process
 
 
 def _collect(process: subprocess.Popen[bytes], seconds: float, most: int) -> bytes:

@@ -1,4 +1,7 @@
-"""kind="code": a program judged by its unit tests in the sandbox. Outputs are compared outside, by the rules of LiveCodeBench."""
+"""kind="code": a program judged by its unit tests in the sandbox.
+
+Outputs are compared outside, by the rules of LiveCodeBench; a check that is itself a program runs in a second sandbox.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any, NamedTuple
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.code.sandbox import Limits, isolating, run
+from vlrl_rewards.code.sandbox import Limits, require, run, run_check
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import MAX_REPEATS, answer_tags
 from vlrl_rewards.verdict import Verdict, right, wrong
@@ -29,6 +32,14 @@ class Tests(NamedTuple):
     inputs: list[Any]
     outputs: list[Any]
     fn: str | None
+
+
+class Check(NamedTuple):
+    """A check that is a program: the text that defines `check(candidate)` or asserts, the functions that it calls, and its own code before them."""
+
+    text: str
+    names: list[str]
+    setup: str
 
 
 def program_in(text: str) -> str:
@@ -68,6 +79,27 @@ def unit_tests(gold: Any) -> Tests:
         inputs = [[json.loads(line) for line in test.split("\n") if line.strip()] if isinstance(test, str) else list(test) for test in inputs]
         outputs = [_loaded(output) for output in outputs]
     return Tests(inputs, outputs, fn)
+
+
+def check_in(gold: Any) -> Check | None:
+    """The check of a gold {"check", "fn_name": name or names, "setup"?}, also as JSON text; None for other golds. Raises ValueError."""
+    if isinstance(gold, str) and gold.lstrip().startswith("{"):
+        try:
+            gold = json.loads(gold)
+        except ValueError:
+            return None
+    if not isinstance(gold, Mapping) or "check" not in gold:
+        return None
+    names = [gold["fn_name"]] if isinstance(gold.get("fn_name"), str) else gold.get("fn_name")
+    setup = gold.get("setup") or ""
+    if not isinstance(gold["check"], str) or not isinstance(setup, str) or not isinstance(names, Sequence) or not names:
+        raise ValueError(f"gold: a check needs `check` (a program) and `fn_name` (the functions that it calls), got {str(gold)[:80]!r}")
+    for text in (setup, gold["check"]):
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            raise ValueError(f"gold: the check is not a Python program: {error}") from None
+    return Check(gold["check"], [str(name) for name in names], setup)
 
 
 def _loaded(output: Any) -> Any:
@@ -132,10 +164,14 @@ def code(
 ) -> Verdict:
     """The last fenced program of the visible response passes every test; `partial` scores the share of tests passed (then all are run).
 
+    Gold: tests (`unit_tests`), compared outside the sandbox; or {"check": text, "fn_name": names, "setup"?}, a program that asserts (HumanEval's
+    `check(candidate)`): it runs in a sandbox of its own, which the solution cannot reach.
+
     Raises ValueError on broken tests, SandboxError where programs cannot be isolated (`sandbox="unsafe"` runs them with limits only).
     """
-    tests = unit_tests(case.gold)
-    isolating(sandbox)
+    check = check_in(case.gold)
+    tests = unit_tests(case.gold) if check is None else None
+    require(sandbox)
     if len(answer_tags(case.visible)) > MAX_REPEATS:
         return wrong("several answer blocks, none chosen")
     program = program_in(case.visible)
@@ -143,10 +179,17 @@ def code(
         return wrong("no fenced program in the answer")
     if len(program) > MAX_CODE:
         return wrong("the program is too long")
-    ran = run(program, tests.inputs, tests.fn, Limits(seconds, total_seconds, memory_mb << 20), sandbox, stop=not partial)
+    limits = Limits(seconds, total_seconds, memory_mb << 20)
+    details: dict[str, Any] = {"extracted": program[:2000]}
+    if check is not None:
+        status = run_check(program, *check, limits, sandbox).status
+        details["route"] = "program>check"
+        return right("the check passed", **details) if status == "ok" else wrong(f"the check failed; {status or 'no verdict'}", **details)
+    assert tests is not None
+    ran = run(program, tests.inputs, tests.fn, limits, sandbox, stop=not partial)
     passed, why = _passed(ran, tests)
     score = passed / len(tests.inputs)
-    details: dict[str, Any] = {"extracted": program[:2000], "route": f"program>{'stdin' if tests.fn is None else 'call'}"}
+    details["route"] = f"program>{'stdin' if tests.fn is None else 'call'}"
     if passed == len(tests.inputs):
         return right(f"all {passed} tests passed", **details)
     return wrong(f"{passed} of {len(tests.inputs)} tests passed; {why}", score if partial else 0.0, **details)
@@ -183,7 +226,7 @@ class Code(Reward):
     partial: bool = False
 
     def check(self, run: Any) -> None:
-        isolating(self.sandbox)
+        require(self.sandbox)
 
     def __call__(self, rollout: Rollout) -> float:
         options = {"sandbox": self.sandbox, "seconds": self.seconds, "total_seconds": self.total_seconds, "memory_mb": self.memory_mb}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from vlrl_rewards import verify
-from vlrl_rewards.code import sandbox
+from vlrl_rewards.code import isolation, sandbox
 from vlrl_rewards.code.sandbox import Limits, SandboxError
 from vlrl_rewards.code.verifier import program_in, same_output, same_result, unit_tests
 
@@ -101,7 +101,7 @@ def test_children_die_with_the_test(mode):
 
 
 def test_without_a_sandbox_code_is_refused(monkeypatch, rollout):
-    monkeypatch.setattr(sandbox, "command", lambda: ((), "bubblewrap (bwrap) is not installed"))
+    monkeypatch.setattr(isolation, "unavailable", lambda: "bubblewrap (bwrap) is not installed")
     with pytest.raises(SandboxError, match="sandbox='unsafe'"):
         verify(SUM, fenced(ADD), "code")
     with pytest.raises(SandboxError, match="bubblewrap"):

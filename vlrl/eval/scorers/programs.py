@@ -6,7 +6,6 @@ import base64
 import json
 import pickletools
 import re
-import secrets
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,11 +34,11 @@ def passes(program: str, tests: Any, seconds: float, total: float, sandbox: str)
 @register("humaneval")
 @dataclass(frozen=True)
 class HumanEval(Scorer):
-    """HumanEval: score = [prompt + completion passes check(entry_point)].
+    """HumanEval: score = [check(entry_point) passes].
 
     Paper: Chen et al., arXiv:2107.03374. A code block is the program; without one, the response continues the prompt up to the stop sequences of
-    the paper. The program prints a random word, new for every response, after its tests; the output is compared with it, so that a program
-    cannot pass by exiting early.
+    the paper. Deviates: the paper runs program and check in one process; here the check runs in a sandbox of its own, with the prompt's helper
+    functions, and calls the program in another, so that a program can neither read nor fake the verdict.
     """
 
     costly: ClassVar[bool] = True
@@ -50,10 +49,9 @@ class HumanEval(Scorer):
         program = self.program(record, response)
         if not response.strip():
             return ScoredResponse(0.0, None, "empty")
-        word = secrets.token_hex(8)
-        whole = f"{program}\n{record['test']}\ncheck({record['entry_point']})\nprint('\\n{word}')\n"
-        verdict = passes(whole, {"inputs": [""], "outputs": [word]}, self.seconds, self.seconds + 5, self.sandbox)
-        return ScoredResponse(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason.replace(word, "passed")})
+        gold = {"check": record["test"], "fn_name": record["entry_point"], "setup": f"{record['prompt']}\n    pass\n"}
+        verdict = passes(program, gold, self.seconds, self.seconds + 5, self.sandbox)
+        return ScoredResponse(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason})
 
     def program(self, record: Record, response: str) -> str:
         """The whole program of a response: its last code block, or the prompt continued by the response."""
