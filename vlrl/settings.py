@@ -32,6 +32,8 @@ class Optimizer:
 class Watch:
     """What is kept of a run: every n-th step's rollouts, the last `keep` checkpoints (0: all), extra trackers.
 
+    `stop_seconds` bounds the time from a signal to the end of the process: the step in progress and its checkpoint. `lock_stale` is the number of
+    seconds after which the lock of a silent process on another machine is taken over, `rank_timeout` that after which a silent rank ends all ranks.
     The activity of every slot is watched for the first `activity_steps` of each phase (0: never); what did nothing until then is warned of.
     """
 
@@ -43,8 +45,14 @@ class Watch:
     entropy: bool = True
     heldout_every: int = 0
     activity_steps: int = 5
+    stop_seconds: float = 300.0
+    lock_stale: float = 300.0
+    rank_timeout: float = 300.0
 
     def __post_init__(self) -> None:
+        for name in ("stop_seconds", "lock_stale", "rank_timeout"):
+            if not 1 <= getattr(self, name) <= 86_400:
+                raise ValueError(f"{name} is a number of seconds from 1 to 86400, got {getattr(self, name)}")
         if min(self.rollouts_every, self.checkpoint_every, self.keep, self.heldout_every, self.activity_steps) < 0:
             raise ValueError("rollouts_every, checkpoint_every, keep, heldout_every and activity_steps must not be negative")
 

@@ -5,7 +5,8 @@ import math
 import pytest
 from PIL import Image
 
-from vlrl.logging.recorder import Recorder, read_lines
+from vlrl.files import read_jsonl
+from vlrl.logging.recorder import Recorder
 from vlrl.logging.rollouts import read
 from vlrl.registry import ConfigError
 
@@ -24,8 +25,8 @@ def test_metrics_are_deterministic_and_hold_no_clock(tmp_path):
         record(tmp_path / name, range(3)).close()
     first = (tmp_path / "a" / "metrics.jsonl").read_bytes()
     assert first == (tmp_path / "b" / "metrics.jsonl").read_bytes()
-    assert read_lines(tmp_path / "a" / "metrics.jsonl")[1] == {"step": 1, "phase": "rl", "loss": 0.5, "reward/total": 1 / 3, "tokens": 12}
-    times = read_lines(tmp_path / "a" / "timings.jsonl")
+    assert read_jsonl(tmp_path / "a" / "metrics.jsonl")[1] == {"step": 1, "phase": "rl", "loss": 0.5, "reward/total": 1 / 3, "tokens": 12}
+    times = read_jsonl(tmp_path / "a" / "timings.jsonl")
     assert [row["seconds"] for row in times] == [{"step": 0.5, "train": 0.2}] * 3
     assert times[0]["time"] <= times[2]["time"]
 
@@ -49,7 +50,7 @@ def test_a_killed_and_resumed_run_leaves_the_same_file(tmp_path, make_group, che
         resumed.step(step, "rl", {"reward/total": step / 3, "loss": 1.0 / (step + 1), "tokens": 12}, {}, groups)
     resumed.close()
     assert (tmp_path / "killed" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
-    assert read_lines(tmp_path / "killed" / "events.jsonl") == []
+    assert read_jsonl(tmp_path / "killed" / "events.jsonl") == []
 
 
 def test_a_step_is_never_written_twice(tmp_path):
@@ -58,10 +59,36 @@ def test_a_step_is_never_written_twice(tmp_path):
         record(tmp_path, [2])
 
 
-def test_a_broken_line_in_the_middle_is_an_error(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\nrubbish\n{"step": 1}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:2"):
-        Recorder(tmp_path, CONFIG)
+def test_torn_lines_are_skipped_and_named_and_gone_after_a_resume(tmp_path, caplog):
+    good = [{"step": 0, "phase": "rl", "loss": 1.5}, {"step": 1, "phase": "rl", "loss": 1.25}]
+    torn = ["rubbish", '{"step": 1, "pha', "[1, 2]", '{"stop": 7, "phase": "rl"}', "\0" * 20]
+    lines = [json.dumps(good[0]), *torn, json.dumps(good[1]), '{"step": 2, "phase"']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))  # without a newline at the end
+    recorder = Recorder(tmp_path, CONFIG)
+    assert "metrics.jsonl: 6 torn lines (2, 3, 4, 5, 6 ...)" in caplog.text
+    recorder.step(2, "rl", {"loss": 1.0}, {})
+    assert [row["step"] for row in read_jsonl(tmp_path / "metrics.jsonl", {"step": int})] == [
+        0,
+        1,
+        2,
+    ]  # the torn last line did not swallow the new one
+    recorder.rewind(1)
+    recorder.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == "".join(json.dumps(row) + "\n" for row in good)
+
+
+def test_events_after_the_checkpoint_are_cut_though_their_step_is_its_own(tmp_path):
+    recorder = Recorder(tmp_path, CONFIG)
+    recorder.step(1, "rl", {}, {})
+    recorder.event("warning", message="before")
+    known = recorder.events
+    recorder.event("heldout", name="final", scores={"a": 1.0})
+    recorder.close()
+    again = Recorder(tmp_path, CONFIG)
+    again.rewind(1, known)
+    again.event("heldout", name="final", scores={"a": 1.0})
+    again.close()
+    assert [row["kind"] for row in read_jsonl(tmp_path / "events.jsonl")] == ["warning", "heldout"] and again.events == 2
 
 
 def test_numbers_that_json_lacks_are_null(tmp_path):
@@ -77,7 +104,7 @@ def test_events_carry_the_step_and_odd_line_breaks_survive(tmp_path):
     recorder = record(tmp_path, [4])
     recorder.event("warning", text="a\u2028b\nc")
     recorder.close()
-    assert read_lines(tmp_path / "events.jsonl") == [{"step": 4, "phase": "rl", "kind": "warning", "text": "a\u2028b\nc"}]
+    assert read_jsonl(tmp_path / "events.jsonl") == [{"step": 4, "phase": "rl", "kind": "warning", "text": "a\u2028b\nc"}]
 
 
 def test_rollouts_hold_everything_and_one_copy_of_the_picture(tmp_path, make_group, picture):

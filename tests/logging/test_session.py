@@ -2,7 +2,8 @@ import subprocess
 
 import pytest
 
-from vlrl.logging.recorder import Recorder, read_lines
+from vlrl.files import read_jsonl
+from vlrl.logging.recorder import Recorder
 from vlrl.logging.session import blank, describe_session, revision
 
 
@@ -24,7 +25,7 @@ def test_secrets_are_blanked_and_nothing_else(word, shown):
 def test_every_start_is_a_line(tmp_path):
     for _ in range(2):
         Recorder(tmp_path, {}).close()
-    first, second = read_lines(tmp_path / "sessions.jsonl")
+    first, second = read_jsonl(tmp_path / "sessions.jsonl")
     assert first["packages"]["torch"] == second["packages"]["torch"] and first["python"].startswith("3.")
     assert describe_session(["vlrl", "train"])["command"] == ["vlrl", "train"]
 

@@ -1,8 +1,9 @@
-"""The `vlrl` command. Configuration mistakes end in one line and exit code 2."""
+"""The `vlrl` command. Configuration mistakes end in one line and exit code 2, failures of the world around a run in one line and a code of their own."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Annotated, Any
 
@@ -55,6 +56,7 @@ def _add(name: str) -> None:
 
 def main() -> None:
     """Entry point. Only the requested command is imported, so that `vlrl list` imports no torch."""
+    from vlrl.failures import RunFailure
     from vlrl.registry import ConfigError
 
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
@@ -62,6 +64,12 @@ def main() -> None:
         _add(name)
     try:
         app()
-    except ConfigError as error:
-        sys.stderr.write(f"vlrl: {' '.join(str(error).split())}\n")
-        raise SystemExit(2) from None
+    except (ConfigError, RunFailure) as error:
+        if not getattr(error, "quiet", False):  # another rank prints it
+            sys.stderr.write(f"vlrl: {' '.join(str(error).split())}\n")
+        code = error.exit_code if isinstance(error, RunFailure) else 2
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # the threads of a broken process group may keep the interpreter from ending
+            sys.stderr.flush()
+            sys.stdout.flush()
+            os._exit(code)
+        raise SystemExit(code) from None

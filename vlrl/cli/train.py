@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
+from vlrl import libraries
 from vlrl.registry import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds, once the new one has a checkpoint.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="The run's folder; the same as output=...")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view, and no lines about loading.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the warnings and progress bars of libraries too.")] = False,
     processes: Annotated[int, typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`.")] = 0,
     sharding: Annotated[str, typer.Option(help="With --processes: ddp, zero1, zero2, zero3, fsdp2 ... (configs/accelerate).")] = "ddp",
     nodes: Annotated[int, typer.Option(help="With --processes: machines.")] = 1,
@@ -37,8 +39,8 @@ def train(
     """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train experiments/lab_counting methods/dapo steps=50`."""
     from vlrl.cli.words import load_words
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    _quiet_libraries()
+    libraries.log_to_stderr(logging.WARNING if quiet else logging.INFO)
+    libraries.quiet(verbose)
     config = load_words(configs, [f"output={output}"] if output else [], options=OPTIONS)
     if overwrite and resume:
         raise ConfigError("--overwrite and --resume exclude each other: the first replaces what the second continues from")
@@ -49,7 +51,7 @@ def train(
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
     for kept in config.kept if main else ():
         sys.stderr.write(f"{kept}\n")
-    from vlrl.trainer.train import train as run_training
+    from vlrl.trainer.start import train as run_training
 
     with redirect_stdout(sys.stderr):  # output of libraries does not belong to the summary
         summary = run_training(config, resume=resume, live=False if quiet or as_json else None, overwrite=overwrite)
@@ -58,14 +60,13 @@ def train(
 
 
 OPTIONS = (
-    "--resume", "--overwrite", "--output", "--json", "--quiet", "--processes", "--sharding", "--nodes", "--node-rank", "--head", "--help",
+    "--resume", "--overwrite", "--output", "--json", "--quiet", "--verbose",
+    "--processes", "--sharding", "--nodes", "--node-rank", "--head", "--help",
 )  # fmt: skip
 
 
 def _launch(launch: Launch, config: Config) -> int:
     """Write the launch file into the run's folder and run this command again under `accelerate launch`; returns its exit code."""
-    import subprocess
-
     folder = Path(str(config.tree.get("output") or "runs/unnamed"))
     settings = launch.settings()
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,43 @@ def _launch(launch: Launch, config: Config) -> int:
     file.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     command = launch.command(file, sys.argv[sys.argv.index("train") + 1 :])
     sys.stderr.write(f"{shlex.join(command)}\n")
-    return subprocess.run(command, env=launch.environment(), check=False).returncode
+    return _run_and_stop(command, launch.environment(), folder, float((config.tree.get("watch") or {}).get("stop_seconds", 300.0)))
+
+
+def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path, seconds: float) -> int:
+    """Run the launcher; returns its exit code, and that of its ranks where they stopped as asked.
+
+    Signals do not reach the ranks: torch's launcher would end them 30 seconds later. The first becomes the file `stop`, which the ranks find after
+    their step; the second, or `seconds` and a minute after the first, ends all processes.
+    """
+    import signal
+    import subprocess
+
+    from vlrl.failures import StoppedError
+    from vlrl.trainer.stopping import SIGNALS, STOP_FILE
+
+    asked: list[int] = []
+
+    def handle(number: int, _: Any) -> None:
+        asked.append(number)
+        if len(asked) == 1:
+            (folder / STOP_FILE).write_text(signal.Signals(number).name, encoding="utf-8")
+            signal.alarm(int(seconds) + 60)
+        else:
+            os.killpg(process.pid, signal.SIGTERM if len(asked) == 2 else signal.SIGKILL)
+            signal.alarm(10)
+
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    before = {number: signal.signal(number, handle) for number in (*SIGNALS, signal.SIGALRM)}
+    try:
+        code = process.wait()
+    finally:
+        signal.alarm(0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if asked and code:
+        return StoppedError.exit_code if len(asked) == 1 else 128 + asked[1]
+    return code
 
 
 def describe(summary: dict[str, Any]) -> str:
@@ -88,11 +125,3 @@ def describe(summary: dict[str, Any]) -> str:
         lines.append("collecting ahead, seconds: " + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in summary["overlap"].items()))
     lines += [f"{name}: {summary[name]}" for name in ("checkpoint", "metrics", "report")]
     return "\n".join(lines)
-
-
-def _quiet_libraries() -> None:
-    import warnings
-
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    warnings.filterwarnings("ignore", message=".*pin_memory.*")

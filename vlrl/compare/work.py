@@ -11,6 +11,7 @@ from typing import Any
 
 from vlrl.compare.plan import Plan
 from vlrl.config import Config
+from vlrl.logging.recorder import METRICS, read_record
 from vlrl.types import Group, Request
 
 LAST = 0.1  # the share of steps at the end over which entropy and length are averaged
@@ -66,7 +67,7 @@ def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
 
 def logged(folder: Path) -> dict[str, Any]:
     """Numbers from the run's log: reward curve and its area, entropy and length at the end, tokens trained on."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = read_record(folder, METRICS)
     slots = [key for key in rows[0] if key.startswith("reward/") and key not in ("reward/total", "reward/errors", "reward/format")]
     key = slots[0] if len(slots) == 1 else "reward/total"
     reward = [row.get(key, 0.0) for row in rows]

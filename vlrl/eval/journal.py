@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vlrl.files import read_jsonl
+
 Key = tuple[str, str, str, int]  # suite, variant, id, sample
 
 
@@ -84,10 +86,5 @@ def read_journal(folder: Path) -> dict[Key, Entry]:
 def _read_lines(folder: Path) -> Iterator[Entry]:
     names = set(Entry.__dataclass_fields__)
     for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_bytes().split(b"\n"):
-            try:
-                value = json.loads(line)
-            except ValueError:  # empty, or incomplete after a kill: the sample is generated again
-                continue
-            if isinstance(value, dict) and {"suite", "id", "sample", "response"} <= set(value):
-                yield Entry(**{key: item for key, item in value.items() if key in names})
+        for value in read_jsonl(path, {"suite": str, "id": str, "sample": int, "response": str}):  # a torn one is generated again
+            yield Entry(**{key: item for key, item in value.items() if key in names})

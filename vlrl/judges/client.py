@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vlrl.files import append_jsonl, read_jsonl
 from vlrl.registry import ConfigError
 from vlrl.types import Prompt, Request, Row, Sampling
 
@@ -49,10 +49,7 @@ class Judge:
     def __post_init__(self) -> None:
         if "@" not in self.model:
             raise ConfigError(f"judge: {self.model!r} is not pinned; write model@revision, so that the same judge can be asked again")
-        if self.cache.is_file():
-            for line in self.cache.read_text(encoding="utf-8").splitlines():
-                entry = json.loads(line)
-                self.replies[entry["key"]] = entry["reply"]
+        self.replies.update({entry["key"]: entry["reply"] for entry in read_jsonl(self.cache, {"key": str, "reply": str})})
 
     def key(self, prompt: str) -> str:
         """The cache key of a prompt: a digest of the model and the prompt."""
@@ -63,10 +60,9 @@ class Judge:
         new = list(dict.fromkeys(prompt for prompt in prompts if self.key(prompt) not in self.replies))
         if new:
             self.cache.parent.mkdir(parents=True, exist_ok=True)
-            with self.cache.open("a", encoding="utf-8") as stream:
-                for prompt, reply in zip(new, self.ask(new), strict=True):
-                    self.replies[self.key(prompt)] = reply
-                    stream.write(json.dumps({"key": self.key(prompt), "reply": reply}, ensure_ascii=False) + "\n")
+            for prompt, reply in zip(new, self.ask(new), strict=True):
+                self.replies[self.key(prompt)] = reply
+                append_jsonl(self.cache, {"key": self.key(prompt), "reply": reply})
         return [parse_yes_no(self.replies[self.key(prompt)]) for prompt in prompts]
 
     def price(self, prompts: Sequence[str]) -> dict[str, float]:

@@ -6,6 +6,7 @@ import base64
 import io
 import itertools
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from PIL import Image
 
 from vlrl.logging.pictures import encode
 from vlrl.logging.rollouts import PART, REWARD, read
+
+log = logging.getLogger("vlrl")
 
 MAX_GROUPS = 48
 MAX_STEPS = 16
@@ -38,7 +41,16 @@ def sample(folder: Path, groups: int = MAX_GROUPS, steps: int = MAX_STEPS) -> li
     files = evenly(sorted(folder.glob("step-*.parquet")), min(steps, groups))
     budget = [MAX_PICTURE_BYTES]
     shares = [groups * (i + 1) // len(files) - groups * i // len(files) for i in range(len(files))]
-    return [_card(rows, budget) for file, share in zip(files, shares) for rows in _groups_of(file, share)]
+    return [card for file, share in zip(files, shares) for card in _cards(file, share, budget)]
+
+
+def _cards(file: Path, count: int, budget: list[int]) -> list[Card]:
+    """Cards of a rollout file; none of a file that is damaged."""
+    try:
+        return [_card(rows, budget) for rows in _groups_of(file, count)]
+    except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are OSError and ValueError; a damaged column lacks or mixes types
+        log.warning("%s cannot be read and is left out of the report: %s", file, str(error).splitlines()[0] if str(error) else type(error).__name__)
+        return []
 
 
 def _groups_of(file: Path, count: int) -> list[list[dict[str, Any]]]:

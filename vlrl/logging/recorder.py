@@ -6,16 +6,15 @@ step, so that a run that was killed ends with the same file as one that was not.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from vlrl.files import append_jsonl, parse_jsonl, read_jsonl, write_whole
 from vlrl.logging.live import LiveView
 from vlrl.logging.pictures import Pictures
 from vlrl.logging.rollouts import Decode, records, write
@@ -24,6 +23,12 @@ from vlrl.logging.trackers import open_trackers
 from vlrl.types import Group
 
 METRICS, TIMINGS, EVENTS, SESSIONS = "metrics.jsonl", "timings.jsonl", "events.jsonl", "sessions.jsonl"
+KEYS: dict[str, dict[str, type]] = {  # what every line of a file has
+    METRICS: {"step": int, "phase": str},
+    TIMINGS: {"step": int, "phase": str, "seconds": dict},
+    EVENTS: {"step": int, "kind": str},
+    SESSIONS: {"time": float, "command": list, "packages": dict, "devices": list},
+}
 _PENDING = 2  # rollout files being written while training goes on
 
 
@@ -46,25 +51,33 @@ class Recorder:
         self.folder, self.main, self.decode = Path(folder), main, decode
         self.rollouts_every = int((run_config.get("watch") or {}).get("rollouts_every", 1))
         self._last = -1
+        self.events = 0  # lines of events.jsonl
         self._now: dict[str, Any] = {}
         self._pictures = Pictures()
         self._writing: list[Future[None]] = []
         if not main:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._last = max((row["step"] for row in read_lines(self.folder / METRICS)), default=-1)
+        self._last = max((row["step"] for row in read_record(self.folder, METRICS)), default=-1)
+        self.events = len(read_record(self.folder, EVENTS))
         self._worker = ThreadPoolExecutor(1, "rollouts")
         self._trackers = open_trackers(trackers, self.folder, run_config)
         self._view = LiveView(run_config) if live else None
-        _append(self.folder / SESSIONS, describe_session())
+        append_jsonl(self.folder / SESSIONS, describe_session())
 
-    def rewind(self, step: int) -> None:
-        """Delete all records after `step`, the last step of the checkpoint (-1: all records)."""
+    def rewind(self, step: int, events: int | None = None) -> None:
+        """Delete all records after `step`, the last step of the checkpoint (-1: all records), and all events but the first `events`.
+
+        The checkpoint knows how many there were: events of its own step that came after it (held-out scores, warnings) will come again.
+        """
         if not self.main:
             return
         self.flush()
-        for name in (METRICS, TIMINGS, EVENTS):
-            _cut(self.folder / name, step)
+        for name, count in ((METRICS, None), (TIMINGS, None), (EVENTS, events)):
+            _cut(self.folder / name, step, count)
+        self.events = len(read_record(self.folder, EVENTS))
+        for path in (*self.folder.glob(".*.part"), *self.folder.glob("rollouts/.*.part")):  # of a process that died while writing
+            path.unlink()
         for path in (self.folder / "rollouts").glob("step-*.parquet"):
             if int(re.findall(r"\d+", path.stem)[0]) > step:
                 path.unlink()
@@ -79,8 +92,8 @@ class Recorder:
         self._last, self._now = step, {"step": step, "phase": phase}
         plain = {name: _number(value) for name, value in sorted(metrics.items())}
         seconds = {name: round(float(value), 6) for name, value in timings.items()}
-        _append(self.folder / METRICS, {**self._now, **plain})
-        _append(self.folder / TIMINGS, {**self._now, "seconds": seconds, "time": round(time.time(), 3)})
+        append_jsonl(self.folder / METRICS, {**self._now, **plain})
+        append_jsonl(self.folder / TIMINGS, {**self._now, "seconds": seconds, "time": round(time.time(), 3)})
         if groups and self.rollouts_every and step % self.rollouts_every == 0:
             self._write(step, phase, groups)
         finite = {name: value for name, value in plain.items() if value is not None}
@@ -92,7 +105,8 @@ class Recorder:
     def event(self, kind: str, **data: Any) -> None:
         """Record an event: a skipped batch, a warning, a held-out score (`kind="heldout", name="final", scores={task: accuracy}`)."""
         if self.main:
-            _append(self.folder / EVENTS, {"step": max(self._last, 0), **self._now, "kind": kind, **data})
+            self.events += 1
+            append_jsonl(self.folder / EVENTS, {"step": max(self._last, 0), **self._now, "kind": kind, **data})
             if self._view:
                 self._view.say(kind, data)
 
@@ -122,34 +136,16 @@ class Recorder:
             self._writing.pop(0).result()
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; a last line that a killed process left half-written is ignored."""
-    return [row for row, _ in _parse(path)]
+def read_record(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The objects of one of a run's files (METRICS, TIMINGS, EVENTS, SESSIONS); torn lines are skipped (see `vlrl/files.py`)."""
+    return read_jsonl(folder / name, KEYS[name])
 
 
-def _parse(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        try:
-            yield json.loads(line), line
-        except json.JSONDecodeError:
-            if number < len(lines):  # not the torn last line of a killed process
-                raise ValueError(f"{path}:{number}: not a line of JSON") from None
-
-
-def _cut(path: Path, step: int) -> None:
+def _cut(path: Path, step: int, count: int | None = None) -> None:
+    """Keep the lines up to a step, and of those the first `count`. Torn lines go."""
     if path.is_file():
-        kept = [line for row, line in _parse(path) if row["step"] <= step]
-        scratch = path.with_suffix(".part")
-        scratch.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        os.replace(scratch, path)
-
-
-def _append(path: Path, row: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:  # one write of one line: a kill leaves at most one torn line, the last
-        file.write(json.dumps(row, ensure_ascii=False, default=float) + "\n")
+        kept = [line for row, line in parse_jsonl(path, KEYS[path.name]) if row["step"] <= step]
+        write_whole(path, "".join(line + "\n" for line in kept[:count]))
 
 
 def _number(value: Any) -> float | int | None:

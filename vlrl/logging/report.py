@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vlrl.files import write_whole
 from vlrl.logging.browse import sample
 from vlrl.logging.charts import Band, Point, line_chart, number
 from vlrl.logging.live import clock
-from vlrl.logging.recorder import EVENTS, METRICS, SESSIONS, TIMINGS, read_lines
+from vlrl.logging.recorder import EVENTS, METRICS, SESSIONS, TIMINGS, read_record
 
 REPORT = "report.html"
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -26,22 +26,20 @@ def render_report(folder: str | Path) -> Path:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     folder = Path(folder)
-    metrics = read_lines(folder / METRICS)
+    metrics = read_record(folder, METRICS)
     if not metrics:
         raise ValueError(f"{folder}: no {METRICS} with a finished step in it; give the output folder of a run")
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "clock": clock}
     page = environment.get_template("report.html.j2").render(**_content(folder, metrics))
     path = folder / REPORT
-    scratch = path.with_suffix(".part")
-    scratch.write_text(page, encoding="utf-8")
-    os.replace(scratch, path)
+    write_whole(path, page)
     return path
 
 
 def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    timings, events = read_lines(folder / TIMINGS), read_lines(folder / EVENTS)
-    summary = json.loads(_text(folder / "summary.json") or "{}")
+    timings, events = read_record(folder, TIMINGS), read_record(folder, EVENTS)
+    summary = _summary(folder)
     bands = phase_bands(metrics)
     cards = sample(folder / "rollouts")
     rewards = [rollout["reward"] for card in cards for rollout in card["rollouts"]]
@@ -59,15 +57,24 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "choices": {key: sorted({card[key] for card in cards}) for key in ("step", "phase", "task")},
         "reward_range": [min(rewards, default=0.0), max(rewards, default=1.0)],
         "events": [row for row in events if row["kind"] != "heldout"][-200:],
-        "sessions": read_lines(folder / SESSIONS),
+        "sessions": read_record(folder, SESSIONS),
         "config": _text(folder / "config.yaml"),
         "style": _text(_TEMPLATES / "report.css"),
         "script": _text(_TEMPLATES / "report.js"),
     }
 
 
+def _summary(folder: Path) -> dict[str, Any]:
+    """The run's summary; {} for none, or a damaged one, whose numbers are in the other files too."""
+    try:
+        said = json.loads(_text(folder / "summary.json") or "{}")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) and isinstance(said.get("heldout") or {}, dict) else {}
+
+
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def phase_bands(rows: Sequence[Mapping[str, Any]]) -> list[Band]:

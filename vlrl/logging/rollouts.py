@@ -8,13 +8,14 @@ differs between tokens), gold_marks and marks (JSON boxes and points in original
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vlrl.files import write_whole
 from vlrl.logging.boxes import gold_marks, predicted_marks
 from vlrl.types import Group, Prompt, Rollout
 
@@ -93,10 +94,10 @@ def write(rows: Sequence[Record], path: Path, picture: Callable[[Any], Record]) 
 
     table = _table([{**row, "media": [picture(medium) for medium in row["media"]]} for row in rows])
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".part")
+    content = io.BytesIO()
     # The pictures of a group repeat in each of its rows: a dictionary page large enough keeps one copy.
-    pq.write_table(table, scratch, compression="zstd", dictionary_pagesize_limit=64 * 2**20)
-    os.replace(scratch, path)
+    pq.write_table(table, content, compression="zstd", dictionary_pagesize_limit=64 * 2**20)
+    write_whole(path, content.getvalue())
 
 
 def _table(rows: Sequence[Record]) -> pa.Table:

@@ -1,24 +1,30 @@
-"""Checkpoints: a Hugging Face folder with the trainer's state in it, written atomically; the last N are kept.
+"""Checkpoints: a Hugging Face folder with the trainer's state in it, written whole or not at all, with a checksum per file; the last N are kept.
 
-checkpoints/step-000050/{config.json, model.safetensors, processor files, trainer/{state.json, optimizer.pt, plugins.pt}}
+checkpoints/step-000050/{config.json, model.safetensors, processor files, trainer/{state.json, optimizer.pt, plugins.pt, random-0.pt, manifest.json}}
+
+`trainer/manifest.json` is written last: {"files": {name: [size, SHA-256]}}. The folder has the name `.step-000050.part` until all of it is on disk.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from vlrl.failures import StorageError, storage_error
+from vlrl.files import flush_folder, sha256
 from vlrl.registry import ConfigError
-from vlrl.trainer.distributed import gather, state_sharded
+from vlrl.trainer.distributed import agree, gather, state_sharded
 from vlrl.trainer.optimizer_state import read as read_moments
 from vlrl.trainer.optimizer_state import write as write_moments
 from vlrl.trainer.pipeline import redistribute
@@ -26,73 +32,202 @@ from vlrl.trainer.pipeline import redistribute
 if TYPE_CHECKING:
     from vlrl.context import RunContext
 
+log = logging.getLogger("vlrl")
+
 FOLDER = "checkpoints"
+FORMAT = 2  # from this one on a checkpoint has a manifest
+_STATE, _MANIFEST = "trainer/state.json", "trainer/manifest.json"
+_HASHED_AT_ONCE = 4  # files
 
 
-def saved(output: Path) -> list[Path]:
-    """Complete checkpoints, oldest first. A folder gets its final name after all of its files are on disk."""
-    found = [
-        path for path in (output / FOLDER).glob("step-*") if re.fullmatch(r"step-\d+", path.name) and (path / "trainer" / "state.json").is_file()
-    ]
+def folders(output: Path) -> list[Path]:
+    """All checkpoints that got their final name, oldest first, damaged ones too."""
+    found = [path for path in (output / FOLDER).glob("step-*") if re.fullmatch(r"step-\d+", path.name) and path.is_dir()]
     return sorted(found, key=lambda path: int(path.name[5:]))
 
 
-def save(run: RunContext) -> Path:
-    """Write a checkpoint of the state after `run.step`. All ranks call it; returns its folder."""
+def saved(output: Path) -> list[Path]:
+    """Checkpoints whose files are all there, with their sizes, oldest first. The contents are not read (see `faults`)."""
+    return [path for path in folders(output) if not faults(path, contents=False)]
+
+
+def faults(folder: Path, contents: bool = True) -> list[str]:
+    """What is wrong with a checkpoint's files, each named: missing, truncated, damaged. [] for an intact one.
+
+    `contents`: compare the SHA-256 of every file, else its presence and size alone. A checkpoint of a version without manifests is checked for the
+    presence of its files.
+    """
+    listed = _listed(folder)
+    if isinstance(listed, str):
+        return [listed]
+
+    def fault(item: tuple[str, Any]) -> str:
+        name, (size, digest) = item
+        path = folder / name
+        try:
+            if not path.is_file():
+                return f"{name} is missing{_role(name)}"
+            found = path.stat().st_size
+            if size is not None and found != size:
+                return f"{name} has {found} bytes of {size}{_role(name)}"
+            return f"{name} is damaged: its checksum differs{_role(name)}" if contents and digest and sha256(path) != digest else ""
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror}){_role(name)}"
+
+    with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:
+        return [said for said in pool.map(fault, listed.items()) if said]
+
+
+def _listed(folder: Path) -> dict[str, tuple[int | None, str]] | str:
+    """name -> (size, SHA-256) of a checkpoint's files; or what is wrong with the list itself."""
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        if state.get("format", 1) < FORMAT:
+            return {name: (None, "") for name in (_STATE, "trainer/optimizer.pt", "trainer/plugins.pt", "config.json", "tokenizer_config.json")}
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass  # named below, by the manifest
+    try:
+        files = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))["files"]
+        return {str(name): (int(size), str(digest)) for name, (size, digest) in files.items()}
+    except FileNotFoundError:
+        return f"{_MANIFEST}, the list of its files, is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{_MANIFEST}, the list of its files, is damaged"
+
+
+def _role(name: str) -> str:
+    words = {"token": "tokenizer", "vocab": "tokenizer", "merges": "tokenizer", "processor": "processor", "chat_template": "chat template"}
+    words |= {"safetensors": "weights", "optimizer": "optimizer", "plugins": "state of the plug-ins", "random": "random state"}
+    found = next((role for word, role in words.items() if word in name), "")
+    return f" ({found})" if found else ""
+
+
+def newest_intact(output: Path) -> tuple[Path | None, list[str]]:
+    """(the newest checkpoint whose files are intact, what was wrong with newer ones); None where there is no checkpoint at all.
+
+    Raises ConfigError where there are checkpoints, and all of them are damaged.
+    """
+    notes = [f"resume: {str(path)!r} was not finished (its process ended while writing it)" for path in (output / FOLDER).glob(".step-*.part")]
+    for folder in reversed(folders(output)):
+        wrong = faults(folder)
+        if not wrong:
+            return folder, [f"{note}; going on from {folder.name}" for note in notes]
+        shown = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+        notes.append(f"resume: checkpoint {str(folder)!r} is damaged and not used: {shown}")
+    if folders(output):
+        raise ConfigError(f"{'; '.join(notes)}; no checkpoint is left. Start over with --overwrite, or restore one from a backup")
+    return None, notes
+
+
+def save(run: RunContext, more: Mapping[str, Any] | None = None) -> Path:
+    """Write a checkpoint of the state after `run.step`, with `more` plain values in its state. All ranks call it; returns its folder.
+
+    Raises StorageError, on all ranks, where a file cannot be written; no partial folder stays then, and older checkpoints are as they were.
+    """
     final = run.output / FOLDER / f"step-{run.step:06d}"
     scratch = final.with_name(f".{final.name}.part")
     main = run.accelerator.is_main_process
-    if main:
+    moments, state = read_moments(run), {**state_of(run), **(more or {})}
+
+    def begin() -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         (scratch / "trainer").mkdir(parents=True)
-    run.accelerator.wait_for_everyone()
-    if main or state_sharded(run.accelerator):
-        run.policy.save(scratch)
-    torch.save(_random_state(), scratch / "trainer" / f"random-{run.accelerator.process_index}.pt")
-    moments, state = read_moments(run), state_of(run)
-    if main:
-        torch.save(moments, scratch / "trainer" / "optimizer.pt")
-        torch.save({"plugins": state.pop("plugins"), "engine": state.pop("engine")}, scratch / "trainer" / "plugins.pt")
-        (scratch / "trainer" / "config.yaml").write_text(run.config.dump(), encoding="utf-8")
-        (scratch / "trainer" / "state.json").write_text(json.dumps(state), encoding="utf-8")
-    run.accelerator.wait_for_everyone()
-    if main:
+
+    def write() -> None:
+        if main or state_sharded(run.accelerator):
+            run.policy.save(scratch)
+        _write_tensors(_random_state(), scratch / "trainer" / f"random-{run.accelerator.process_index}.pt")
+        if main:
+            _write_tensors(moments, scratch / "trainer" / "optimizer.pt")
+            _write_tensors({"plugins": state.pop("plugins"), "engine": state.pop("engine")}, scratch / "trainer" / "plugins.pt")
+            (scratch / "trainer" / "config.yaml").write_text(run.config.dump(), encoding="utf-8")
+            (scratch / _STATE).write_text(json.dumps(state), encoding="utf-8")
+
+    def finish() -> None:
+        _write_manifest(scratch)
         _flush(scratch)
-        if final.exists():
-            shutil.rmtree(final)
+        old = final.with_name(f".{final.name}.old.part")
+        if final.exists():  # a damaged one, written again
+            os.replace(final, old)
         os.replace(scratch, final)
-        _flush_folder(final.parent)
+        flush_folder(final.parent)
         prune(run.output, run.settings.watch.keep)
-    run.accelerator.wait_for_everyone()
+
+    _together(run, begin if main else None, scratch)
+    _together(run, write, scratch)
+    _together(run, finish if main else None, scratch)
     return final
+
+
+def _together(run: RunContext, action: Callable[[], None] | None, scratch: Path) -> None:
+    """Run a part of `save` on this rank; where it fails on any rank, remove the partial folder and raise StorageError on all of them."""
+    failure: StorageError | None = None
+    try:
+        if action is not None:
+            action()
+    except Exception as error:  # what cannot be written is reported in many classes; all others are raised again
+        failure = storage_error(error, run.output)
+        if failure is None:
+            raise
+    try:
+        agree(run.accelerator, failure)
+    except StorageError:
+        if run.accelerator.is_main_process:
+            shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _write_tensors(value: Any, path: Path) -> None:
+    with path.open("wb") as file:  # torch's own writer hides the reason of a failed write
+        torch.save(value, file)
+
+
+def _write_manifest(folder: Path) -> None:
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:
+        digests = list(pool.map(lambda name: sha256(folder / name), names))
+    files = {name: [(folder / name).stat().st_size, digest] for name, digest in zip(names, digests, strict=True)}
+    (folder / _MANIFEST).write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
 
 
 def load(run: RunContext, folder: Path) -> None:
     """Restore everything but the weights (the policy is opened from the folder). Call after `run.enter` of the saved phase."""
     trainer = folder / "trainer"
-    write_moments(run, torch.load(trainer / "optimizer.pt", map_location="cpu", weights_only=True, mmap=True))
+    write_moments(run, _read_tensors(trainer / "optimizer.pt"))
     state = read_state(folder)
-    state |= torch.load(trainer / "plugins.pt", map_location="cpu", weights_only=True)
+    state |= _read_tensors(trainer / "plugins.pt")
     restore(run, state)
     own = trainer / f"random-{run.accelerator.process_index}.pt"
     if own.is_file():  # additional ranks keep their seeds
-        _restore_random(torch.load(own, map_location="cpu", weights_only=True))
+        _restore_random(_read_tensors(own))
+
+
+def _read_tensors(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=path.name == "optimizer.pt")
+    except (OSError, RuntimeError, ValueError, EOFError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise ConfigError(f"resume: {str(path)!r} cannot be read ({said}); delete its checkpoint to use the one before") from None
 
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The plain part of a checkpoint's state. Raises ConfigError for a folder that is no checkpoint."""
-    path = folder / "trainer" / "state.json"
+    path = folder / _STATE
     if not path.is_file():
         raise ConfigError(f"resume: {str(folder)!r} is not a checkpoint (no trainer/state.json); give a folder under checkpoints/")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def prune(output: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints (0: keep all), and partial folders of interrupted writes."""
+    """Delete what is older than the newest `keep` complete checkpoints (0: keep all), and partial folders of interrupted writes."""
     for path in (output / FOLDER).glob(".step-*.part"):
         shutil.rmtree(path, ignore_errors=True)
-    for path in saved(output)[: -keep or None] if keep else []:
-        shutil.rmtree(path, ignore_errors=True)
+    complete = saved(output)
+    if keep and len(complete) > keep:
+        oldest = int(complete[-keep].name[5:])
+        for path in folders(output):
+            if int(path.name[5:]) < oldest:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 # --- the run's state besides weights, optimizer and random states ---------------------------------------------------------------------------
@@ -102,6 +237,7 @@ def state_of(run: RunContext) -> dict[str, Any]:
     """Counters, the row history of all ranks, batches collected ahead, and the state of every plug-in of the current phase. All ranks call it."""
     parts = [part[0] for part in gather(run.accelerator, [(run.history, run.stats.state_dict(), run.collected_ahead)])]
     return {
+        "format": FORMAT,
         "step": run.step,
         "phase": run.phase,
         "phase_step": run.phase_step,
@@ -165,11 +301,3 @@ def _flush(folder: Path) -> None:
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

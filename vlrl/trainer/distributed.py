@@ -11,6 +11,9 @@ from vlrl.types import Group, Rollout
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from vlrl.failures import RunFailure
+    from vlrl.registry import ConfigError
+
 
 def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
     """The lists of all ranks, in rank order. Plain Python values only."""
@@ -21,6 +24,17 @@ def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
     out: list[Any] = [None] * accelerator.num_processes
     torch_dist.all_gather_object(out, list(values))
     return out
+
+
+def agree(accelerator: Accelerator, failure: RunFailure | ConfigError | None) -> None:
+    """Raise on all ranks the failure that any rank has: on the first that has one as it is, on the others marked `quiet` (one rank prints it)."""
+    found = gather(accelerator, [failure])
+    first = next((rank for rank, (failed,) in enumerate(found) if failed is not None), None)
+    if first is None:
+        return
+    said: Any = found[first][0] if failure is None else failure
+    said.quiet = accelerator.process_index != first
+    raise said
 
 
 def state_sharded(accelerator: Any) -> bool:

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from vlrl.registry import ConfigError
-from vlrl.trainer import checkpoint
+from vlrl.trainer import lock
+from vlrl.trainer.stopping import STOP_FILE
 
 log = logging.getLogger("vlrl")
 
@@ -18,7 +19,7 @@ _MARK = ".replaced-by-vlrl"  # in the folder of an old run that was moved aside
 _OURS = (
     "config.yaml", "base.yaml", "launch.yaml", "metrics.jsonl", "timings.jsonl", "events.jsonl", "sessions.jsonl", "quarantine.jsonl",
     "summary.json", "partial_summary.json", "partial_summary.part", "cell.json", "cold.json", "report.html", "rollouts", "checkpoints", "eval",
-    "tensorboard", "wandb", ".write-*", ".quarantine-*", ".*.part", "*.part", _MARK,
+    "tensorboard", "wandb", ".write-*", ".quarantine-*", ".*.part", "*.part", _MARK, lock.NAME, lock.NAME + ".*", STOP_FILE,
 )  # fmt: skip
 _STARTED = time.time()
 
@@ -31,7 +32,8 @@ def check(folder: Path) -> None:
         raise ConfigError(f"output: {str(folder)!r} is no folder of a run, so it is not overwritten; give another `output=`")
     foreign = sorted(path.name for path in folder.iterdir() if not any(fnmatch.fnmatch(path.name, ours) for ours in _OURS))
     is_run = any((folder / name).exists() for name in ("metrics.jsonl", "sessions.jsonl", "checkpoints"))
-    only_failed = all(fnmatch.fnmatch(path.name, "*quarantine*") or path.name == "launch.yaml" for path in folder.iterdir())
+    of_a_start = ("*quarantine*", "launch.yaml", lock.NAME + "*")  # what a start leaves that failed before it trained
+    only_failed = all(any(fnmatch.fnmatch(path.name, name) for name in of_a_start) for path in folder.iterdir())
     if foreign:
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise ConfigError(
@@ -45,10 +47,12 @@ def check(folder: Path) -> None:
 def set_aside(folder: Path) -> None:
     """Move the old run to `<folder>.previous`, where it stays until `discard`. The quarantine file of the new run stays."""
     check(folder)
+    from vlrl.trainer import checkpoint  # imports torch, which the check before a run does not need
+
     aside = previous(folder)
     if not folder.exists():
         return
-    if (aside / _MARK).is_file() and not checkpoint.saved(folder):
+    if (aside / _MARK).is_file() and not checkpoint.folders(folder):
         stale = [path for path in folder.iterdir() if not _is_new(path)]  # a new run that failed before its first checkpoint: the old one is kept
         for path in stale:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -79,5 +83,5 @@ def previous(folder: Path) -> Path:
 
 
 def _is_new(path: Path) -> bool:
-    """Whether this process has written a file before the run was moved aside: the quarantine of its own rows, or its launch file."""
-    return path.name in ("quarantine.jsonl", "launch.yaml") and path.stat().st_mtime >= _STARTED
+    """Whether this process has written a file before the run was moved aside: its lock, the quarantine of its own rows, or its launch file."""
+    return path.name.startswith(lock.NAME) or (path.name in ("quarantine.jsonl", "launch.yaml") and path.stat().st_mtime >= _STARTED)

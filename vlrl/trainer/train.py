@@ -29,21 +29,27 @@ from vlrl.trainer.distributed import agree, gather
 from vlrl.trainer.guard import Guard, guarded
 from vlrl.trainer.loop import train_step
 from vlrl.trainer.pipeline import asynchronous, one_step_off, overlap, settle
+from vlrl.trainer.preflight import Preflight, check_output
 from vlrl.trainer.run import Run
 
 log = logging.getLogger("vlrl")
 
 
-def prepare(config: Config) -> Run:
-    """Build and check everything that needs no model. Raises ConfigError."""
+def prepare(config: Config, checked: Preflight | None = None) -> Run:
+    """Build and check everything that needs no model; rows that `checked` has read and checked are taken over. Raises ConfigError."""
     run = Run(config)
     check_trackers(run.settings.watch.trackers)
-    check_output(run.output)
-    check_rows(run)
+    if checked is not None:
+        run.cached_rows.update(checked.cached_rows)
+    else:
+        check_output(run.output)
+        check_rows(run)
     return run
 
 
-def train(config: Config, resume: bool = False, live: bool | None = None, overwrite: bool = False) -> dict[str, Any]:
+def train(
+    config: Config, resume: bool = False, live: bool | None = None, overwrite: bool = False, checked: Preflight | None = None
+) -> dict[str, Any]:
     """Train by `config`; returns the summary that is also written to `summary.json`.
 
     Args:
@@ -52,13 +58,14 @@ def train(config: Config, resume: bool = False, live: bool | None = None, overwr
         live: Show the live view; None: as `watch.live` says.
         overwrite: Replace the run that the folder holds. It is moved aside once everything is checked and the model is loaded, and deleted after
             the new run's first checkpoint.
+        checked: What `vlrl.trainer.preflight` has checked of the config already.
 
     Raises:
         ConfigError: For a config that cannot run, and for a folder that holds a run (without `resume` or `overwrite`) or anything else.
     """
     if overwrite:
         replaced.check(Path(str(config.tree.get("output") or "runs/unnamed")))
-    return train_run(prepare(config), resume, live, overwrite)
+    return train_run(prepare(config, checked), resume, live, overwrite)
 
 
 def train_run(run: Run, resume: bool = False, live: bool | None = None, overwrite: bool = False) -> dict[str, Any]:
@@ -74,6 +81,8 @@ def train_run(run: Run, resume: bool = False, live: bool | None = None, overwrit
 def _train(run: Run, guard: Guard, resume: bool, live: bool | None, overwrite: bool) -> dict[str, Any]:
     last, notes = (None, []) if overwrite else _last_checkpoint(run, resume)
     state = checkpoint.read_state(last) if last else None
+    if run.accelerator.is_main_process:
+        log.info("loading the model: %s", last or run.family.model or f"{run.family.name}, built at random")
     run.open(weights=last)
     if overwrite:
         if run.accelerator.is_main_process:
@@ -112,6 +121,8 @@ def _train(run: Run, guard: Guard, resume: bool, live: bool | None, overwrite: b
 
 def _train_phase(run: Run, guard: Guard, summary: dict[str, Any]) -> None:
     last_phase = run.phase_index == len(run.phases) - 1
+    if reason := guard.after_step():
+        raise _stopped(run, reason, "there was nothing new to save")
     if run.phase_step == 0 and last_phase:
         _heldout(run, summary, "cold_start")
     step_of = loop_named(run.settings.loop)
@@ -136,9 +147,7 @@ def _train_phase(run: Run, guard: Guard, summary: dict[str, Any]) -> None:
             run.recorder.flush()
             folder = _save(run)
         if reason:
-            stopped = StoppedError(f"stopped by {reason} after step {run.step}; its checkpoint is {str(folder)!r}: go on with --resume")
-            stopped.quiet = run.rank != 0
-            raise stopped
+            raise _stopped(run, reason, f"its checkpoint is {str(folder)!r}")
     _add_seconds(run, summary, begun)
 
 
@@ -150,6 +159,12 @@ def report_activity(run: Run, activity: Activity) -> None:
         for finding in found:
             if finding.level in BAD:
                 run.warn(f"activity of phase {run.phase}, first {run.phase_step} steps: {finding}")
+
+
+def _stopped(run: Run, reason: str, saved: str) -> StoppedError:
+    stopped = StoppedError(f"stopped by {reason} after step {run.step}; {saved}: go on with --resume")
+    stopped.quiet = run.rank != 0
+    return stopped
 
 
 LOOPS: dict[str, Callable[[RunContext], dict[str, float]]] = {
@@ -177,17 +192,6 @@ def _heldout(run: Run, summary: dict[str, Any], name: str) -> None:
         summary.setdefault("heldout_errors", {})[name] = dict(result.errors)
     summary["seconds"]["heldout"] = summary["seconds"].get("heldout", 0.0) + time.time() - begun
     run.recorder.event("heldout", name=name, scores=scores, **({"errors": dict(result.errors)} if result.errors else {}))
-
-
-def check_output(output: Path) -> None:
-    """Raise ConfigError if the run's folder cannot be written."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        probe = output / f".write-{os.getpid()}"
-        probe.write_text("")
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(f"output: cannot write to {str(output)!r} ({error.strerror}); give another folder, `output=...`") from None
 
 
 def _last_checkpoint(run: Run, resume: bool) -> tuple[Path | None, list[str]]:

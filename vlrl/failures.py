@@ -1,0 +1,119 @@
+"""Failures that end a run in one line: what happened, where, what to do, each with an exit code of its own.
+
+Exit codes of `vlrl train`: 0 finished, 1 an unexpected error (with its traceback), 2 a mistake in the config or the command, 65 too many bad
+rows, 69 another rank is lost, 71 out of memory, 73 the run's folder is locked by another process, 74 a file could not be written, 75 stopped by
+a signal after a checkpoint was written (start again with --resume), 128 + n ended at once by signal n. Those from 64 to 78 are of BSD's sysexits.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+
+class RunFailure(RuntimeError):
+    """A failure whose message is the one line that the user needs. `quiet`: another rank prints it."""
+
+    exit_code = 1
+    quiet = False
+
+
+class BadRowsError(RunFailure):
+    """More rows than `row_error_limit` allows could not be used."""
+
+    exit_code = 65
+
+
+class RankLostError(RunFailure):
+    """Another rank ended, was killed or stopped answering."""
+
+    exit_code = 69
+
+
+class OutOfMemoryError(RunFailure):
+    """This process or its device has no memory left."""
+
+    exit_code = 71
+
+
+class LockedError(RunFailure):
+    """The run's folder belongs to another process."""
+
+    exit_code = 73
+
+
+class StorageError(RunFailure):
+    """A file of the run could not be written."""
+
+    exit_code = 74
+
+
+class StoppedError(RunFailure):
+    """A signal asked the run to stop, and its checkpoint is written."""
+
+    exit_code = 75
+
+
+ADVICE = {  # errno -> (what it is, what to do)
+    errno.ENOSPC: ("the disk is full", "free some space, lower watch.keep or raise watch.rollouts_every"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space or ask for a larger quota"),
+    errno.EFBIG: ("the file-size limit is reached", "raise it (`ulimit -f unlimited`)"),
+    errno.EROFS: ("the file system is read-only", "mount it writable, or copy the run's folder elsewhere and set output= to the copy"),
+    errno.EACCES: ("permission was refused", "give this user the right to write there"),
+    errno.EPERM: ("permission was refused", "give this user the right to write there"),
+    errno.EIO: ("the device reports an input/output error", "check the disk or the mount"),
+    errno.ESTALE: ("the network file system lost the file (stale handle)", "mount it again"),
+    errno.EMFILE: ("too many files are open", "raise the limit (`ulimit -n 65536`)"),
+    errno.ENFILE: ("too many files are open on this machine", "end other processes or raise fs.file-max"),
+}
+
+
+def storage_error(error: BaseException, output: Path) -> StorageError | None:
+    """The failure that says what is wrong with the storage and what to do; None for an error of another kind.
+
+    Libraries that write files outside Python (safetensors, pyarrow) put the number into their message: "os error 28", "errno 28".
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        number = _errno_of(seen)
+        if number in ADVICE:
+            what, advice = ADVICE[number]
+            place = getattr(seen, "filename", None) or str(output)
+            return StorageError(f"cannot write {str(place)!r}: {what}; {advice}, then go on with --resume (checkpoints already written are intact)")
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _errno_of(error: BaseException) -> int:
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    if type(error).__module__.partition(".")[0] in ("safetensors", "safetensors_rust", "pyarrow") or isinstance(error, OSError):
+        found = re.search(r"(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+        return int(found[1]) if found else 0
+    return 0
+
+
+def out_of_memory(error: BaseException, where: str) -> OutOfMemoryError | None:
+    """The failure for memory that could not be allocated, on the device or the host; None for an error of another kind."""
+    text = str(error)
+    on_device = type(error).__name__ == "OutOfMemoryError" and not isinstance(error, RunFailure)
+    on_host = isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text
+    if not on_device and not on_host:
+        return None
+    said = " ".join(text.split())[:200] or "MemoryError"
+    return OutOfMemoryError(
+        f"{where}: out of memory ({said}); lower micro_batch_tokens, the engine's share of memory, group_size or max_tokens, then go on with --resume"
+    )
+
+
+def place_of(error: BaseException) -> str:
+    """file:line of the innermost frame inside this package, or ""."""
+    found, frame = "", error.__traceback__
+    while frame is not None:
+        path = frame.tb_frame.f_code.co_filename
+        if f"{os.sep}vlrl{os.sep}" in path:
+            found = f"vlrl/{path.rpartition(f'{os.sep}vlrl{os.sep}')[2]}:{frame.tb_lineno}"
+        frame = frame.tb_next
+    return found
