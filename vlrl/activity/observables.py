@@ -112,7 +112,7 @@ def gradient_of_wrong(record: Record) -> float:
 
 @observable
 def gradient_per_token_by_length(record: Record) -> float:
-    """Correlation of a rollout's length with its mean |d loss / d log-prob| per unit of advantage: below 0 where long answers weigh less per token."""
+    """Correlation of a rollout's length with its mean |d loss / d log-prob| per unit of advantage: below 0 where long answers weigh less."""
     weighted = [(rollout, values) for rollout, values in record.gradients() if rollout.advantage]
     pairs = [(len(rollout), mean([abs(v) for v in values]) / abs(rollout.advantage)) for rollout, values in weighted]
     return correlation([a for a, _ in pairs], [b for _, b in pairs])

@@ -1,0 +1,136 @@
+"""The activity report finds what does nothing: each case is a config with one dead or contradictory part, next to the same config mended."""
+
+import pytest
+
+from vlrl.activity.check import check
+from vlrl.activity.proof import Proof, holds, proof_config, proof_of
+from vlrl.config import load
+from vlrl.registry import ConfigError
+
+
+def findings(*overrides, configs=(), steps=2):
+    names = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "base/scripted", *configs]
+    (result,) = check(load(names, ["group_size=4", "prompts_per_step=2", *overrides]), steps)
+    return {finding.slot: finding for finding in result.bad}, result
+
+
+CASES = {  # name: (slot, overrides that are dead or contradictory, part of the message, overrides that mend it)
+    "reward of no row": (
+        "rewards.other",
+        ["rewards.other={name: numeric, tasks: [counting]}"],
+        "scored no rollout",
+        ["rewards.other.tasks=[]", "rewards.other.weight=0"],
+    ),
+    "constant reward": ("rewards.format", ["engine.form=1", "engine.long=0"], "always 1", ["engine.form=0.5"]),
+    "form not asked for": (
+        "rewards.format",
+        ["rewards.format={name: tag_count, tags: [why, answer], tasks: [arithmetic]}"],
+        "<why>",
+        ["rewards.format={name: tag_count, tags: [answer], tasks: [arithmetic]}"],
+    ),
+    "same reward twice": ("rewards.again", ["rewards.again={name: numeric, tasks: [arithmetic]}"], "the same", ["rewards.again.weight=0"]),
+    "clip on-policy": ("policy_loss", ["policy_loss={name: ppo_clip, high: 0.28}"], "plain policy gradient", ["num_minibatches=2"]),
+    "shaping removed": (
+        "reward_shaping.scale",
+        ["reward_shaping.scale={name: test_activity_plus}"],
+        "no advantage",
+        ["reward_shaping.scale.of=length"],
+    ),
+    "KL without gradient": (
+        "loss_terms.kl",
+        ["loss_terms.kl={name: test_activity_zero}"],
+        "no gradient",
+        ["loss_terms.kl={name: entropy, coef: 0.1}"],
+    ),
+    "all groups dropped": (
+        "group_filters.none",
+        ["group_filters.none={name: accuracy_range, low: 2, high: 3}"],
+        "dropped all",
+        ["group_filters.none.low=0"],
+    ),
+    "warm-up": ("optimizer", ["optimizer.warmup=200"], "outlast", ["optimizer.warmup=5"]),
+    "token weight of 1": ("token_weights.one", ["token_weights.one={name: test_activity_one}"], "1 on every token", ["token_weights.one.value=0.5"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_dead_and_contradictory_parts_are_found(case):
+    slot, overrides, message, mended = CASES[case]
+    bad, _ = findings(*overrides)
+    assert message in bad[slot].message and bad[slot].level in ("dead", "contradictory")
+    bad, _ = findings(*[o for o in overrides if not any(o.partition("=")[0] == m.partition("=")[0] for m in mended)], *mended)
+    assert slot not in bad
+
+
+def test_an_ordinary_config_has_no_bad_slot_and_says_what_each_slot_did():
+    bad, result = findings()
+    assert bad == {}
+    text = "\n".join(result.lines)
+    assert "rewards.arithmetic" in text and "scored 16 rollouts" in text and "drew 4 rows" in text
+    assert result.figures.value("rewards.arithmetic/score.n") == 16
+    assert result.figures.value("advantage/nonzero") > 0
+    with pytest.raises(KeyError, match="advantage/size"):
+        result.figures.value("advantage/nothing")
+
+
+def test_observing_changes_no_number():
+    from vlrl.trainer.run import Run
+
+    def weights(observed):
+        from vlrl.activity.observer import Activity
+        from vlrl.trainer.loop import train_step
+
+        run = Run(
+            load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "base/scripted", "methods/dapo"], ["group_size=4", "prompts_per_step=2"])
+        )
+        run.open()
+        run.activity = Activity(keep_gradients=True) if observed else None
+        run.enter(0)
+        run.engine.sync(run.policy)
+        log = [train_step(run) for _ in range(2)]
+        return log, [p.detach().clone() for p in run.policy.model.parameters()]
+
+    (log_a, a), (log_b, b) = weights(True), weights(False)
+    assert all((x == y).all() for x, y in zip(a, b, strict=True))
+    assert log_a == log_b
+
+
+def test_gradients_of_tokens_are_those_of_the_loss():
+    """Two rollouts with advantages 1 and -1 and token_mean over 5 tokens: d loss / d logp = -A / 5 on-policy."""
+    import torch
+
+    from vlrl.activity.observer import Activity, gradient
+    from vlrl.methods.core.loss_aggregation import TokenMean
+    from vlrl.methods.core.policy_loss import PPOClip
+    from vlrl.stages import Denominators
+    from vlrl.trainer.loss import Objective
+    from vlrl.types import LossInputs
+
+    logp_BT = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, 0.0]]).requires_grad_()
+    mask_BT = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    x = LossInputs.from_tensors(logp_BT, torch.tensor([1.0, -1.0]), mask_BT)
+    activity = Activity(keep_gradients=True)
+    loss, _ = Objective(PPOClip(), TokenMean(), {}, {})(x, Denominators(5.0, 2.0, 1.0), activity.loss)
+    expected = torch.tensor([[-0.2, -0.2, -0.2], [0.2, 0.2, 0.0]])
+    assert torch.allclose(gradient(loss, x), expected)
+    kept = sorted(activity.gradients.values())
+    assert kept[0] == pytest.approx([-0.2] * 3) and kept[1][:2] == pytest.approx([0.2] * 2)
+    assert activity.figures.value("policy_loss/vs_policy_gradient") == pytest.approx(0.0)
+
+
+def test_directions():
+    assert holds(2.0, 1.0, "up") and not holds(1.0, 1.0, "up") and holds(0.5, None, "up") and not holds(None, 1.0, "down")
+    assert holds(1.0, 2.0, "down") and holds(1.0, 2.0, "changes") and not holds(1.0, 1.0, "changes")
+
+
+def test_proofs_are_checked():
+    assert proof_of({}, "methods/x") is None
+    assert proof_of({"proof": {"observe": "mixed_groups", "off": "a=1", "with": ["b=2"]}}, "methods/x") == Proof(
+        "mixed_groups", ("a=1",), with_=("b=2",)
+    )
+    with pytest.raises(ConfigError, match="mixed_groups"):
+        proof_of({"proof": {"observe": "mixed_group"}}, "methods/x")
+    with pytest.raises(ConfigError, match="direction"):
+        proof_of({"proof": {"observe": "mixed_groups", "direction": "sideways"}}, "methods/x")
+    config = proof_config("methods/dapo", "lab_arithmetic", Proof("mixed_groups", with_=("group_size=2",)))
+    assert config.tree["engine"]["name"] == "scripted" and config.tree["group_size"] == 2 and config.tree["policy"]["name"] == "text"
