@@ -40,7 +40,7 @@ CASES = {  # name: (slot, overrides that are dead or contradictory, part of the 
         "loss_terms.kl",
         ["loss_terms.kl={name: test_activity_zero}"],
         "no gradient",
-        ["loss_terms.kl={name: entropy, coef: 0.1}"],
+        ["loss_terms.kl={name: entropy_bonus, coef: 0.1}"],
     ),
     "all groups dropped": (
         "group_filters.none",
