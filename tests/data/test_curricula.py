@@ -26,7 +26,9 @@ def scored(rows, value, slot=None):
         prompt = Prompt(row, ())
         reward = value(row) if callable(value) else value
         rewards = {slot: reward} if slot else {}
-        groups.append(Group(prompt, [Rollout(prompt, [1], reward=reward, rewards=rewards, correct=i < round(10 * reward)) for i in range(10)]))
+        groups.append(
+            Group(prompt, [Rollout(prompt, [1], reward=reward, rewards=rewards, outcome=reward, correct=i < round(10 * reward)) for i in range(10)])
+        )
     return groups
 
 
@@ -80,7 +82,7 @@ def test_levels_review_and_other_groups():
 
 @pytest.mark.parametrize("name", ["levels", "rulereasoner"])
 def test_restart_goes_on_alike(name):
-    options = {"slot": "acc"} if name == "rulereasoner" else {}
+    options = {"slot": "acc", "every": 2} if name == "rulereasoner" else {}
     first, second = sampler_for(name, **options), sampler_for(name, **options)
     for _ in range(5):
         end_step(first, scored(first(8), lambda row: float(row.id[0] == "a"), "acc"))
@@ -96,7 +98,7 @@ def test_restart_goes_on_alike(name):
 
 def test_domain_weights_by_hand():
     """r = 1, 0.5, unseen; target 1, tau 0.5: gaps 0, 0.5, 1 -> e^0 : e^1 : e^2."""
-    sampler = sampler_for("rulereasoner")
+    sampler = sampler_for("rulereasoner", tau=0.5, every=1)
     assert sampler.weights() == pytest.approx(dict.fromkeys("abc", 1 / 3))
     sampler.state.served.update(a0="a", b0="b")
     end_step(sampler, scored([Row("a0", "?")], 1.0) + scored([Row("b0", "?")], 0.5))
@@ -107,13 +109,23 @@ def test_domain_weights_by_hand():
     assert sampler.state.means["b"] == 0.75
 
 
-def test_domains_that_lag_are_drawn_more():
-    sampler = sampler_for("rulereasoner", tau=0.3, floor=0.05)
-    for _ in range(10):
-        end_step(sampler, scored(sampler(12), lambda row: {"a": 1.0, "b": 0.6, "c": 0.0}[row.id[0]]))
-    counts = Counter(row.id[0] for row in sampler(600))
-    assert counts["c"] > counts["b"] > counts["a"] > 10
-    assert sum(sampler.metrics().values()) == pytest.approx(1.0)
+def test_shares_change_every_eighth_step_only():
+    """Equal shares first: 12 rows are 4 of each. The eighth step alone is read. Counts are rounded down, the rest goes to the largest shares."""
+    sampler = sampler_for("rulereasoner")
+    for step in range(8):
+        rows = sampler(12)
+        assert Counter(row.id[0] for row in rows) == {"a": 4, "b": 4, "c": 4}
+        end_step(sampler, scored(rows, lambda row, last=step == 7: {"a": 1.0, "b": 0.7, "c": 0.4}[row.id[0]] if last else 0.0))
+    assert sampler.state.means == pytest.approx({"a": 1.0, "b": 0.7, "c": 0.4})
+    total = 1 + math.e + math.e**2  # gaps 0, 0.3, 0.6 over tau 0.3
+    assert sampler.metrics() == pytest.approx({"data/weight/a": 1 / total, "data/weight/b": math.e / total, "data/weight/c": math.e**2 / total})
+    assert Counter(row.id[0] for row in sampler(12)) == {"a": 1, "b": 3, "c": 8}  # 1.08, 2.94, 7.98: 1, 2, 7, and two more for c and b
+
+
+def test_one_domain_is_refused():
+    sampler = build(PromptSampler, {"name": "rulereasoner"})
+    with pytest.raises(ConfigError, match="alone"):
+        sampler.setup(SimpleNamespace(rows={"a": [Row("a", "?")]}, source_weights={}, seed=0))
 
 
 @pytest.mark.parametrize(

@@ -128,9 +128,40 @@ class Shuffle(PromptSampler):
 class ShuffleWithHistory(Shuffle):
     """As `shuffle`; records the accuracy of each visit of a row (the share of correct rollouts) in the run's history, for sampler `by_history`.
 
+    `visits` k: where the phase is too short to draw every row k times, only the first steps * prompts_per_step // k rows of the order are drawn, each
+    k times, in whole epochs, with a warning; a score that compares visits needs at least two. 0: all rows, however often the phase reaches them.
     vlrl original (LIMR and 1-shot RLVR write such a log). All ranks see all sampled groups, also those that a group filter dropped, so their records
     are equal. Memory: one number per row and visit.
     """
+
+    visits: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.visits < 0:
+            raise ConfigError(f"prompt_sampler.visits: {self.visits} must not be negative; 2 or more lets `by_history` compare visits, 0 is no bound")
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        if self.visited_rows < len(self.state.mixture):
+            needed = math.ceil(self.visits * len(self.state.mixture) / run.settings.prompts_per_step)
+            run.warn(
+                f"prompt_sampler: {run.settings.steps} steps cannot visit {len(self.state.mixture)} rows {self.visits} times; {self.visited_rows} "
+                f"are visited, the others never. All of them need steps: {needed}"
+            )
+
+    @property
+    def visited_rows(self) -> int:
+        """The number of rows that the phase draws."""
+        rows = len(self.state.mixture)
+        drawn = self.run.settings.steps * self.run.settings.prompts_per_step if self.visits else 0
+        return max(1, drawn // self.visits) if self.visits and drawn < self.visits * rows else rows
+
+    def usable_row(self, position: int) -> Row | None:
+        rows = self.visited_rows
+        if rows < len(self.state.mixture):
+            position = permute(position % rows, rows, f"{self.run.seed}|visit {position // rows}")
+        return super().usable_row(position)
 
     def end_step(self, run: RunContext) -> None:
         for group in run.answered_groups:
@@ -139,8 +170,9 @@ class ShuffleWithHistory(Shuffle):
 
 
 def first_visits(series: Series) -> dict[str, list[float]]:
-    """The first K accuracies of every row that was visited, K being the smallest number of visits of any of them."""
+    """The first K accuracies of every row, K being the smallest number of visits. Rows with one visit are left out where any row has more."""
     visited = {row: list(values) for row, values in series.items() if values}
+    visited = {row: values for row, values in visited.items() if len(values) > 1} or visited
     fewest = min(map(len, visited.values()), default=0)
     return {row: values[:fewest] for row, values in visited.items()}
 
@@ -157,10 +189,11 @@ def alignment(series: Series) -> dict[str, float]:
 
 
 def spread(series: Series) -> dict[str, float]:
-    """The population standard deviation over all of a row's visits."""
+    """The population standard deviation over all of a row's visits. Rows with one visit are left out where any row has more."""
     out = {}
+    several = any(len(values) > 1 for values in series.values())
     for row, values in series.items():
-        if values:
+        if len(values) > several:
             mean = sum(values) / len(values)
             out[row] = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
     return out
@@ -172,6 +205,7 @@ def accuracy(series: Series) -> dict[str, float]:
 
 
 SCORES = {"alignment": alignment, "spread": spread, "accuracy": accuracy}
+COMPARES_VISITS = ("alignment", "spread")  # scores that say nothing about a single visit
 
 
 @dataclass
@@ -192,7 +226,8 @@ class ByHistory(PromptSampler):
     Paper: Li et al. 2025 (LIMR), arXiv:2502.11886: alignment, rows with s >= 0.6; Wang et al. 2025 (1-shot RLVR), arXiv:2504.20571: spread, the top
     one, as often as a batch needs. Both scores checked against the releases (lim_selection.py, data_selection.py). Deviates: a curve has the visits
     that every row had (as 1-shot RLVR's file; LIMR fills gaps with the next epoch and drops rows without a last one).
-    Edge: of equal rows the one with the smaller id is first; rows that were never visited are left out. Raises ConfigError where no row is left.
+    Edge: of equal rows the one with the smaller id is first; rows that were never visited are left out. Where no row is within the bounds, the rows
+    nearest to them are taken, with a warning. Raises ConfigError where no row was visited, or none twice for a score that compares visits.
     Reads what sampler `shuffle_with_history` recorded; equal on all ranks. `vlrl data select` uses `choose`. State: the choice and the place in it.
     """
 
@@ -227,8 +262,27 @@ class ByHistory(PromptSampler):
             )
         return dict(fitting[: self.top or None])
 
+    def choose_or_nearest(self, series: Series) -> dict[str, float]:
+        """As `choose`; where no visited row is within the bounds, all rows whose score is nearest to them."""
+        scores = SCORES[self.score](series)
+        if not scores or any(self.low <= s <= self.high for s in scores.values()):
+            return self.choose(series)
+        distance = {row: max(self.low - s, s - self.high) for row, s in scores.items()}
+        nearest = {row: scores[row] for row in sorted(scores) if distance[row] <= min(distance.values()) + 1e-9}
+        self.run.warn(
+            f"prompt_sampler: by_history: no row has a score ({self.score}) from {self.low} to {self.high}; the {len(nearest)} nearest are taken, at "
+            f"{next(iter(nearest.values())):.3f}"
+        )
+        return dict(list(nearest.items())[: self.top or None])
+
     def _choose_rows(self) -> None:
-        chosen = self.choose({row: memory[KEY] for row, memory in self.run.history.items() if KEY in memory})
+        series = {row: memory[KEY] for row, memory in self.run.history.items() if KEY in memory}
+        if series and self.score in COMPARES_VISITS and max(map(len, series.values())) < 2:
+            raise ConfigError(
+                f"prompt_sampler: by_history: the score {self.score} compares visits, and no row was visited twice; set prompt_sampler: "
+                "{name: shuffle_with_history, visits: 2} in the phase that records, or use score: accuracy"
+            )
+        chosen = self.choose_or_nearest(series)
         rows = ((source, index, row.id) for source, part in self.run.rows.items() for index, row in enumerate(part))
         known = [([source, index], chosen[row]) for source, index, row in rows if row in chosen]
         self.state.chosen = [place for place, s in known for _ in range(self.copies if s >= self.favour else 1)]
