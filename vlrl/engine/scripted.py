@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,7 +104,7 @@ class Scripted(Engine):
             yield Completion(request, index, list(ids), logp, text, finish, self.version, top)
 
     def _draft(self, request: Request, index: int) -> tuple[str, tuple[int, ...], Literal["stop", "length"]]:
-        draws = iter(uniforms(request.seed, index, 64))
+        draws = iter(uniforms(request.seed + zlib.crc32(request.prompt.row.id.encode()), index, 64))
         tokenizer = self.run.policy.tokenizer
         written = self._respond(request.prompt, draws)
         for stop in request.sampling.stop:
