@@ -44,7 +44,7 @@ class GenScreen(GeneratedSource):
 
     Gold: {"action": "click", "box": [x1, y1, x2, y2], "point": [x, y]}, {"action": "type", "text": ...}, {"action": "scroll", "direction": ...} or
     {"action": "back"}. `style` "answer" demonstrates one action in answer tags; "blink" demonstrates BTL-UI's three sections: candidate boxes, a
-    thought, the action.
+    thought, the action. Clicks are three times as frequent as any other action.
     Paper: the action spaces of UI-R1 (arXiv:2503.21620), GUI-R1 (arXiv:2504.10458) and BTL-UI (arXiv:2509.15566), on drawn screens. Rewards:
     `gui_action`, `blink`. Units: pixels of the screen. Harder with more `buttons` and a smaller `least`.
     """
@@ -91,7 +91,7 @@ class GenScreen(GeneratedSource):
             "scroll": (f"Move the page {(way := rng.choice(('up', 'down')))}.", {"action": "scroll", "direction": way}),
             "back": ("Return to the screen before.", {"action": "back"}),
         }
-        task, gold = table[rng.choice(self.actions)]
+        task, gold = table[rng.choices(self.actions, [3 if action == "click" else 1 for action in self.actions])[0]]
         question = (
             f'{task} Answer with one action: {{"action": "click", "point": [x, y]}}, {{"action": "type", "text": "..."}}, {{"action": "scroll", '
         )

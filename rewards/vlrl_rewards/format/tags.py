@@ -28,13 +28,18 @@ class TagFormat(Reward):
 
         r = 1[text = <think>...</think><answer>...</answer>]
 
-    Each tag occurs once, and no block is empty.
+    Each tag occurs once, and no block is empty, except those of `may_be_empty` (TON's empty thought, arXiv:2505.16854, which scores like a full one).
     Paper: DeepSeek-R1 (format reward), arXiv:2501.12948, sec. 2.2.2. `tags` names the blocks in order. Only white space
     may stand between blocks. Edge: a repeated tag, an empty block, text before, between or after the blocks: 0.
     """
 
     reads_answer: ClassVar[bool] = False
     tags: tuple[str, ...] = ("think", "answer")
+    may_be_empty: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not set(self.may_be_empty) <= set(self.tags):
+            raise ValueError(f"may_be_empty: {list(self.may_be_empty)} must be among tags={list(self.tags)}")
 
     @property
     def form_marks(self) -> tuple[str, ...]:
@@ -48,7 +53,7 @@ class TagFormat(Reward):
                 return 0.0
             body, closed, rest = rest[len(opening) :].partition(closing)
             rest = rest.lstrip()
-            if not closed or not any(char.isalnum() for char in body):
+            if not closed or not (tag in self.may_be_empty or has_content(body)):
                 return 0.0
         return float(not rest)
 

@@ -1,15 +1,18 @@
-"""Plan reward: the correct prefix of a list of steps; and the alignment of steps with a sequence of states."""
+"""Plan rewards: the correct prefix of a list of steps, and the form of the reply; and the alignment of steps with a sequence of states."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values
+from vlrl_rewards.parsing import visible
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.recognition.labels import read_labels
 
@@ -22,9 +25,9 @@ class Plan(Graded):
 
         r = max(0, n (n + 1) / (N (N + 1)) - extra 1[further steps after a complete plan])
 
-    Paper: Reinforced Reasoning for Embodied Planning, arXiv:2505.22050 (the accuracy reward as released; `extra` 0.25 there for plans of one step
-    only).
-    Deviates: `extra` applies to plans of any length; the format terms of the release are separate rewards.
+    Paper: Reinforced Reasoning for Embodied Planning, arXiv:2505.22050. Released code: mail-taii/Reinforced-Reasoning-for-Embodied-Planning,
+    RFT training/examples/scripts/reward_func_embench_alfred_nonlinear.py, commit 4880281 (`extra` 0.25 for gold plans of one step only).
+    Deviates: `extra` applies to plans of any length. The format terms of the release are the reward `plan_format`.
     Steps: texts, or objects with action_id / action_name, in a JSON list, in {"executable_plan": [...]}, or one per line.
     Edge: no list of steps, or an empty one: 0. Range [0, 1]; correct where the plans are equal.
     """
@@ -62,13 +65,51 @@ def word_f1(a: str, b: str) -> float:
     return 2 * common / (sum(words_a.values()) + sum(words_b.values())) if common else 0.0
 
 
-def alignment(steps: Sequence[str], states: Sequence[str]) -> float:
-    """Mean similarity (word F1) of the best monotone alignment of the states with the steps, in [0, 1]; steps may be skipped or used twice."""
+def alignment(steps: Sequence[str], states: Sequence[str], similarity: Callable[[str, str], float] = word_f1) -> float:
+    """Mean similarity of the best monotone alignment of the states with the steps, in [0, 1]; steps may be skipped or used twice."""
     best = [0.0] * len(steps)
     for state in states:
         reached, running = [], 0.0
         for i, step in enumerate(steps):
             running = max(running, best[i])
-            reached.append(running + word_f1(step, state))
+            reached.append(running + similarity(step, state))
         best = reached
     return max(best, default=0.0) / len(states)
+
+
+@register("plan_format")
+@dataclass(frozen=True, kw_only=True)
+class PlanFormat(Reward):
+    """Format reward of Reinforced Reasoning: the keys of the reply, well-typed steps, and steps whose number and name belong together.
+
+        r = 0.125 1[all keys] + 0.125 (well-typed steps / steps) + 0.25 (steps that name an action by its number / steps)
+
+    The reply is one JSON object. A step is well-typed with an int `action_id` and a text `action_name`.
+    Paper: Reinforced Reasoning for Embodied Planning, arXiv:2505.22050. Released code: mail-taii/Reinforced-Reasoning-for-Embodied-Planning,
+    RFT training/examples/scripts/reward_func_embench_alfred_nonlinear.py, commit 4880281 (all three terms and weights).
+    Deviates: none known. Edge: no JSON object: 0; no steps: the last two terms are 0. Range [0, 0.5]. Needs `row.meta["actions"]`, the list of action
+    names in the order of their numbers; raises ValueError without it.
+    """
+
+    reads_answer: ClassVar[bool] = False
+    keys: tuple[str, ...] = ("reasoning_and_reflection", "visual_state_description", "language_plan", "executable_plan")
+
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        return self.keys
+
+    def __call__(self, rollout: Rollout) -> float:
+        actions = rollout.row.meta.get("actions")
+        if not isinstance(actions, (list, tuple)) or not actions:
+            raise ValueError(f"row {rollout.row.id!r}: meta.actions must list the actions in the order of their numbers, got {actions!r}")
+        names = [str(action).casefold() for action in actions]
+        objects = [found.value for found in find_values(visible(rollout.text)) if isinstance(found.value, dict)]
+        if len(objects) != 1:
+            return 0.0
+        reply = {str(key): value for key, value in objects[0].items()}
+        plan = reply.get("executable_plan")
+        steps = [step if isinstance(step, Mapping) else {} for step in plan] if isinstance(plan, list) else []
+        typed = [s for s in steps if type(s.get("action_id")) is int and isinstance(s.get("action_name"), str)]
+        named = [s for s in typed if 0 <= s["action_id"] < len(names) and s["action_name"].casefold() == names[s["action_id"]]]
+        shares = (len(typed) / len(steps), len(named) / len(steps)) if steps else (0.0, 0.0)
+        return 0.125 * all(key in reply for key in self.keys) + 0.125 * shares[0] + 0.25 * shares[1]

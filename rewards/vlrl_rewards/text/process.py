@@ -17,6 +17,7 @@ from vlrl_rewards.literals import fold
 from vlrl_rewards.parsing import last_answer
 from vlrl_rewards.puzzles.plans import alignment
 from vlrl_rewards.text.mentions import words_of
+from vlrl_rewards.text.metrics import rouge_l, rouge_n
 
 MAX_CHARS = 100_000
 _STEP = re.compile(r"\n|(?<=[.;!?])\s")
@@ -48,6 +49,12 @@ def section(response: str, tag: str) -> str:
     return fold(response[start : low.index(closing)]).strip() if low.index(closing) >= start else ""
 
 
+def rouge_mean(said: str, gold: str) -> float:
+    """Mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L, in [0, 1]; of ROUGE-1 and ROUGE-L where the gold text has one word."""
+    parts = [rouge_n(said, gold, 1), rouge_l(said, gold)] + ([rouge_n(said, gold, 2)] if " " in gold.strip() else [])
+    return sum(parts) / len(parts)
+
+
 @register("process_order")
 @dataclass(frozen=True, kw_only=True)
 class ProcessOrder(Graded):
@@ -55,11 +62,13 @@ class ProcessOrder(Graded):
 
         r = (mean similarity of the gold states, in order, to the reasoning's sentences) min(1, slack m / n)
 
-    n: sentences, m: states.
-    Paper: MOSS-ChatV, arXiv:2509.21113 (process reward by subsequence DTW between reasoning and reference states).
-    Deviates: similarity is the F1 of words (the paper's is not known); the factor is ours: without it a trace that repeats every state many times
-    contains every order. Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts. The answer is not read:
-    combine with an accuracy reward (best as its gate).
+    n: sentences, m: states. The similarity of two sentences is the mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L.
+    Paper: MOSS-ChatV, arXiv:2509.21113 (subsequence DTW between reasoning and reference steps with a distance of ROUGE-1, -2 and -L, after the
+    paper's public reviews).
+    Deviates: a monotone alignment of the highest mean similarity stands for subsequence DTW, whose scaling of the distance to a reward is not
+    published; the factor is ours: without it a trace that repeats every state many times contains every order.
+    Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts. The answer is not read: combine with an
+    accuracy reward (best as its gate).
     """
 
     states: str = "states"
@@ -82,7 +91,7 @@ class ProcessOrder(Graded):
         steps = [" ".join(words) for block in found for part in _STEP.split(block) if (words := words_of(part))][:1000]
         if not steps:
             return self.refuse("no reasoning")
-        score = alignment(steps, target) * min(1.0, self.slack * len(target) / len(steps))
+        score = alignment(steps, target, rouge_mean) * min(1.0, self.slack * len(target) / len(steps))
         return Grade(score, score >= self.correct_at, f"{len(steps)} steps against {len(target)} states")
 
 
