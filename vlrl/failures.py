@@ -73,7 +73,7 @@ ADVICE = {  # errno -> (what it is, what to do)
 def storage_error(error: BaseException, output: Path) -> StorageError | None:
     """The failure that says what is wrong with the storage and what to do; None for an error of another kind.
 
-    Libraries that write files outside Python (safetensors, pyarrow) put the number into their message: "os error 28", "errno 28".
+    Libraries that write files outside Python (safetensors, tokenizers, pyarrow) put the number into their message: "(os error 28)", "[errno 28]".
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -89,10 +89,8 @@ def storage_error(error: BaseException, output: Path) -> StorageError | None:
 def _errno_of(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno:
         return error.errno
-    if type(error).__module__.partition(".")[0] in ("safetensors", "safetensors_rust", "pyarrow") or isinstance(error, OSError):
-        found = re.search(r"(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
-        return int(found[1]) if found else 0
-    return 0
+    found = re.search(r"\(os error (\d+)\)$|\[errno (\d+)\]", str(error).strip(), re.IGNORECASE)  # of Rust's libraries, of pyarrow
+    return int(found[1] or found[2]) if found else 0
 
 
 def out_of_memory(error: BaseException, where: str) -> OutOfMemoryError | None:

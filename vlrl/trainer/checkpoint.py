@@ -2,11 +2,13 @@
 
 checkpoints/step-000050/{config.json, model.safetensors, processor files, trainer/{state.json, optimizer.pt, plugins.pt, random-0.pt, manifest.json}}
 
-`trainer/manifest.json` is written last: {"files": {name: [size, SHA-256]}}. The folder has the name `.step-000050.part` until all of it is on disk.
+`trainer/manifest.json` is written last: {"files": {name: [size, SHA-256]}, "sha256": of these}. The folder has the name
+`.step-000050.part` until all of it is on disk.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -87,12 +89,19 @@ def _listed(folder: Path) -> dict[str, tuple[int | None, str]] | str:
     except (OSError, ValueError, AttributeError, TypeError):
         pass  # named below, by the manifest
     try:
-        files = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))["files"]
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        files = manifest["files"]
+        if manifest["sha256"] != _digest(files):
+            raise ValueError(_MANIFEST)
         return {str(name): (int(size), str(digest)) for name, (size, digest) in files.items()}
     except FileNotFoundError:
         return f"{_MANIFEST}, the list of its files, is missing"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"{_MANIFEST}, the list of its files, is damaged"
+
+
+def _digest(files: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _role(name: str) -> str:
@@ -187,7 +196,7 @@ def _write_manifest(folder: Path) -> None:
     with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:
         digests = list(pool.map(lambda name: sha256(folder / name), names))
     files = {name: [(folder / name).stat().st_size, digest] for name, digest in zip(names, digests, strict=True)}
-    (folder / _MANIFEST).write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
+    (folder / _MANIFEST).write_text(json.dumps({"files": files, "sha256": _digest(files)}, indent=1), encoding="utf-8")
 
 
 def load(run: RunContext, folder: Path) -> None:
