@@ -23,6 +23,13 @@ _OPEN_CLOSE = re.compile(
     rf"|(?P<close><\s*/\s*(?:{_THINK})\s*>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|-->)",
     re.IGNORECASE,
 )
+# "the answer" with its verb, in languages other than English and Chinese; a negation ("ist nicht", "n'est pas", "no es") is no such verb.
+_FOREIGN = (
+    r"\b(?:die\s+|endgültige\s+)*(?:antwort|lösung)\s+(?:ist|lautet)(?!\s+nicht)|\b(?:antwort|lösung|réponse(?:\s+finale)?|respuesta(?:\s+final)?|resposta(?:\s+final)?"
+    r"|risposta(?:\s+finale)?|antwoord|svar|odpowiedź|cevap|ответ|απάντηση|답|정답|答え|回答|الجواب|उत्तर)(?=[*_\s]{0,4}[:：])"
+    r"|\bla\s+réponse(?:\s+finale)?\s+est|\bla\s+respuesta(?:\s+(?:final|correcta))?\s+es|\ba\s+resposta(?:\s+(?:final|correta))?\s+é"
+    r"|\bla\s+risposta(?:\s+(?:finale|corretta))?\s+è|\bhet\s+antwoord\s+is(?!\s+niet)|答えは|정답은|답은"
+)
 _PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)
 _DENIED = re.compile(
     rf"\b(?:{WRONG}|worst|bad|tempting|unlikely|least\s+(?:likely|plausible|correct)|not\s+(?:the|a|my)(?:\s+\w+)?|isn't\s+the)\s+"
@@ -38,10 +45,15 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _SPECIAL = re.compile(r"<\|\w{1,30}\|>|</s>|<<[-\d+*/.,=() ]{1,60}>>")
+_STRUCK = re.compile(  # text that is struck out is withdrawn
+    r"~~(?=\S)[^~\n]{1,400}(?<=\S)~~|<(?P<tag>del|strike)\s*>[^<]{0,400}</(?P=tag)\s*>|\\(?:sout|st)\{[^{}]{0,400}\}", re.IGNORECASE
+)
 _ANSWER_TAG = re.compile(r"<\s*(/?)\s*answer\s*>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[^\s{])|(?<![\\\w])boxed(?=\{)")
 _PHRASE = re.compile(
-    r"(?:\bfinal\s+answer|\b(?:correct\s+|right\s+|best\s+)?(?:answer|choice|option)|\bans\.?|####|正确答案|最终答案|答案)"
+    r"(?:\bfinal\s+answer|\bfinal(?:ly)?(?=[*_\s]{0,4}[:：])|\b(?:correct\s+|right\s+|best\s+)?(?:answer|choice|option)|\bans\.?|####|正确答案|最终答案|答案|(?P<foreign>"
+    + _FOREIGN
+    + r"))"
     r"[*_\s]{0,4}(?:\([^()\n]{0,30}\)\s?)?(?:to\s+(?:the|this)\s+\w+\s)?"
     r"(?P<link>(?:is|was|will\s+be|should\s+be|must\s+be|would\s+be|equals|are|be|是|为)?[*_\s]{0,3}(?:therefore|thus|simply|just|indeed|then)?[*_\s]{0,3}[:：=]?[*_]{0,3})"
     r"(?=(?P<rest>[^\n]{0,400}))",
@@ -88,7 +100,7 @@ class Answer:
 
 
 def visible(text: str) -> str:
-    """The text with everything inside thinking tags and HTML comments replaced by spaces; offsets do not change."""
+    """The text with thinking, HTML comments, text that is struck out and special tokens replaced by spaces; offsets do not change."""
     keep, depth, start = [], 0, 0
     for mark in _OPEN_CLOSE.finditer(text):
         if mark["open"]:
@@ -106,7 +118,10 @@ def visible(text: str) -> str:
     for begin, end in keep:
         out += [" " * (begin - at), text[begin:end]]
         at = end
-    return _SPECIAL.sub(lambda m: " " * len(m[0]), "".join(out) + " " * (len(text) - at))
+    seen = "".join(out) + " " * (len(text) - at)
+    for hidden in (_SPECIAL, _STRUCK):
+        seen = hidden.sub(lambda m: " " * len(m[0]), seen)
+    return seen
 
 
 def strip_thinking(text: str) -> str:
@@ -186,7 +201,7 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
     for match in _PHRASE.finditer(text):
         if match["rest"].startswith("="):  # code, not a statement
             continue
-        stated = match["link"].strip(" *_") or match[0][:4] == "####" or "答案" in match[0]
+        stated = match["link"].strip(" *_") or match["foreign"] or match[0][:4] == "####" or "答案" in match[0]
         leads = "\n" in match[0] or not match["rest"].strip()  # a heading such as "## Final answer"
         if not stated and not (leads and _HEADING.search(text[max(0, match.start() - 40) : match.start()])):
             continue

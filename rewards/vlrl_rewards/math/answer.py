@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 
 from vlrl_rewards.kinds import Case
-from vlrl_rewards.math.read import read
-from vlrl_rewards.math.written_numbers import number_words
+from vlrl_rewards.math.read import is_code, read
+from vlrl_rewards.math.wording import contrasted, without_markup
+from vlrl_rewards.math.written_numbers import number_words, total_in
 from vlrl_rewards.parsing import Answer, committed
 from vlrl_rewards.text.denials import bounded, hedges, taken_back
 
 NO_ANSWER = "no committed answer"
+_PROSE = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{3,}|[.!?]\s")  # a longer answer without it is a list or a formula
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z\\$*(\d-])|\n+|；")
 _CONCLUDES = re.compile(
     r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|counted|see|sees|saw|find|found|earns?|pays?|needs?|spends?|weighs?|measures?|lasts?|remains?)\b|[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]+\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|hence)\b",
     re.IGNORECASE,
 )
 _NUMBERISH = re.compile(r"\d|\\(?:frac|sqrt|pi|infty|emptyset|varnothing)|[½⅓¼⅔¾π∞∅]")
-_LITERAL = re.compile(r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}])(?!\s*[-+*/^=×÷]\s*[\w(\\])")
+_LITERAL = re.compile(
+    r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}½¼¾⅓⅔])(?!\s*[-+*/^=×÷]\s*[\w(\\])(?!\s*(?:dozen|hundred|thousand|million|billion|trillion)s?\b)"
+)
 _SO = re.compile(r"\b(?:so|therefore|thus|hence|making|giving|totall?ing|which\s+(?:makes|gives|is)|that\s+is|for\s+a\s+total\s+of)\b", re.IGNORECASE)
 _QUOTES = re.compile(
     r"\W*(?:if|suppose|exception|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b", re.IGNORECASE
@@ -36,10 +40,10 @@ def plausible(text: str) -> bool:
 
 def find_answer(case: Case) -> tuple[Answer | None, str]:
     """(the committed answer, or the one that a short response or the concluding sentence states, ""), else (None, reason)."""
-    text = case.visible
+    text = without_markup(case.visible)
     if not text.strip():
         return None, "nothing outside the thinking" if case.response.strip() else "empty"
-    answer = committed(case.response, plausible) or committed(case.response)
+    answer = committed(text, plausible) or committed(text)
     if answer is not None:
         if answer.problem:
             return None, answer.problem
@@ -50,7 +54,7 @@ def find_answer(case: Case) -> tuple[Answer | None, str]:
 def _concluding(text: str) -> tuple[Answer | None, str]:
     start = len(text) - len(text.lstrip())
     whole = text.strip()
-    if len(whole) <= 120 and read(whole) is not None:
+    if (len(whole) <= 120 or ("\n" not in whole and not _PROSE.search(whole))) and read(whole) is not None:
         return Answer(whole, start, start + len(whole), "text"), ""
     line = _last_line(text)
     if line is not None:
@@ -87,11 +91,19 @@ def _last_line(text: str) -> Answer | None:
     return Answer(text[begin:end], begin, end, "line")
 
 
+def _whole(match: re.Match[str]) -> bool:
+    return match[0].replace(",", "").isdecimal() and len(match[0]) < 16
+
+
 def lone_number(sentence: str) -> tuple[int, int] | None:
     """[start, end) of the number behind the last "=", or of the only number of a sentence or of its conclusion. None if the sentence hedges."""
-    if hedges(sentence) or bounded(sentence.rstrip(" .")) or _QUOTES.match(sentence):
+    sentence = contrasted(sentence)
+    if hedges(sentence) or bounded(sentence.rstrip(" .")) or _QUOTES.match(sentence) or is_code(sentence):
         return None
     found = [match for match in _LITERAL.finditer(sentence) if sentence[: match.start()].rstrip()[-1:] not in (*"+*/^×÷",)]
+    total = total_in(sentence, [(float(m[0].replace(",", "")), m.start()) for m in found]) if len(found) > 1 and all(map(_whole, found)) else None
+    if total is not None:
+        return found[total].span()
     so = list(_SO.finditer(sentence))
     if so and len(found) > 1:
         found = [match for match in found if match.start() >= so[-1].end()] or found

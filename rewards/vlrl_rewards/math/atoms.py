@@ -113,7 +113,9 @@ def number_set(p: Grammar, _: str) -> Node:
 
 
 def matrix(p: Grammar, token: str) -> Node:
-    r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`; other environments (`cases` ...) raise NotMath."""
+    r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`, `\begin{cases} ...`; other environments raise NotMath."""
+    if "{cases" in token and not token.startswith(r"\end"):
+        return cases(p)
     if ("matrix" not in token and "array" not in token) or token.startswith(r"\end"):
         raise NotMath(token)
     rows: list[tuple[Node, ...]] = []
@@ -131,6 +133,32 @@ def matrix(p: Grammar, token: str) -> Node:
     p.take()
     rows += [tuple(row)] if row else []
     return determinant(rows) if "{vmatrix" in token else ("matrix", *rows)
+
+
+def cases(p: Grammar) -> Node:
+    r"""`\begin{cases} a & x > 0 \\ b & \text{otherwise} \end{cases}`: ("cases", (value, condition), ...); "otherwise" is ("text", "otherwise")."""
+    rows: list[tuple[Node, Node]] = []
+    while not p.peek()[1].startswith(r"\end"):
+        value = p.relation()
+        p.accept(",", ";")
+        p.expect("&")
+        while p.word() in ("if", "for", "when", "where", ""):
+            if p.peek()[0] not in ("word", "text"):
+                break
+            p.take()
+        if p.word() in ("otherwise", "else", "elsewhere", "if otherwise"):
+            p.take()
+            condition: Node = ("text", "otherwise")
+        else:
+            items = p.items()
+            condition = items[0] if len(items) == 1 else ("seq", "", "", *items)
+        p.accept(",", ";")
+        rows.append((value, condition))
+        if not p.accept(r"\cr"):
+            break
+    if not rows or not p.take()[1].startswith(r"\end"):
+        raise NotMath("broken cases")
+    return ("cases", *rows)
 
 
 def determinant(rows: list[tuple[Node, ...]]) -> Node:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from vlrl_rewards.math.families import exact_values, same_families, scaled, vector
 from vlrl_rewards.math.lexer import SERIES, Node, NotMath, written
 from vlrl_rewards.math.sets import is_real_set, pieces
 from vlrl_rewards.math.value import DIGITS, POINTS, NoValue, close, context, exact, numeric, symbols
@@ -20,9 +21,17 @@ MAX_ITEMS = 64
 
 def equal(gold: Node, said: Node) -> bool:
     """Whether `said` equals `gold`. Raises TooBig where a value is beyond the bounds, NoValue where equality cannot be determined."""
+    families = same_families(gold, said, _expand)
+    if families is not None:
+        return families
     gold, said = _without_abs(_without_domain(gold)), _without_abs(_without_domain(said))
     if gold == said:
         return True
+    if "cases" in (gold[0], said[0]):
+        return gold[0] == said[0] and _cases(gold[1:], said[1:])
+    gold, said = scaled(gold), scaled(said)
+    if "cong" in (gold[0], said[0]):
+        return _residue(gold) == _residue(said) is not None
     if _has(gold, "pm") or _has(said, "pm"):
         return _pm_equal(gold, said)
     if gold[0] == "rel" or said[0] == "rel":
@@ -37,6 +46,17 @@ def equal(gold: Node, said: Node) -> bool:
         both = gold[0] == said[0]
         return not both and _digits(gold) is not None and _digits(gold) == _digits(said)
     return _numbers(gold, said)
+
+
+def _residue(node: Node) -> tuple[int, int] | None:
+    """(residue, modulus) of a residue class, or of "10 mod 7"; None for any other tree."""
+    if node[0] == "cong":
+        return node[1], node[2]
+    if node[:2] == ("fn", "mod") and len(node) == 4:
+        value, modulus = exact(node[2]), exact(node[3])
+        if value is not None and modulus is not None and value.denominator == modulus.denominator == 1 and modulus > 0:
+            return int(value % modulus), int(modulus)
+    return None
 
 
 def _without_domain(node: Node) -> Node:
@@ -110,8 +130,24 @@ def _pm_equal(gold: Node, said: Node) -> bool:
     return _same_multiset(_expand(gold), _expand(said))
 
 
+def _cases(gold: Node, said: Node) -> bool:
+    """Whether two lists of (value, condition) have the same members, in any order."""
+    rest = list(said) if len(gold) == len(said) <= MAX_ITEMS else []
+    for value, condition in gold:
+        match = next((i for i, (other, when) in enumerate(rest) if equal(condition, when) and equal(value, other)), None)
+        if match is None:
+            return False
+        del rest[match]
+    return True
+
+
 def _same_multiset(gold: Sequence[Node], said: Sequence[Node]) -> bool:
-    if len(gold) != len(said) or len(gold) > MAX_ITEMS:
+    if len(gold) != len(said):
+        return False
+    mine, theirs = (exact_values(list(items)) for items in (gold, said))
+    if mine is not None and mine == theirs:
+        return True
+    if len(gold) > MAX_ITEMS:
         return False
     rest = list(said)
     for item in gold:
@@ -240,10 +276,18 @@ def _matrices(gold: Node, said: Node) -> bool:
     gold, said = _rows(gold), _rows(said)
     if gold[0] != said[0]:
         a, b = _vector(gold), _vector(said)
+        if (a is None) != (b is None):
+            return _in_unit_vectors(a or b or (), said if b is None else gold)
         return a is not None and b is not None and len(a) == len(b) and all(map(equal, a, b))
     if [len(row) for row in gold[1:]] != [len(row) for row in said[1:]]:
         return False
     return all(equal(x, y) for a, b in zip(gold[1:], said[1:], strict=True) for x, y in zip(a, b, strict=True))
+
+
+def _in_unit_vectors(entries: Sequence[Node], other: Node) -> bool:
+    """Whether `other`, written with i, j and k, has the entries of a vector."""
+    values = vector(other, len(entries))
+    return values is not None and all(close(numeric(entry, {}), value) for entry, value in zip(entries, values, strict=True))
 
 
 def _rows(node: Node) -> Node:

@@ -8,6 +8,8 @@ only with six significant digits or more.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 
 from vlrl_rewards.math.equality import equal
@@ -15,8 +17,8 @@ from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import Node
 from vlrl_rewards.math.pool import compare
 from vlrl_rewards.math.read import Reading, read
-from vlrl_rewards.math.units import Unit, conflict
-from vlrl_rewards.math.value import NoValue, TooBig, refuel, symbols
+from vlrl_rewards.math.units import DEGREE, Unit, conflict
+from vlrl_rewards.math.value import NoValue, TooBig, exact, refuel, symbols
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.text.denials import hedges
 
@@ -52,17 +54,45 @@ def _texts(gold: str, said: str) -> bool:
 def in_base_unit(reading: Reading, other: Unit | None) -> Node:
     """The value in the base unit if both sides have a known unit and these differ; else unchanged."""
     unit = reading.unit
-    if unit is None or other is None or unit.noun or other.noun or unit.factor == other.factor:
+    if unit is None or other is None or unit.noun or other.noun or unit[:2] + unit[3:] == other[:2] + other[3:]:
         return reading.node
-    return ("mul", reading.node, ("num", unit.factor, 0))
+    node: Node = ("mul", reading.node, ("num", unit.factor, 0))
+    if unit.turns:
+        node = ("mul", node, ("pow", ("const", "pi"), ("num", Fraction(unit.turns), 0)))
+    return ("add", node, ("num", unit.offset, 0)) if unit.offset else node
+
+
+def _marked(reading: Reading, other: Reading) -> Reading:
+    """The reading with a degree sign as its unit where the other side has an angular unit, or one that is no temperature."""
+    other_unit = other.unit or (DEGREE if _degrees(other.node) is not None else None)
+    bare = _degrees(reading.node)
+    if reading.unit is not None or bare is None or other_unit is None or other_unit.noun or other_unit.dims[0][0] == "temperature":
+        return reading
+    return replace(reading, node=bare, unit=DEGREE)
+
+
+def _degrees(node: Node) -> Node | None:
+    """x of x degrees, with its sign; None for any other tree."""
+    if node[0] == "neg":
+        inner = _degrees(node[1])
+        return None if inner is None else ("neg", inner)
+    return node[1] if node[0] == "deg" else None
+
+
+def _shared(gold: Reading, said: Reading) -> bool:
+    """Whether one side is a percentage and the other an amount in a unit ("5%" against "$5")."""
+    return any(a.node[0] == "pct" and a.unit is None and b.unit is not None and not b.unit.noun for a, b in ((gold, said), (said, gold)))
 
 
 def same_quantity(gold: Reading, said: Reading) -> tuple[bool, str]:
     """(whether the two quantities are equal, why)."""
-    if conflict(gold.unit, said.unit):
+    gold, said = _marked(gold, said), _marked(said, gold)
+    if conflict(gold.unit, said.unit) or _shared(gold, said):
         return False, "conflicting units"
+    if gold.node[0] not in ("pct", "neg") and said.node[0] == "pct" and _is_share(gold.node):
+        said = replace(said, node=("div", said.node[1], ("num", Fraction(100), 0)))  # "0.25%" is no way to write 0.25
     g, s = in_base_unit(gold, said.unit), in_base_unit(said, gold.unit)
-    variants = [(g, s), *([(gold.listed, said.listed or s)] if gold.listed else []), *([(g, said.listed)] if said.listed else [])]
+    variants = [(g, s), *([(gold.listed, said.listed or s)] if gold.listed else []), *((g, other) for other in (said.listed, said.decimal) if other)]
     for a, b in variants:
         try:
             if a is not None and b is not None and equal(a, b):
@@ -70,6 +100,15 @@ def same_quantity(gold: Reading, said: Reading) -> tuple[bool, str]:
         except (NoValue, RecursionError):
             continue
     return False, "different"
+
+
+def _is_share(node: Node) -> bool:
+    """Whether a tree is a number between -1 and 1."""
+    try:
+        value = exact(node)
+    except NoValue:
+        return False
+    return value is not None and -1 <= value <= 1
 
 
 def judge(gold: str, answer: Answer, library: bool = True) -> tuple[bool, str, str]:

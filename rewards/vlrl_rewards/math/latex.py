@@ -46,7 +46,12 @@ _RENAME = {
 _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mbox|hbox|emph)\s*\{([^{}]*)\}")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|\\,|,\s?\\!\s?|\\!,|\u2009|\u202f)(?=\d{3}(?!\d))")
-_SPACE_GROUPED = re.compile(r"(?<![\d.,/^_}])\d{1,3}(?: \d{3})+(?![\d,])")
+_SPACE_GROUPED = re.compile(r"(?<![\d.,/^_}])\d{1,3}(?: \d{3})+(?![\d,]| \d{3}(?!\d))")
+_ROW_SPACING = re.compile(r"\\\\\s?\[\s?-?\d{0,3}\.?\d{1,3}\s?(?:pt|mm|cm|em|ex|in|mu)\s?\]")  # the row ends with "\\[4pt]"
+_ALIGNED = re.compile(
+    r"\\begin\s?\{(?P<env>aligned|align\*?|gathered|gather\*?|split|eqnarray\*?)\}(?P<body>.{0,2000}?)\\end\s?\{(?P=env)\}", re.DOTALL
+)
+_INTERVAL = re.compile(r"(?P<low>[\[\]])(?P<inner>[^\[\],;]{1,60}[,;][^\[\],;]{1,60})(?P<high>[\[\]])")
 _CHOOSE = re.compile(r"\{? ?([^{}\\]{1,40})\\choose ?([^{}\\]{1,40})\}?")
 _UNIT_FRACTION = re.compile(
     r"(?<=[\d}\s])\\frac\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*\{\s*(\\text\{[^{}]{1,30}\}|[a-zA-Z]{1,4})(\^\{?\d\}?)?\s*\}\s*$"
@@ -73,9 +78,28 @@ def _rename(match: re.Match[str]) -> str:
     return ("\\" + new if new[:1].isalpha() else new) + " "
 
 
+def _aligned(match: re.Match[str]) -> str:
+    """The lines of an `aligned` block: a line that starts with a relation continues the one before, another is an item of its own."""
+    lines = [" ".join(line.replace("&", " ").split()).strip(" ,.") for line in match["body"].split("\\\\")]
+    joined = ""
+    for line in filter(None, lines):
+        joined += line if not joined else (" " if re.match(r"[=<>]|\\(?:le|ge|leq|geq|approx|equiv|implies|Rightarrow)\b", line) else ", ") + line
+    return f" {joined} "
+
+
+def _open_brackets(text: str) -> str:
+    """Intervals "]a, b[" with the brackets of English texts: "(a, b)"."""
+    if not (re.match(r"[^\[\]]*\]", text) or re.search(r"\[[^\[\]]*$", text)):
+        return text
+    ends = {"]": "(", "[": "["}, {"]": "]", "[": ")"}
+    return _INTERVAL.sub(lambda m: f"{ends[0][m['low']]}{m['inner']}{ends[1][m['high']]}", text)
+
+
 def plain_latex(text: str) -> str:
     """The canonical spelling of written mathematics; text commands become `\\text{...}`. Callers pass at most MAX_CHARS characters."""
     text = _INVISIBLE.sub("", text)
+    text = _ROW_SPACING.sub(lambda _: r"\\ ", text)
+    text = _ALIGNED.sub(_aligned, text)
     text = _COMBINING_BAR.sub(lambda m: r"\overline{" + re.sub("[\u0304\u0305]", "", m[1]) + "}", text)
     if any(char in _VULGAR for char in text):
         text = re.sub(r"(\d{0,9})\s?([¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: m[1] + r"\frac{" + "}{".join(_VULGAR[m[2]]) + "}", text)
@@ -107,5 +131,5 @@ def plain_latex(text: str) -> str:
     if "..." in text or "…" in text or r"\ldots" in text:
         text = _DOTTED.sub(lambda m: (m[1] or m[3] or m[5]) + r"\overline{" + (m[2] or m[4] or m[6]) + "}", text)
     text = _UNIT_FRACTION.sub(lambda m: f" {m[1]}{m[2] or ''}/{m[3]}{m[4] or ''}", text)
-    text = text.strip()
+    text = _open_brackets(text.strip())
     return text[:-1].rstrip() if text.endswith("\\") else text

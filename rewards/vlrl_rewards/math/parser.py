@@ -132,6 +132,8 @@ class Parser(Grammar):
         kind, token = self.peek()
         if kind in NUMBERS or kind == "word":
             return self.word() not in ("and", "or", "u", "union")
+        if kind == "env":
+            return token.startswith(r"\begin") and "matrix" in token
         return token in ("(", "[", "{", r"\{", r"\sqrt", r"\frac", r"\binom", r"\lfloor", r"\lceil", r"\sum", r"\int", r"\prod", r"\lim") or (
             kind == "cmd" and (token[1:] in FUNCTIONS or token[1:] in CONSTANTS or token[1:] in GREEK)
         )
@@ -142,7 +144,13 @@ class Parser(Grammar):
         if kind in NUMBERS and before[1] not in (")", "]", "}", "!") and before[0] != "word" and before[0] != "cmd":
             raise NotMath("two numbers side by side")
         factor = self.power()
-        if token == r"\frac" and before[0] in ("num", "grouped") and node[0] == "num" and factor[0] == "div":
+        if token == r"\frac" and factor[0] == "pct" and factor[1][0] == "div" and before[0] in ("num", "grouped") and node[0] == "num":
+            return ("pct", self.mixed(node, factor[1], before))  # "12\frac{1}{2}%"
+        return self.mixed(node, factor, before) if token == r"\frac" else ("mul", node, factor)
+
+    def mixed(self, node: Node, factor: Node, before: Token) -> Node:
+        """A whole number and a fraction behind it: their sum if the fraction is below 1, else their product."""
+        if before[0] in ("num", "grouped") and node[0] == "num" and factor[0] == "div":
             top, below = factor[1], factor[2]
             if top[0] == below[0] == "num" and top[2] == below[2] == node[2] == 0 and 0 <= top[1] < below[1]:
                 return ("add", node, factor)

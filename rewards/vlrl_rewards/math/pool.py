@@ -16,6 +16,8 @@ import threading
 import time
 from functools import lru_cache
 
+from vlrl_rewards.math.units import registry
+
 CPU_SECONDS = 0.8
 SECONDS = 1.4
 _GRACE = 0.2
@@ -171,5 +173,7 @@ def waited() -> float:
 def warm(wait: bool = False) -> None:
     """Start the pool before the first question. `wait`: return only when it is ready."""
     mine = pool()
-    if wait and not mine.started:
-        mine.wait_ready()
+    if wait:
+        registry()  # the table of units, which takes about a second to load
+        if not mine.started:
+            mine.wait_ready()

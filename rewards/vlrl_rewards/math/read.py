@@ -10,7 +10,8 @@ from fractions import Fraction
 from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import MAX_DIGITS, Node, NotMath
 from vlrl_rewards.math.parser import parse
-from vlrl_rewards.math.units import SCALE, Unit, currency, parse_unit, split_unit
+from vlrl_rewards.math.units import SCALE, Unit, currency, known, parse_unit, split_unit
+from vlrl_rewards.math.wording import congruence, contrasted, decimal_comma, degrees, in_base, local_number, without_entities, worded_quantity
 from vlrl_rewards.math.written_numbers import number_words
 from vlrl_rewards.text.denials import bounded, hedges
 
@@ -32,9 +33,11 @@ _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
 _COMPOUND = re.compile(r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}")
 _CODE = re.compile(
-    r"(?<!\\)\blambda\b[^=]{0,20}:|\b(?:eval|exec|print|system|open|getattr)\s*\(|\bimport\s+\w|\bassert\b|^\W*(?:exception|traceback)\b|__",
-    re.IGNORECASE,
+    r"(?<!\\)\blambda\b[^=]{0,20}:|(?<![\\\w])(?:eval|exec|print|system|open|getattr|int|float|str|bool|complex|list|tuple|dict|set|len|range|sum|max|min|round|pow"
+    r"|sorted|map|filter|next|iter|ord|chr|hex|oct|bin|repr|input|any|all|zip|type|divmod|Fraction|Decimal|Rational|Integer|parseInt|parseFloat|Number|String)\("
+    r"|\bimport\s+\w|\bassert\b|(?i:^\W*(?:exception|traceback|return)\b)|__|\b\w+\.\w+\(|\b(?:if|while)\s+(?:True|False|not\b)|\bdef\s+\w+\(|\]\s*\[\s*-?\d+\s*\]"
 )
+_STARRED = re.compile(r"^\*.*\*$|[^\s*]\*\*$", re.DOTALL)  # a pair of stars; a single one behind a number is an operator
 _ENDLESS = re.compile(rf"\d{{{MAX_DIGITS}}}")
 _WORDED: dict[str, Node] = {
     **dict.fromkeys(("all real numbers", "all reals", "set of all real numbers", "all real numbers x", "reals"), parse(r"\mathbb{R}")),
@@ -54,21 +57,30 @@ _CJK = {
     "厘米": "cm", "毫米": "mm", "米": "m", "千米": "km", "公里": "km", "克": "g", "千克": "kg", "公斤": "kg", "秒": "s", "分钟": "min",
     "小时": "h", "天": "day", "度": "degree", "平方厘米": "cm^2", "平方米": "m^2", "立方厘米": "cm^3", "立方米": "m^3", "平方千米": "km^2",
 }  # fmt: skip
+_COMMENT = re.compile(r"\s*\\text\w*\s*\{\s*\([^{}()]{1,80}\)\s*\}\s*\.?\s*$")  # "4 \text{ (the only root)}"
+_COPULA = re.compile(r"(?:です|だ|である|でした|입니다|이다|예요|이에요)[。.!]?\s*$")
 _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The tree of an answer, its unit, its text, and the tree with "1,234" read as a list (None if there is no such reading)."""
+    """The tree of an answer, its unit, its text, and other readings (None without one): "1,234" as a list (`listed`), "0,25" as a decimal (`decimal`)."""
 
     node: Node
     unit: Unit | None
     text: str
     listed: Node | None = None
+    decimal: Node | None = None
+
+
+def is_code(text: str) -> bool:
+    """Whether a text has a statement or a call of a programming language: "int(\"17\")", "lambda: 17". Written mathematics has "\\max(3, 5)"."""
+    return _CODE.search(text) is not None
 
 
 def _trim(text: str) -> str:
-    text = text.strip().strip('*`"“”').strip()
+    text = text.strip().strip('`"“”').strip()
+    text = text.lstrip("*").lstrip() if not _STARRED.search(text) else text.strip("*").strip()
     while text and text[-1] in ".,;:!。" and not re.search(r"(?:\.\.\.|\\[;,:!]|(?:\d|[)\]}]|(?<![a-zA-Z])[a-zA-Z])\s?!)$", text):
         text = text[:-1].rstrip()
     return text
@@ -78,12 +90,36 @@ def _compound(text: str) -> Reading | None:
     """A sum of quantities of one dimension ("1 hour 30 minutes", "5 ft 3 in"), in the unit of the first; None for anything else."""
     if len(text) > 80 or not _COMPOUND.fullmatch(text):
         return None
-    parts = [(m[1], parse_unit(m[2])) for m in _QUANTITY.finditer(text)]
+    words = [(m[1], m[2]) for m in _QUANTITY.finditer(text)]
+    first = parse_unit(words[0][1])
+    parts = [(number, _part_of(word, first)) for number, word in words]
     units = [unit for _, unit in parts if unit is not None and not unit.noun]
     if len(units) < len(parts) or len({unit.dims for unit in units}) > 1 or sorted(units, key=lambda u: -u.factor) != units:
         return None
     total = sum((Fraction(number) * unit.factor for (number, _), unit in zip(parts, units, strict=True)), Fraction(0))
     return Reading(("num", total / units[0].factor, 0), units[0], text)
+
+
+def _part_of(word: str, first: Unit | None) -> Unit | None:
+    """The unit of a later part: after hours "m" means minutes, after euros a cent is one of theirs."""
+    if word == "m" and first == known("hour"):
+        return known("minute")
+    unit = parse_unit(word)
+    if first is not None and not first.noun and unit == known("cent") and first.factor == 1:
+        return Unit(Fraction(1, 100), first.dims)
+    return unit
+
+
+def _in_words(plain: str) -> Reading | None:
+    """The reading of a number or quantity that is not written as plain mathematics: in words, in degrees and minutes, in a base, as a residue."""
+    words = number_words(plain)
+    if words is not None:
+        return Reading(("num", Fraction(words), 0), None, plain)
+    quantity = worded_quantity(plain) or degrees(plain)
+    if quantity is not None:
+        return Reading(("num", quantity[0], 0), quantity[1], plain)
+    node = in_base(plain) or congruence(plain)
+    return None if node is None else Reading(node, None, plain)
 
 
 def _plain(text: str) -> Reading:
@@ -95,20 +131,21 @@ def _plain(text: str) -> Reading:
     if len(plain) > MAX_CHARS:
         raise NotMath("too long")
     plain = _CJK_UNIT.sub(lambda m: " " + _CJK.get(m[1], "item"), _MINUS.sub("-", plain))
+    written, plain = plain, local_number(plain, unit is not None)
     together = _compound(plain)
     if together is not None:
         return together
-    worded = _WORDED.get(re.sub(r"^the | there (?:is|are) ", "", " ".join(re.sub(r"\\text|[{}]", " ", plain).lower().split())))
+    known_words = _WORDED.get(re.sub(r"^the | there (?:is|are) ", "", " ".join(re.sub(r"\\text|[{}]", " ", plain).lower().split())))
+    if known_words is not None:
+        return Reading(known_words, None, plain)
+    worded = _in_words(plain)
     if worded is not None:
-        return Reading(worded, None, plain)
-    words = number_words(plain)
-    if words is not None:
-        return Reading(("num", Fraction(words), 0), None, plain)
+        return worded
     builder = _BUILDER.fullmatch(plain)
     if builder and re.search(r"<|>|=|\\[lgn]e\b", builder[2]):
         return Reading(parse(builder[2]), None, plain)
     head, tail_unit = split_unit(plain)
-    scale = re.fullmatch(r"(.*\d)\s*(hundred|thousand|million|billion|trillion)s?", head, re.IGNORECASE)
+    scale = re.fullmatch(rf"(.*\d)\s*({'|'.join(SCALE)})s?", head, re.IGNORECASE)
     if tail_unit is not None and tail_unit.noun:
         first, _, others = tail_unit.noun.partition(" ")
         if first in SCALE:
@@ -122,11 +159,12 @@ def _plain(text: str) -> Reading:
             return Reading(parse(body), unit or tail_unit, plain, _listed(body))
         except NotMath:
             body = plain
-    return Reading(parse(body), unit, plain, _listed(body))
+    point = decimal_comma(body)
+    return Reading(parse(body), unit, plain, _listed(body if written == plain else written), parse(point) if point else None)
 
 
 def _listed(body: str) -> Node | None:
-    if not re.search(r"\d,\d{3}", body):
+    if not re.search(r"\d,\d{2}", body):
         return None
     try:
         return parse(body, grouping=False)
@@ -137,6 +175,7 @@ def _listed(body: str) -> Node | None:
 def _pieces(text: str) -> Iterator[str]:
     """Parts of an answer that may be its mathematics, the most likely first."""
     yield text
+    yield _COMMENT.sub("", _COPULA.sub("", text))
     inner = [next(filter(None, m.groups())) for m in _DELIMITED.finditer(text)]
     if len(inner) == 1:
         yield inner[0]
@@ -146,6 +185,8 @@ def _pieces(text: str) -> Iterator[str]:
     says = _SAYS.match(clause) if clause != short else None
     if says:
         yield clause[says.end() :]
+    elif clause != short:
+        yield _REASON.sub("", clause)
     reason = _REASON.sub("", short)
     yield reason
     flat = _TEXTS.sub(r" \1 ", short)
@@ -160,7 +201,7 @@ def _pieces(text: str) -> Iterator[str]:
 def _bare(text: str) -> str:
     """The text without bold marks and without dollar signs of amounts; statements on separate lines become a list."""
     text = _BOLD.sub(r"\1", text)
-    if "\\" not in text and text.count("$") == len(re.findall(r"\$(?=\d)", text)) > text.lstrip().startswith("$"):
+    if "\\" not in text and text.count("$") == len(re.findall(r"\$(?=\d)", text)) > text.lstrip().startswith(("$", "US$")):
         text = text.replace("$", "")
     lines = [line.strip() for line in text.strip().split("\n") if line.strip()]
     return ", ".join(lines) if 1 < len(lines) <= 8 and all(_STATEMENT.fullmatch(line) for line in lines) else text
@@ -170,10 +211,11 @@ def read(text: str) -> Reading | None:
     """The mathematics of an answer; None if it has none, or hedges."""
     if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text):
         return None
-    hedged = hedges(text)
+    text = without_entities(text)
+    hedged = hedges(contrasted(text))
     if bounded(re.sub(r"\\text\w*\s*\{([^{}]*)\}", r"\1", _REASON.sub("", _trim(text)))) or bounded(_trim(text)):
         return None
-    text = _bare(text)
+    text = _bare(contrasted(text))
     for piece in dict.fromkeys(_pieces(text)):
         if not piece.strip():
             continue

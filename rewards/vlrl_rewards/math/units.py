@@ -1,45 +1,59 @@
-"""Units of measurement: dimensions and conversion factors. A word that is no known unit ("apples") is a counted noun."""
+"""Units of measurement: dimensions and exact conversion factors. A word that is no known unit ("apples") is a counted noun.
+
+The tables here decide which spellings name a unit,
+    with their case where it means something ("mW" is no "MW"); pint says what a unit is worth, in exact
+fractions. Currencies, months, temperatures and angles are ours: pint converts no currency, and a month has no fixed length in days.
+"""
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 F = Fraction
-# name: (dimension, factor to the dimension's base unit)
-_TABLE: dict[str, tuple[str, Fraction]] = {
-    "m": ("L", F(1)), "meter": ("L", F(1)), "metre": ("L", F(1)), "cm": ("L", F(1, 100)), "centimeter": ("L", F(1, 100)),
-    "centimetre": ("L", F(1, 100)),
-    "mm": ("L", F(1, 1000)), "millimeter": ("L", F(1, 1000)), "millimetre": ("L", F(1, 1000)), "km": ("L", F(1000)),
-    "kilometer": ("L", F(1000)), "dm": ("L", F(1, 10)),
-    "kilometre": ("L", F(1000)), "um": ("L", F(1, 10**6)), "nm": ("L", F(1, 10**9)), "in": ("L", F(254, 10000)), "inch": ("L", F(254, 10000)),
-    "foot": ("L", F(3048, 10000)),
-    "feet": ("L", F(3048, 10000)), "ft": ("L", F(3048, 10000)), "yd": ("L", F(9144, 10000)), "yard": ("L", F(9144, 10000)),
-    "mile": ("L", F(1609344, 1000)), "mi": ("L", F(1609344, 1000)),
-    "g": ("M", F(1)), "gram": ("M", F(1)), "kg": ("M", F(1000)), "kilogram": ("M", F(1000)), "mg": ("M", F(1, 1000)),
-    "milligram": ("M", F(1, 1000)), "tonne": ("M", F(10**6)),
-    "lb": ("M", F(45359237, 100000)), "pound": ("M", F(45359237, 100000)), "oz": ("M", F(45359237, 1600000)), "ounce": ("M", F(45359237, 1600000)),
-    "s": ("T", F(1)), "sec": ("T", F(1)), "second": ("T", F(1)), "ms": ("T", F(1, 1000)), "millisecond": ("T", F(1, 1000)), "min": ("T", F(60)),
-    "minute": ("T", F(60)),
-    "h": ("T", F(3600)), "hr": ("T", F(3600)), "hour": ("T", F(3600)), "day": ("T", F(86400)), "week": ("T", F(604800)),
-    "month": ("month", F(1)), "year": ("month", F(12)),
-    "l": ("V", F(1)), "liter": ("V", F(1)), "litre": ("V", F(1)), "ml": ("V", F(1, 1000)), "milliliter": ("V", F(1, 1000)),
-    "millilitre": ("V", F(1, 1000)), "gallon": ("V", F(3785411784, 10**9)),
-    "n": ("N", F(1)), "newton": ("N", F(1)), "kn": ("N", F(1000)), "j": ("J", F(1)), "joule": ("J", F(1)), "kj": ("J", F(1000)),
-    "w": ("W", F(1)), "watt": ("W", F(1)), "kw": ("W", F(1000)),
-    "v": ("volt", F(1)), "volt": ("volt", F(1)), "a": ("amp", F(1)), "amp": ("amp", F(1)), "ampere": ("amp", F(1)), "hz": ("Hz", F(1)),
-    "khz": ("Hz", F(1000)), "mhz": ("Hz", F(10**6)),
-    "pa": ("Pa", F(1)), "kpa": ("Pa", F(1000)), "k": ("kelvin", F(1)), "kelvin": ("kelvin", F(1)), "c": ("celsius", F(1)),
-    "celsius": ("celsius", F(1)), "mol": ("mol", F(1)), "mole": ("mol", F(1)),
-    "ohm": ("ohm", F(1)), "dollar": ("$", F(1)), "usd": ("$", F(1)), "cent": ("$", F(1, 100)), "penny": ("$", F(1, 100)), "euro": ("eur", F(1)),
-    "eur": ("eur", F(1)), "yen": ("jpy", F(1)),
-    "degree": ("angle", F(1)), "deg": ("angle", F(1)), "radian": ("radian", F(1)), "rad": ("radian", F(1)), "fahrenheit": ("fahrenheit", F(1)),
-    "f": ("fahrenheit", F(1)),
-    "byte": ("B", F(1)), "kb": ("B", F(1000)), "mb": ("B", F(10**6)), "gb": ("B", F(10**9)), "mph": ("L/T", F(1609344, 3600000)),
-    "kph": ("L/T", F(1000, 3600)), "kmh": ("L/T", F(1000, 3600)),
+_SHORT_PREFIXES = {
+    "T": "tera", "G": "giga", "M": "mega", "k": "kilo", "h": "hecto", "d": "deci", "c": "centi", "m": "milli", "u": "micro", "n": "nano", "p": "pico",
+    "f": "femto",
 }  # fmt: skip
-SCALE = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+# Symbols with their case, each with the names that the prefixes of the metric system make of it: "mW" is milliwatt, "MW" is megawatt.
+_SYMBOLS = {
+    "m": "meter", "g": "gram", "s": "second", "A": "ampere", "K": "kelvin", "mol": "mole", "cd": "candela", "Hz": "hertz", "N": "newton",
+    "Pa": "pascal",
+    "J": "joule", "W": "watt", "V": "volt", "C": "coulomb", "F": "farad", "Ω": "ohm", "S": "siemens", "T": "tesla", "Wb": "weber", "H": "henry",
+    "L": "liter", "l": "liter", "eV": "electron_volt", "cal": "calorie", "Wh": "watt_hour", "bar": "bar", "lm": "lumen", "lx": "lux",
+    "Bq": "becquerel",
+    "Gy": "gray", "Sv": "sievert",
+}  # fmt: skip
+_BYTES = {"b": "bit", "B": "byte"}  # with k, M, G and T only
+# Long names, in any case and number; those of the first line take prefixes ("kilowatts").
+_PREFIXED = (
+    "meter", "metre", "gram", "gramme", "second", "ampere", "amp", "kelvin", "mole", "candela", "hertz", "newton", "pascal", "joule", "watt", "volt",
+    "coulomb", "farad", "ohm", "siemens", "tesla", "weber", "henry", "liter", "litre", "calorie", "bit", "byte", "lumen", "lux", "becquerel", "bar",
+)  # fmt: skip
+_NAMES = {
+    "metre": "meter", "gramme": "gram", "amp": "ampere", "litre": "liter",
+    "in": "inch", "inch": "inch", "foot": "foot", "ft": "foot", "yard": "yard", "yd": "yard", "mile": "mile", "mi": "mile", "lb": "pound",
+    "lbs": "pound",
+    "pound": "pound", "ounce": "ounce", "oz": "ounce", "tonne": "metric_ton", "t": "metric_ton", "stone": "stone", "sec": "second", "min": "minute",
+    "minute": "minute", "h": "hour", "hr": "hour", "hour": "hour", "d": "day", "day": "day", "week": "week", "wk": "week",
+    "gallon": "gallon", "gal": "gallon",
+    "quart": "quart", "pint": "US_pint", "cup": "cup", "tablespoon": "tablespoon", "tbsp": "tablespoon", "teaspoon": "teaspoon", "tsp": "teaspoon",
+    "mph": "mile_per_hour", "kph": "kilometer_per_hour", "kmh": "kilometer_per_hour", "kmph": "kilometer_per_hour", "knot": "knot",
+    "hectare": "hectare",
+    "ha": "hectare", "acre": "acre", "cc": "cubic_centimeter", "micron": "micron", "angstrom": "angstrom", "lightyear": "light_year",
+    "atm": "standard_atmosphere", "atmosphere": "standard_atmosphere", "psi": "psi", "mmhg": "mmHg", "horsepower": "horsepower", "hp": "horsepower",
+    "kwh": "kilowatt_hour", "electronvolt": "electron_volt",
+}  # fmt: skip
+_MONEY = {  # name: (currency, share of its main unit)
+    "dollar": ("usd", F(1)), "usd": ("usd", F(1)), "buck": ("usd", F(1)), "cent": ("usd", F(1, 100)), "penny": ("usd", F(1, 100)),
+    "dime": ("usd", F(1, 10)), "nickel": ("usd", F(1, 20)), "euro": ("eur", F(1)), "eur": ("eur", F(1)), "gbp": ("gbp", F(1)), "quid": ("gbp", F(1)),
+    "pence": ("gbp", F(1, 100)), "yen": ("jpy", F(1)), "jpy": ("jpy", F(1)), "yuan": ("cny", F(1)), "cny": ("cny", F(1)), "rmb": ("cny", F(1)),
+    "rupee": ("inr", F(1)), "inr": ("inr", F(1)), "chf": ("chf", F(1)), "franc": ("chf", F(1)), "cad": ("cad", F(1)), "aud": ("aud", F(1)),
+}  # fmt: skip
+_SIGNS = {"$": "usd", "€": "eur", "£": "gbp", "¥": "jpy", "₹": "inr"}
+SCALE = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NOT_NOUNS = frozenset((
     "or", "and", "not", "is", "are", "was", "be", "to", "by", "of", "the", "than", "a", "an", "no", "if", "else", "maybe", "possibly", "perhaps",
     "either", "neither", "nor", "but", "so", "because", "since", "as", "it", "this", "that", "wrong", "incorrect", "between", "from", "with",
@@ -48,21 +62,96 @@ _NOT_NOUNS = frozenset((
     "sqrt", "pi", "infinity", "inf", "e", "i", "x", "y", "z", "u", "union", "for", "at", "on", "what", "how", "why", "who", "can", "cannot",
     "could", "should", "would", "will", "may", "might", "do", "does", "did", "has", "have", "had", "i'm", "we", "you", "he", "she", "they",
 ))  # fmt: skip
-_PREFIX = re.compile(r"^(?:US\s?)?(?:\\\$|\$|€|£|¥)\s?(?=[-\d.])")
-_WORDS = r"(?:\\text\{\s*[^{}0-9]{1,60}\}|[A-Za-zµ]+)"
+_PREFIX = re.compile(r"^(?:US\s?)?(?:\\\$|(?P<sign>[$€£¥₹])|(?P<code>USD|EUR|GBP|JPY|CNY|INR|CHF|CAD|AUD))\s?(?=[-\d.])")
+_SUFFIX = re.compile(r"(?<=\d)\s?(?P<sign>[€£¥₹])$")
+_WORDS = r"(?:\\text\{\s*[^{}0-9]{1,60}\}|[A-Za-zµμΩ]+)"
 _POWER = r"(?:\s?\^\s?\{?\s?-?\d\s?\}?)?"
 _TAIL = re.compile(
     rf"(?:(?<=[\d)}}\]%.!])|(?<=\\pi)|(?<=pi))\s*(?P<unit>{_WORDS}{_POWER}(?:\s?(?:/|\\cdot|\*|-|\s|per)\s?{_WORDS}{_POWER}){{0,4}})\s*$"
 )
-_PART = re.compile(r"(?P<op>/|\bper\b)?\s*(?P<word>[A-Za-zµ]+)\s?(?:\^\s?\{?\s?(?P<power>-?\d)\s?\}?)?")
+_MICRO = re.compile(r"(?<=\d)\s*\\mu\s?(?=(?:m|s|g|A|V|W|F|L|l|C|H|J|mol)\b)")
+_PART = re.compile(r"(?P<op>/|\bper\b)?\s*(?P<word>[A-Za-zµμΩ]+)\s?(?:\^\s?\{?\s?(?P<power>-?\d)\s?\}?)?")
 
 
 class Unit(NamedTuple):
-    """A unit: the factor to its base unit, and its dimensions as sorted ((dimension, power), ...). `noun`: the words, if they are no unit."""
+    """A unit: the factor to its base unit, and its dimensions as sorted ((dimension, power), ...).
+
+    noun: the words, if they are no unit. offset: added behind the factor (temperatures). turns: the factor is multiplied by pi**turns (angles).
+    """
 
     factor: Fraction
     dims: tuple[tuple[str, int], ...]
     noun: str = ""
+    offset: Fraction = F(0)
+    turns: int = 0
+
+
+DEGREE = Unit(F(1), (("angle", 1),))
+_SPECIAL = {
+    "degree": DEGREE, "deg": DEGREE, "arcminute": Unit(F(1, 60), DEGREE.dims), "arcmin": Unit(F(1, 60), DEGREE.dims),
+    "arcsecond": Unit(F(1, 3600), DEGREE.dims), "arcsec": Unit(F(1, 3600), DEGREE.dims),
+    "radian": Unit(F(180), DEGREE.dims, turns=-1), "rad": Unit(F(180), DEGREE.dims, turns=-1),
+    "revolution": Unit(F(360), DEGREE.dims), "kelvin": Unit(F(1), (("temperature", 1),)), "K": Unit(F(1), (("temperature", 1),)),
+    "celsius": Unit(F(1), (("temperature", 1),), offset=F("273.15")), "C": Unit(F(1), (("temperature", 1),), offset=F("273.15")),
+    "fahrenheit": Unit(F(5, 9), (("temperature", 1),), offset=F("459.67") * F(5, 9)),
+    "F": Unit(F(5, 9), (("temperature", 1),), offset=F("459.67") * F(5, 9)),
+    "month": Unit(F(1), (("month", 1),)), "year": Unit(F(12), (("month", 1),)), "yr": Unit(F(12), (("month", 1),)),
+    "bit": Unit(F(1), (("bit", 1),)), "byte": Unit(F(8), (("bit", 1),)),
+    **{name: Unit(share, ((code, 1),)) for name, (code, share) in _MONEY.items()},
+}  # fmt: skip
+
+
+@cache
+def _spellings() -> tuple[dict[str, str], dict[str, set[str]]]:
+    """(the name in pint of every spelling with its case, {spelling in lower case: names})."""
+    exact = {**_NAMES, **_SYMBOLS, **{name: _NAMES.get(name, name) for name in _PREFIXED}}
+    for prefix, long in _SHORT_PREFIXES.items():
+        exact |= {prefix + symbol: long + name for symbol, name in _SYMBOLS.items() if prefix + symbol not in _NAMES}
+        exact |= {long + name: long + _NAMES.get(name, name) for name in _PREFIXED}
+        if prefix in "TGMk":
+            exact |= {prefix + symbol: long + name for symbol, name in _BYTES.items()}
+    exact["KB"] = "kilobyte"
+    folded: dict[str, set[str]] = {}
+    for spelling, name in exact.items():
+        folded.setdefault(spelling.lower(), set()).add(name)
+    return exact, folded
+
+
+@cache
+def registry() -> Any:
+    """pint's registry of units, with exact fractions. Loading it takes about a second."""
+    import pint  # imported here: it takes longer to import than most answers to judge
+
+    return pint.UnitRegistry(non_int_type=Fraction)
+
+
+@cache
+def _worth(name: str) -> Unit:
+    """The unit of a name in pint."""
+    for own in ("bit", "byte"):
+        if name.endswith(own):
+            factor = registry().get_base_units(name)[0] / registry().get_base_units(own)[0]
+            return Unit(Fraction(factor) * _SPECIAL[own].factor, _SPECIAL[own].dims)
+    factor, dims = registry().get_base_units(name)[0], registry().get_dimensionality(name)
+    return Unit(Fraction(factor), tuple(sorted((dimension.strip("[]"), int(power)) for dimension, power in dims.items())))
+
+
+@cache
+def known(word: str) -> Unit | None:
+    """The unit that one word names: with its case; a name in any case or number; in another case where only one unit is spelled so."""
+    exact, folded = _spellings()
+    plain = word.replace("µ", "u").replace("μ", "u")
+    if plain in _SPECIAL or plain in exact:
+        return _SPECIAL.get(plain) or _worth(exact[plain])
+    if len(word) == 1:
+        return None
+    for name in (word.lower(), singular(word)):
+        if len(name) > 1 and name in _SPECIAL:
+            return _SPECIAL[name]
+        if name in _NAMES or name in _PREFIXED or (name in exact and len(name) > 3):
+            return _worth(exact[name])
+    names = folded.get(plain.lower(), set())
+    return _worth(next(iter(names))) if len(names) == 1 else None
 
 
 def singular(word: str) -> str:
@@ -76,60 +165,72 @@ def singular(word: str) -> str:
 
 def parse_unit(text: str) -> Unit | None:
     """The unit that `text` names ("km/h", "square feet", "\\text{cm}^2"); unknown words become a noun; None if the words are neither."""
-    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).replace(r"\cdot", " ").replace("*", " ").replace("µ", "u")
+    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).replace(r"\cdot", " ").replace("*", " ")
     plain = re.sub(r"(?i)\b(?:sq(?:uare)?|cu(?:bic)?)\.?\s+([a-z]+)", lambda m: m[1] + ("^2" if m[0][:2].lower() == "sq" else "^3"), plain)
     plain = re.sub(r"(?i)\b([a-z]+)\s+(squared|cubed)\b", lambda m: m[1] + ("^2" if m[2].lower() == "squared" else "^3"), plain)
-    factor, below = Fraction(1), False
-    dims: dict[str, int] = {}
+    below = False
+    found: list[tuple[Unit, int]] = []
     nouns: list[str] = []
     for part in _PART.finditer(plain):
         word = part["word"]
         if word.lower() in _NOT_NOUNS and not (word.lower() in ("a", "i") and part["op"]):
             return None
         below = bool(part["op"])
-        known = _TABLE.get(singular(word)) or _TABLE.get(word.lower())
+        unit = known(word)
         power = int(part["power"] or 1) * (-1 if below else 1)
-        if known is None:
+        if unit is None:
             nouns.append(singular(word))
             continue
-        for name, sign in zip(known[0].split("/"), (1, -1)):
-            dims[name] = dims.get(name, 0) + sign * power
-        factor *= known[1] ** power
+        found.append((unit, power))
     if nouns:
         return Unit(Fraction(1), (), " ".join(nouns[:6]))
-    dims = {name: power for name, power in dims.items() if power}
-    return _volume(factor, dims) if dims else None
+    return _product(found)
 
 
-def _volume(factor: Fraction, dims: dict[str, int]) -> Unit:
-    """The unit with litres as cubic lengths."""
-    if "V" in dims:
-        power = dims.pop("V")
-        dims["L"] = dims.get("L", 0) + 3 * power
-        factor *= Fraction(1, 1000) ** power
-    return Unit(factor, tuple(sorted(dims.items())))
+def _product(found: list[tuple[Unit, int]]) -> Unit | None:
+    """The product of powers of units; None if nothing is left. The offset of a temperature counts only where it stands alone."""
+    if len(found) == 1 and found[0][1] == 1:
+        return found[0][0]
+    factor, turns = Fraction(1), 0
+    dims: dict[str, int] = {}
+    for unit, power in found:
+        for name, own in unit.dims:
+            dims[name] = dims.get(name, 0) + own * power
+        factor *= unit.factor**power
+        turns += unit.turns * power
+    left = tuple(sorted((name, power) for name, power in dims.items() if power))
+    return Unit(factor, left, turns=turns) if left else None
 
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
     """(number part, unit) of a quantity in `plain_latex` spelling. A single letter is a unit only after a space or in `\\text{}`."""
+    text = _MICRO.sub(" µ", text)
     found = _TAIL.search(text)
     if found is None:
         return text, None
     unit, head = found["unit"], text[: found.start()].rstrip()
-    if re.fullmatch(r"[A-Za-z]", unit) and (found.start("unit") == found.start() or unit.lower() not in _TABLE):
+    if re.fullmatch(r"[A-Za-z]", unit) and (found.start("unit") == found.start() or known(unit) is None):
         return text, None
     parsed = parse_unit(unit)
     return (head, parsed) if parsed is not None else (text, None)
 
 
 def currency(text: str) -> tuple[str, Unit | None]:
-    """(rest, unit) of an amount that starts with a currency sign. Call it before dollar signs are removed as LaTeX."""
+    """(rest, unit) of an amount with a currency sign or code before it, or a sign behind it. Call it before dollar signs are removed as LaTeX."""
     stripped = text.strip()
-    found = _PREFIX.match(stripped)
+    found, last = _PREFIX.match(stripped), _SUFFIX.search(stripped)
+    if found is None and last is not None:
+        return stripped[: last.start()], Unit(Fraction(1), ((_SIGNS[last["sign"]], 1),))
     if found is None or (stripped.count("$") % 2 == 0 and "\\$" not in stripped and "$" in stripped):
         return text, None
-    name = next((n for sign, n in (("€", "eur"), ("£", "gbp"), ("¥", "jpy")) if sign in found[0]), "$")
-    return stripped[found.end() :], Unit(Fraction(1), ((name, 1),))
+    code = found["code"].lower() if found["code"] else _SIGNS[found["sign"] or "$"]
+    rest = stripped[found.end() :]
+    return re.sub(rf"\s?{code}$", "", rest, flags=re.IGNORECASE), Unit(Fraction(1), ((code, 1),))
+
+
+def _pounds(unit: Unit, other: Unit) -> Unit:
+    """Pounds sterling where the other side is an amount of them, else the unit itself."""
+    return Unit(Fraction(1), other.dims) if other.dims == (("gbp", 1),) and unit == known("pound") else unit
 
 
 def conflict(gold: Unit | None, said: Unit | None) -> bool:
@@ -138,4 +239,4 @@ def conflict(gold: Unit | None, said: Unit | None) -> bool:
         return False
     if gold.noun or said.noun:
         return "item" not in (gold.noun, said.noun) and not (gold.noun and said.noun and bool(set(gold.noun.split()) & set(said.noun.split())))
-    return gold.dims != said.dims
+    return _pounds(gold, said).dims != _pounds(said, gold).dims

@@ -33,6 +33,8 @@ _BOUND_AFTER = re.compile(
     re.IGNORECASE,
 )
 _EQUALS = re.compile(r"(?<![<>!=~])=(?!=)")
+_TOTAL = re.compile(r"\b(?:so|total|altogether|overall|therefore|thus|hence|sum|mak(?:es|ing)|giv(?:es|ing)|is|are)\b|=|->|→", re.IGNORECASE)
+_IN_TOTAL = re.compile(r"\b(?:in\s+total|altogether|overall|in\s+all|total)\b", re.IGNORECASE)
 _SUM = re.compile(r"[0-9]\s?[-+*/×÷]\s?[0-9]")
 _ZERO = re.compile(
     r"(?:there (?:is|are)|(?:i|we) (?:can )?(?:see|count|find)) (?:no|not any) "
@@ -117,6 +119,22 @@ def _bounded(text: str, start: int, end: int) -> bool:
     return _BOUND_BEFORE.search(text[max(0, start - 40) : start]) is not None or _BOUND_AFTER.match(text, end) is not None or denied(text, start, end)
 
 
+def total_in(text: str, found: list[tuple[float, int]]) -> int | None:
+    """The index of the number that a statement gives as the sum of all its other numbers ("3 cats and 4 dogs, so 7 animals"); None without one.
+
+    found: (number, character offset) of every number of `text`, in order. The words must say that it is a total: "so", "in total", "=" before or
+    behind it, or the parts in brackets: "7 (3 on the left, 4 on the right)". "3, 4, 7" is a list.
+    """
+    if not 3 <= len(found) <= 12:
+        return None
+    values = [value for value, _ in found]
+    if values[-1] == sum(values[:-1]):
+        before, behind = text[found[-2][1] : found[-1][1]], text[found[-1][1] :]
+        return len(found) - 1 if _TOTAL.search(before) or _IN_TOTAL.search(behind) else None
+    opened = text.find("(", found[0][1], found[1][1])
+    return 0 if values[0] == sum(values[1:]) and opened >= 0 and text.rstrip(" .!")[-1:] == ")" else None
+
+
 def one_number(text: str, tagged: bool) -> float | None:
     """The number that an answer commits to; None if there is none, or several.
 
@@ -130,6 +148,9 @@ def one_number(text: str, tagged: bool) -> float | None:
     sides = _EQUALS.split(text)
     text = sides[-1] if tagged and len(sides) > 1 and numbers_in(sides[-1]) else text
     found = numbers_in(text)
+    total = total_in(text, found) if all(value >= 0 and value == int(value) for value, _ in found) else None
+    if total is not None:
+        return found[total][0]
     if found and not tagged:
         ends = [m.start() for m in _FINAL.finditer(text)]
         last = sum(end < found[-1][1] for end in ends)

@@ -10,7 +10,7 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.math.answer import lone_number
 from vlrl_rewards.math.judge import judge
 from vlrl_rewards.parsing import Answer, clean, committed
-from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, THAN, WRONG, refuses, taken_back
+from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, PAUSES, SECOND_THOUGHT, THAN, WRONG, refuses, taken_back
 from vlrl_rewards.text.letters import DENIED, LETTERS, TAIL_CHARS, label_of, mentions
 from vlrl_rewards.verdict import Verdict, right, wrong
 
@@ -21,10 +21,21 @@ _REASON = re.compile(
 )
 _BARE_LETTERS = re.compile(r"(?:[\W_]*[A-J](?![\w']))+[\W_]*")
 _TURN = re.compile(
-    r"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|on\s+second\s+thought|now)\b|\b(?:wait|actually|correction|scratch\s+that),"
-    r"|\bI(?:'d|'ll|\s+would|\s+will)?\s+(?:pick|choose|select|go\s+with)\b|\bbetween\s+[A-J]\s+and\s+[A-J],",
+    rf"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|{SECOND_THOUGHT}|now|it['’]s|it\s+is)\b|\b(?:{PAUSES}|{SECOND_THOUGHT})[,.:;]"
+    r"|\bI(?:'d|'ll|\s+would|\s+will)?\s+(?:pick|choose|select|go\s+with)\b|\bbetween\s+[A-J]\s+and\s+[A-J],"
+    r"|(?:^|[.;?!,\n]|\s[–—-])\s*(?:no|nope)\b\s*[,.:;!—–-]|\bfinal(?:ly)?(?:\s+(?:answer|choice))?\s*[:=]",
     re.IGNORECASE,
 )
+_DOUBTED = re.compile(r"\?\s*(?:no|nope|wrong|incorrect)\b\W*$", re.IGNORECASE)  # "B? No."
+_LISTED = re.compile(r"\W*[A-J](?:[\s,;/&]+[A-J])+\W*")  # "A C"
+_OFFERED = re.compile(r"\b[A-J]\b\W+or\W+[A-J]\b")
+# A word that is the subject of a statement names no option: "B because the cat is hidden".
+_STATES = (
+    r" (?:is|are|was|were|has|have|had|can|cannot|looks?|seems?|sits?|stands?|lies?|lay|does|do)"
+    r" (?!(?:answer|correct|right|best|option|choice|my|wrong|not) )"
+)
+_GIVES_REASON = r"^ [a-j] (?:.{0,60} )?| (?:because|since|as|while|although|though|where|when) (?:.{0,60} )?"
+_ASSERTS = re.compile(r"\b(?:is|are|was)\s+(?:the\s+)?(?:correct|right|best|answer)\b", re.IGNORECASE)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _ORDINAL = re.compile(rf"\W*(?:it\s+is\s+|it's\s+)?the\s+({'|'.join(_ORDINALS)})\s+(?:option|choice|answer|one)\W*", re.IGNORECASE)
 _EVERYTHING = re.compile(
@@ -48,8 +59,8 @@ def _trimmed(word: str) -> str:
 def plain(text: str) -> str:
     """Folded words, without case, punctuation at the ends of words, LaTeX text commands and articles."""
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}", r" \1 ", clean(text)).replace("$", " ")
-    words = [_OPENING.sub("", _trimmed(word)) for word in text.casefold().replace("_", " ").split()]
-    return " ".join(word for word in words if word and word not in ("a", "an", "the"))
+    words = [word for word in text.casefold().replace("_", " ").split() if word.strip("\"'“”‘’*`") not in ("a", "an", "the")]  # "(A)" is no article
+    return " ".join(word for word in (_OPENING.sub("", _trimmed(word)) for word in words) if word)
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,7 @@ def _undenied(said: str, options: Options) -> str:
     said = f" {said} "
     for option in sorted(map(plain, options.texts), key=len, reverse=True):
         said = re.sub(rf" {_DENIED_BY} {re.escape(option)} | {re.escape(option)} (?:is (?:{WRONG}|not)|isn't) ", " ", said)
+        said = re.sub(rf"({_GIVES_REASON}){re.escape(option)}{_STATES}", r"\1 ", said)
     return said
 
 
@@ -116,6 +128,8 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
 def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names by letters, else by words; empty if none. The text behind "but actually" replaces the text before."""
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
+    if _DOUBTED.search(text):
+        return frozenset()
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()
     return later or _named(text, options)
@@ -128,11 +142,13 @@ def _named(text: str, options: Options) -> frozenset[str]:
     whole = by_text(text, options, whole=True)
     if len(whole) == 1:
         return frozenset(whole)
+    if _LISTED.fullmatch(text):
+        return frozenset(re.findall(r"[A-J]", text))
     if _EVERYTHING.search(text):
         return frozenset(by_text(text, options, whole=False))
     label, rest = label_of(clean(text))
     if label and rest and not DENIED.match(rest) and len(mentions(rest, options.count)) == 0:
-        named = by_text(rest, options, whole=True)
+        named = by_text(rest, options, whole=_ASSERTS.search(rest) is None)
         return frozenset(label) | frozenset(named)
     head = _REASON.sub("", text)
     head = text if _BARE_LETTERS.fullmatch(text[len(head) :]) else head  # "B; C"
@@ -212,6 +228,8 @@ def mcq(case: Case) -> Verdict:
     if len(re.findall(rf"(?<![A-Za-z])[{''.join(letters)}](?![A-Za-z'])", answer.text[:TAIL_CHARS])) > MAX_NAMED * len(letters):
         return wrong("one answer repeated too often", **details)
     names = "".join(sorted(letters))
+    if len(gold) > 1 and _OFFERED.search(answer.text[:TAIL_CHARS]):
+        return wrong("offers alternatives", **details)
     if letters == gold:
         return right(f"option {names}", **details)
     return wrong(f"names {len(letters)} options: {names}" if len(letters) > len(gold) else f"option {names}, not {''.join(sorted(gold))}", **details)

@@ -55,7 +55,7 @@ _BOUND = re.compile(
     r"\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
     r"|\b(?:squares?|cubes?|roots?|half|double|twice|triple|thirds?|quarters?|fourths?|fifths?|tenths?|percent|multiples?|powers?|logarithm|reciprocal"
     r"|inverse|opposite|factors?|divisors?|factorial)\s+of\s+\S{1,12}\s*$"
-    r"|\d\s+(?:squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|tenths|hundredths|thousandths|dozens?)\W*$"
+    r"|\d\s+(?:squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|tenths|hundredths|thousandths)\W*$"
     rf"|\d\s+(?:{AND_MORE}|too\s+(?:many|few|much)|below\s+zero|upwards?|minimum|maximum)\b|\d\s+(?:less|more|fewer|away)\W*$"
     rf"|\b(?:{WRONG})\b\s*[:=]|\bfor\s+\w{{1,20}}(?:\s+\w{{1,20}})?,?\s+and\s+[-$]?\d"
     r"|\b(?:equation|eq|figure|fig|step|section|row|column|chapter|part|question|problem|item|line|page|exercise|table|lemma|theorem)\.?\s*\d+\W*$",

@@ -10,9 +10,10 @@ from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, THAN, WRONG
 
 TAIL_CHARS = 4000  # characters at the end of an answer that are read
 LETTERS = string.ascii_uppercase
+NEGATION_SIGNS = "~¬!≠"
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])[)\].:、]\s*(?=\S)|^\s*\(([A-Za-z])\)\s*")
 _MENTION = re.compile(
-    r"(?<![A-Za-z0-9'\\_-])(?P<open>[(\[{<\"'*`$]{0,6})(?P<letter>[A-Za-z])(?P<close>[)\]}>.:,;!?\"'*`$、]{0,8})(?=\s|$|[/,&|+-]|[^\x00-\x7f])",
+    rf"(?<![A-Za-z0-9'\\_{NEGATION_SIGNS}-])(?P<open>[(\[{{<\"'*`$]{{0,6}})(?P<letter>[A-Za-z])(?P<close>[)\]}}>.:,;!?\"'*`$、]{{0,8}})(?=\s|$|[/,&|+-]|[^\x00-\x7f])(?![\u0334-\u0338])",
 )
 _BEFORE = re.compile(
     r"(?:\b(?:options?|choices?|answers?|letters?|select(?:ed|ing)?|choos(?:e|ing)|chose|pick(?:ed|ing)?|go(?:ing)?\s+with|\d[).:]|选择?|is|be|are|and|or|to|both)|[:=,/&])\s*[(\[*\"']*$",
@@ -58,7 +59,7 @@ def mentions(text: str, count: int) -> list[str]:
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|boxed)\s*\{([^{}]*)\}", r"\1", text).replace("\\", "")
     for hidden in (_NOT_OPTIONS, _TAKEN_BACK, _DENIED_LIST, _CROSSED):
         text = hidden.sub(" ", text)
-    alone = re.fullmatch(r"\W*([A-Za-z])\W*", text)
+    alone = re.fullmatch(rf"[^\w{NEGATION_SIGNS}]*([A-Za-z])[^\w\u0334-\u0338]*", text)
     if alone:
         return [alone[1].upper()]
     found = []
