@@ -155,7 +155,6 @@ PLUGINS = {  # kind -> old name -> new name
         "self_aligned": "sar",
         "stretch": "armed",
         "svqa_r1": "svqa_r1.view_bonus",
-        "svs": "svs.problem_reward",
         "t_grpo": "t_grpo.temporal_bonus",
         "verified": "tulu_3",
     },

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from make import group, run
 from tiny import text_run
+from vlrl_rewards.combine.solve_rate import SolveRate
 
 from vlrl.methods.common.prompts import derived_row, neutralised
 from vlrl.methods.papers.rise import Rise
-from vlrl.methods.papers.svs import SOLVE_RATE, Svs, SvsProblemReward
+from vlrl.methods.papers.svs import SOLVE_RATE, Svs
 from vlrl.registry import ConfigError
 from vlrl.types import Row
 
@@ -72,7 +73,7 @@ def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
     def say(request, index):
         row = request.prompt.row
         if row.task == "synthesis":
-            return f"well: <problem>variant <|of|> it {index}</problem> so" if index == 0 else "no idea <problem>"
+            return f"```no</think> well:\n```text\nvariant <|of|> it {index}\n``` so ```text\nlater```" if index == 0 else "no idea ```text"
         right = {0: 0, 1: 2, 2: 4}[int(row.id.partition("/")[0][-1])] if "/" not in row.id else 1
         return f"<answer>{row.answer if index < right else 'x'}</answer>"
 
@@ -84,15 +85,17 @@ def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
     assert all(g.row.task == "synthesis" and "<answer>1</answer>" in g.row.question for g in written)
     assert all(g.row.question == "variant < |of|> it 0" and g.row.answer == "1" and g.row.task == "arithmetic" and len(g) == 4 for g in solved)
     assert [[SOLVE_RATE[r] for r in g] for g in written] == [[0.25, 0.0], [0.25, 0.0]]
+    made.rollout.end_step(made)
+    assert made.rollout.metrics() == {"svs/writing": (2.0, 0.0), "svs/problems": (2.0, 0.0)}
+    assert Svs().problem("a ```\nplain\n``` b") == "plain" and Svs().problem("```text\nx```</think> none") == "" == Svs().problem("")
     made.score(groups)
-    (shape,) = made.reward_shaping.values()
-    assert shape(written[0]) == [1.0, 0.0] and shape(solved[0]) == solved[0].rewards and shape(groups[1]) == groups[1].rewards
+    assert written[0].rewards == [1.0, 0.0] and [r.correct for r in written[0]] == [True, False] and max(solved[0].rewards) <= 1.1
     made.close()
 
 
 @pytest.mark.parametrize(("rate", "paid"), [(0.0, 0.0), (0.125, 1.0), (0.625, 1.0), (0.75, 0.0), (1.0, 0.0)])
 def test_middling_problems_are_paid(rate, paid):
-    assert SvsProblemReward()(group(0.3, 0.7, info=[{SOLVE_RATE.name: rate}, {}])) == [paid, 0.7]
+    assert SolveRate()(group(0.3, info=[{SOLVE_RATE.name: rate}]).rollouts[0]) == paid
 
 
 def test_what_cannot_work_is_refused():
@@ -103,10 +106,8 @@ def test_what_cannot_work_is_refused():
         Rise().check(run(rewards={"a": Slot()}))
     with pytest.raises(ConfigError, match="no reward scores"):
         Svs().check(run(rewards={"a": Slot()}))
-    with pytest.raises(ConfigError, match="requires 'svs.problem_reward'"):
-        text_run(["methods/svs"], ["reward_shaping=null"])
     with pytest.raises(ConfigError, match="requires 'svs.solve_rate'.*rollout: .name: svs"):
         text_run(["methods/svs"], ["rollout={name: independent}"])
-    for broken in (lambda: Rise(share=0), lambda: Rise(ask="?"), lambda: Svs(low=0.0), lambda: Svs(ask="?")):
+    for broken in (lambda: Rise(share=0), lambda: Rise(ask="?"), lambda: Svs(low=0.0), lambda: Svs(ask="?"), lambda: SolveRate(low=0.9)):
         with pytest.raises(ValueError, match="must|needed"):
             broken()

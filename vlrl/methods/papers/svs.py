@@ -1,9 +1,10 @@
 """SvS: self-play with variational problem synthesis. The policy writes variants of problems that it often fails, from its own correct solutions.
 
-    svs                  rollout strategy: solves the problems, writes variants of some, and solves these
-    svs.problem_reward   reward shaping: rewards a variant that is neither trivial nor too hard
+`svs` is a rollout strategy: it solves the problems, writes variants of some, and solves these. The reward `solve_rate` pays a variant that is neither
+trivial nor too hard.
 
-Paper: Liang et al. 2025 (SvS), arXiv:2508.14029; the release could not be read, some numbers are from published notes on the paper and its code.
+Paper: Liang et al. 2025 (SvS), arXiv:2508.14029; checked against the release: MasterVito/SvS at 9fd8f353, verl/trainer/ppo/ray_trainer.py,
+prompts/variational_problem_synthesis.txt, scripts/run_svs_qwen2.5_3b.sh.
 """
 
 from __future__ import annotations
@@ -11,19 +12,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.capabilities import Annotation, Capability
+from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
-from vlrl.stages import RewardShaping
+from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout, Row
 
-PROBLEM_REWARD = Capability("svs.problem_reward", hint="reward_shaping: {svs: {name: svs.problem_reward}}")
 SOLVE_RATE: Annotation[float] = Annotation(
     "svs.solve_rate", float, hint="rollout: {name: svs}", doc="share of correct solutions of the problem that the rollout wrote; 0 without a problem"
 )
+
+
+@dataclass
+class SvsState(State):
+    """Writing prompts and problems of the current step and of the last one."""
+
+    counts: dict[str, float] = transient(factory=dict)
+    logged: dict[str, float] = transient(factory=dict)
 
 
 @register("svs")
@@ -31,12 +39,14 @@ SOLVE_RATE: Annotation[float] = Annotation(
 class Svs(Independent):
     """SvS: where low <= accuracy <= high, each correct solution is the prompt for `variants` new problems with its answer; n rollouts solve each.
 
-    Three kinds of groups are trained on: the given problems; the writing (task `task`, prompt `ask` with {solution}), whose annotation
-    SOLVE_RATE is the share of correct solutions of the problem between `open` and `close` (0: no such problem) and whose reward is that of
-    `svs.problem_reward`; and the written problems, scored as the given one is.
-    Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, sec. 3; low 0.125, high 0.5, 8 variants as in published notes on the paper and its code (the
-    release itself could not be read). Deviates: the words of `ask` are ours; `solutions` limits how many correct solutions are used (0: all).
-    Variants have the pictures of the given problem. Edge: a problem that is too long for a prompt is not solved, so its SOLVE_RATE is 0.
+    Three kinds of groups are trained on: the given problems; the writing (task `task`, prompt `ask` with {solution}), whose annotation SOLVE_RATE
+    is the share of correct solutions of the problem between `open` and `close` (0: no such problem), for the reward `solve_rate`; and the written
+    problems, scored as the given one is. The problem is the first block that `open` begins behind the last `</think>`; without one, the first block
+    of three backticks.
+    Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, sec. 3; low 0.125, high 0.5, 8 variants. Deviates: the words of `ask` are ours, with the
+    release's content (the solution is given as correct, the problem is not shown, the answer's form is a block of text); `solutions` limits how
+    many correct solutions are used (0: all). Variants have the pictures of the given problem. Edge: a problem that is too long for a prompt is not
+    solved, so its SOLVE_RATE is 0. Logs the numbers of writing prompts and of problems read.
     """
 
     low: float = 0.125
@@ -45,13 +55,17 @@ class Svs(Independent):
     solutions: int = 0
     task: str = "synthesis"
     ask: str = (
-        "Here is the solution of a problem:\n{solution}\nWrite another problem, differently put and built, that has the same final answer. Do not "
-        "give the answer away. Put the problem between <problem> and </problem>."
+        "You write problems for tests. A model gave this response to a problem that you do not see:\n\n<response>\n{solution}\n</response>\n\nThe "
+        "response is correct. Work out its topic, the kind of reasoning that it uses, and what the problem was meant to teach. Then write one clear "
+        "problem, as a course could set it, that fits the response exactly and has its final answer. Put the problem alone into a block:\n"
+        "```text\n(the problem)\n```"
     )
-    open: str = "<problem>"
-    close: str = "</problem>"
+    open: str = "```text"
+    close: str = "```"
     provides = (SOLVE_RATE,)
-    requires = (PROBLEM_REWARD,)
+
+    def init_state(self) -> SvsState:
+        return SvsState()
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < 1 or self.variants < 1 or self.solutions < 0:
@@ -79,6 +93,7 @@ class Svs(Independent):
                     suffix = f"{group.row.id.removeprefix(given.id + '/')}-{place}"
                     row = derived_row(given, suffix, text, given.answer, given.task, given.rewards)
                     problems[row.id] = (row, rollout)
+        self.state.counts = {name: n + self.state.counts.get(name, 0.0) for name, n in {"writing": len(written), "problems": len(problems)}.items()}
         problem_prompts = prompts_within_limit(run, [row for row, _ in problems.values()])
         solved = super().__call__(problem_prompts, [run.group_size] * len(problem_prompts), run)
         run.score(solved)
@@ -98,27 +113,13 @@ class Svs(Independent):
         ]
 
     def problem(self, text: str) -> str:
-        """The text between the last `open` and the `close` after it; "" without these marks."""
-        inside, closed, _ = text.rpartition(self.open)[2].partition(self.close)
-        return neutralised(inside) if closed and self.open in text else ""
+        """The text of the first block behind the last </think>: between `open` and `close`, else between two `close`; "" without a block."""
+        spoken = text.rpartition("</think>")[2]
+        inside, closed, _ = spoken.partition(self.open if self.open in spoken else self.close)[2].partition(self.close)
+        return neutralised(inside) if closed else ""
 
+    def end_step(self, run: RunContext) -> None:
+        self.state.logged, self.state.counts = self.state.counts, {}
 
-@register("svs.problem_reward")
-@dataclass(frozen=True)
-class SvsProblemReward(RewardShaping):
-    """SvS's reward of a written problem: 1 if low <= solve rate <= high, else 0 (also without a problem). Other rollouts keep their reward.
-
-    Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, eq. 4; low 0.125 and high 0.625 as in published notes on the paper and its code.
-    """
-
-    low: float = 0.125
-    high: float = 0.625
-    provides = (PROBLEM_REWARD,)
-    requires = (SOLVE_RATE,)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.low <= self.high < 1:
-            raise ValueError(f"0 < low={self.low} <= high={self.high} < 1 is needed")
-
-    def __call__(self, group: Group) -> list[float]:
-        return [float(self.low <= SOLVE_RATE[r] <= self.high) if SOLVE_RATE.on(r) else r.reward for r in group]
+    def metrics(self) -> dict[str, tuple[float, float]]:
+        return {f"svs/{name}": (value, 0.0) for name, value in self.state.logged.items()}
