@@ -1,0 +1,158 @@
+"""Text tasks whose rows carry what data methods read: contexts, response pairs, rubrics, places in a repository, ratings, several demonstrations.
+
+Every row is made from a small world of its own, so that nothing can be known by heart, and has the gold answer in the form that its reward reads.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from vlrl.registry import ConfigError, register
+from vlrl.types import Row
+from vlrl_data.lab.base import GeneratedSource, tagged_answer
+
+PEOPLE = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana")
+TOWNS = ("Arlen", "Birk", "Corva", "Delm", "Esk", "Farro", "Gild", "Holt")
+FRUITS = ("apples", "pears", "plums", "figs", "limes", "dates")
+NAMES = ("load", "save", "parse", "merge", "sort", "count")
+
+
+class Annotated(NamedTuple):
+    """What a row of a task has."""
+
+    question: str
+    answer: Any
+    target: str = ""
+    meta: Mapping[str, Any] = {}
+
+
+def _home(rng: random.Random) -> tuple[str, str, dict[str, str]]:
+    """A person, the town where the person lives, and the towns of four people."""
+    homes = dict(zip(rng.sample(PEOPLE, 4), rng.sample(TOWNS, 4)))
+    who = rng.choice(sorted(homes))
+    return who, homes[who], homes
+
+
+def context(rng: random.Random) -> Annotated:
+    """CANOE's rows: a context between tags, and a question that it answers."""
+    who, town, homes = _home(rng)
+    facts = " ".join(f"{person} lives in {place}." for person, place in homes.items())
+    said = f"<think>{who}?</think><long_answer>{who} lives in {town}.</long_answer>{tagged_answer(town)}"
+    return Annotated(f"<context>{facts}</context>\nWhere does {who} live?", town, said)
+
+
+def pair(rng: random.Random) -> Annotated:
+    """VMR's rows: an open question with a better and a worse response."""
+    who, town, homes = _home(rng)
+    facts = " ".join(f"{person} lives in {place}." for person, place in homes.items())
+    wrong = rng.choice(sorted(set(homes.values()) - {town}))
+    return Annotated(f"{facts} Say where {who} lives.", "", meta={"chosen": f"{who} lives in {town}.", "rejected": f"{who} lives in {wrong}."})
+
+
+def rubric(rng: random.Random) -> Annotated:
+    """RuscaRL's rows: four criteria with points, each with its rule; one of them is unwanted."""
+    fruit, other = rng.sample(FRUITS, 2)
+    words = rng.randint(3, 6)
+
+    def rule(text: str, points: int, spec: Mapping[str, Any]) -> dict[str, Any]:
+        return {"criterion": text, "points": points, "reward": {"name": "instructions"}, "answer": [dict(spec)]}
+
+    rubrics = [
+        rule(f"names {fruit}", 3, {"id": "keywords:existence", "keywords": [fruit]}),
+        rule(f"has at most {words} words", 2, {"id": "length_constraints:number_words", "num_words": words, "relation": "at most"}),
+        rule("has no comma", 1, {"id": "punctuation:no_comma"}),
+        rule(f"names {other}", -2, {"id": "keywords:existence", "keywords": [other]}),
+    ]
+    return Annotated(f"Write a note about {fruit}.", "", f"i like {fruit}", {"rubrics": rubrics})
+
+
+def places(rng: random.Random, ask: str) -> Annotated:
+    """SoRFT's localisation: which files, functions or lines an issue is about."""
+    files = [f"{name}.py" for name in rng.sample(NAMES, 3)]
+    functions = {path: f"{path[:-3]}_{rng.choice(NAMES)}" for path in files}
+    wrong, line = rng.choice(files), rng.randint(2, 9)
+    tree = "; ".join(f"{path}: def {functions[path]} (lines 1 to 9)" for path in files)
+    question = f"Repository: {tree}. Issue: {functions[wrong]} gives a wrong number, its constant in line {line} is off. "
+    known = {"files": files, "functions": sorted(functions.values()), "lines": [f"{path}:{number}" for path in files for number in range(1, 10)]}
+    gold = {"files": wrong, "functions": functions[wrong], "lines": f"{wrong}:{line}"}[ask]
+    form = {"files": "files", "functions": "functions", "lines": "lines as file:line"}[ask]
+    return Annotated(f"{question}Name the {form} to change.", [gold], f"<think>{wrong}</think>{tagged_answer(gold)}", {"known": known[ask]})
+
+
+def files(rng: random.Random) -> Annotated:
+    """`places`, the files."""
+    return places(rng, "files")
+
+
+def functions(rng: random.Random) -> Annotated:
+    """`places`, the functions."""
+    return places(rng, "functions")
+
+
+def lines(rng: random.Random) -> Annotated:
+    """`places`, the lines."""
+    return places(rng, "lines")
+
+
+def edits(rng: random.Random) -> Annotated:
+    """SoRFT's edits: a search/replace block for a file with one wrong line."""
+    name, path = rng.sample(NAMES, 2)
+    wrong, right = f"{name} = {rng.randint(1, 9)}", f"{name} = {rng.randint(10, 99)}"
+    before, after = f"start = 0\n{wrong}\nend = 1\n", f"start = 0\n{right}\nend = 1\n"
+    block = f"### {path}.py\n<<<<<<< SEARCH\n{wrong}\n=======\n{right}\n>>>>>>> REPLACE"
+    question = f"File {path}.py:\n{before}Issue: the second line must be {right}. Write the edit as a search/replace block."
+    return Annotated(question, {f"{path}.py": after}, f"<think>{wrong}</think><solution>{block}</solution>", {"files": {f"{path}.py": before}})
+
+
+def rated(rng: random.Random) -> Annotated:
+    """Sums with the ratings of mathematics sets: a difficulty from 1 to 9 that grows with the sum, and the solve rate of a small model."""
+    terms = rng.randint(2, 4)
+    numbers = [rng.randint(0, 9) for _ in range(terms)]
+    difficulty = 1 + 2 * terms
+    meta = {"difficulty": float(difficulty), "llama8b_solve_rate": round(1 - difficulty / 10, 2), "topic": "addition"}
+    return Annotated(f"What is {' + '.join(map(str, numbers))}?", str(sum(numbers)), tagged_answer(str(sum(numbers))), meta)
+
+
+def taught(rng: random.Random) -> Annotated:
+    """Sums with demonstrations of three teachers: one answers at once, one works the sum out, one is wrong."""
+    a, b = rng.randint(0, 9), rng.randint(0, 9)
+    gold = tagged_answer(str(a + b))
+    demonstrations = [gold, f"<think>{a}+{b} is {a + b}</think>{gold}", tagged_answer(str(a + b + 1))]
+    return Annotated(f"{a}+{b}=", a + b, gold, {"demonstrations": demonstrations})
+
+
+ASKS: dict[str, Callable[[random.Random], Annotated]] = {
+    make.__name__: make for make in (context, pair, rubric, files, functions, lines, edits, rated, taught)
+}
+
+
+@register("gen_annotated")
+@dataclass(frozen=True, kw_only=True)
+class GenAnnotated(GeneratedSource):
+    """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
+
+    Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`, reward `proxy`), pair (meta.chosen,
+    meta.rejected; select `vmr`), rubric (meta.rubrics; strategy `ruscarl`, reward `rubric`), files, functions, lines (meta.known; reward `places`),
+    edits (meta.files; reward `patch_similarity`), rated (meta.difficulty, meta.llama8b_solve_rate; select `between`), taught (meta.demonstrations
+    of three teachers; replay `ampo`). Held-out rows are those whose question is hashed into a fixed fifth of all questions, so none of them is seen
+    in training.
+    """
+
+    ask: tuple[str, ...] = field(default=("context",))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.ask or set(self.ask) - set(ASKS):
+            raise ConfigError(f"ask: {', '.join(self.ask) or 'nothing'} given. Known: {', '.join(ASKS)}; give at least one of them.")
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        kind = rng.choice(self.ask)
+        while True:
+            made = ASKS[kind](rng)
+            if (random.Random(f"annotated split {made.question}").random() < 0.2) == (self.split == "heldout"):
+                break
+        return Row(self.id(index), made.question, made.answer, task=kind, target=made.target, meta=dict(made.meta))
