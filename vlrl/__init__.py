@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vlrl.policy import Policy
     from vlrl.registry import register
     from vlrl.trainer.run import Run
-    from vlrl.trainer.train import train
+    from vlrl.trainer.start import train
     from vlrl.types import Group, Rollout, Row
 
 __all__ = ["Config", "GRPOTrainer", "Group", "Policy", "Rollout", "Row", "Run", "evaluate", "functional", "register", "train"]
@@ -44,7 +44,7 @@ _PLACES = {
     "Run": "vlrl.trainer.run",
     "evaluate": "vlrl.eval.heldout",
     "register": "vlrl.registry",
-    "train": "vlrl.trainer.train",
+    "train": "vlrl.trainer.start",
 }
 
 

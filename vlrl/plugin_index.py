@@ -82,6 +82,57 @@ def entries(package: str) -> dict[tuple[str, str], PluginEntry]:
     return found
 
 
+_TOP_IMPORT = re.compile(r"^(?:from (?P<base>[\w.]+) import (?:\((?P<many>[^)]*)\)|(?P<one>[^\n]*))|import (?P<plain>[^\n]*))", re.MULTILINE)
+
+
+@cache
+def imported_packages(module: str) -> frozenset[str]:
+    """Top-level packages outside the project that importing a module of the project imports, found in the source files.
+
+    Follows the project's own imports at the top of a file; those inside functions and under conditions do not count.
+    """
+    found: set[str] = set()
+    todo, seen = [module], set()
+    while todo:
+        name = todo.pop()
+        parents = [name.rsplit(".", depth)[0] for depth in range(name.count(".") + 1)]
+        for part in parents:
+            if part in seen:
+                continue
+            seen.add(part)
+            source = _source(part)
+            for target in _targets(source.text) if source is not None else ():
+                if not target.startswith("vlrl"):
+                    found.add(target.partition(".")[0])
+                elif _source(target) is not None:
+                    todo.append(target)
+    return frozenset(found)
+
+
+def _targets(text: str) -> Iterator[str]:
+    """The modules that the import statements in the first column name; of `from package import name` also `package.name`."""
+    for match in _TOP_IMPORT.finditer(text):
+        listed = re.sub(r"#[^\n]*", "", match["many"] or match["one"] or match["plain"]).split(",")
+        names = [part.strip().partition(" as ")[0] for part in listed if part.strip()]
+        if match["base"]:
+            yield match["base"]
+            names = [f"{match['base']}.{name}" for name in names] if match["base"].startswith("vlrl") else []
+        yield from names
+
+
+def class_constant(entry: PluginEntry, name: str, default: object) -> object:
+    """The constant that the class of an entry, or the nearest of its bases, assigns to `name`; `default` where none does."""
+    for module, header in _lineage(entry.module, entry.cls):
+        source = _source(module)
+        assert source is not None
+        for statement in source.nodes[header.cls].body:
+            targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets if isinstance(statement, ast.Assign) else []
+            value = statement.value if isinstance(statement, (ast.AnnAssign, ast.Assign)) else None
+            if isinstance(value, ast.Constant) and any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return value.value
+    return default
+
+
 # --- source files ---------------------------------------------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,9 @@ class Log:
     def event(self, kind, **data):
         self.events.append((kind, data))
 
+    def progress(self, what, done, total):
+        pass
+
 
 def open_run(tmp_path, *overrides, reward="test_loop_has", configs=("base/rl", "methods/grpo")):
     """A run on the tiny text policy, opened and in its first phase."""

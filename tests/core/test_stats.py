@@ -20,9 +20,11 @@ def test_demonstrations_are_trained_on_and_not_reported_as_samples():
     assert (out["reward/total"], out["reward/right"], out["length/mean"], out["length/max"]) == (0.5, 0.5, 3.0, 4.0)
 
 
-def test_where_others_wrote_everything_it_is_reported():
+def test_where_others_wrote_everything_it_is_reported_under_another_name():
     groups = [group(("expert", 1.0, 9), ("expert", 0.5, 3))]
-    assert describe(groups, groups)["reward/total"] == pytest.approx(0.75)
+    out = describe(groups, groups)
+    assert (out["demonstrations/total"], out["demonstrations/right"], out["length/mean"]) == (0.75, 0.75, 6.0)
+    assert "reward/total" not in out and "reward/right" not in out  # the curve of the policy's rewards starts with the policy
 
 
 def test_what_others_wrote_is_no_answer_of_the_policy():

@@ -47,3 +47,39 @@ def test_plain_lines_are_few_but_each_phase_starts_one_and_the_last_is_shown():
         live.update(step, "sft" if step <= 4 else "rl", METRICS, {"step": 0.1})
     lines = out.getvalue().splitlines()
     assert [line.split("  ")[0] for line in lines] == ["sft 1/14", "rl 5/14", "rl 14/14"]
+
+
+def test_heldout_scores_of_a_phase_are_shown_beside_the_first_one():
+    out, live = view(False)
+    live.say("heldout", {"name": "cold_start", "scores": {"digits": 0.25}})
+    live.update(5, "rl", METRICS, {"step": 0.1})
+    live.update(6, "rl", METRICS | {"heldout/digits": 0.75, "heldout/errors": 2.0}, {"step": 0.1})
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3 and "held-out digits 0.250 -> 0.750" in lines[-1] and "held-out errors" not in lines[-1]
+
+
+def test_rewards_of_another_phase_do_not_scale_the_curve():
+    _, live = view(True)
+    for reward in (1.1, 1.1, 1.1):
+        live.update(1, "cold_start", METRICS | {"reward/total": reward}, {"step": 0.1})
+    live.update(4, "rl", METRICS | {"reward/total": 0.1}, {"step": 0.1})
+    live.update(5, "rl", METRICS | {"reward/total": 0.2}, {"step": 0.1})
+    live.close()
+    assert live.rewards == [0.1, 0.2]
+
+
+def test_what_the_log_prints_is_not_printed_twice():
+    out, live = view(False)
+    live.say("warning", {"message": "the disk is full"})
+    live.say("activity", {"lines": ["phase rl"]})
+    assert out.getvalue() == ""
+
+
+def test_progress_of_an_evaluation_is_shown(monkeypatch):
+    out, live = view(True)
+    live.update(5, "rl", METRICS, {"step": 0.1})
+    live.progress("held-out", 3, 8)
+    assert "held-out 3/8" in out.getvalue()
+    live.update(6, "rl", METRICS, {"step": 0.1})
+    live.close()
+    assert "held-out 3/8" not in out.getvalue().rpartition("step 6/14")[2]

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -166,14 +167,29 @@ def _dry_run(
 
 
 def _progress_lines(report: Callable[[str], None], started: float) -> Progress:
-    """Reports every failure and about twenty other lines per run."""
+    """Reports every failure and about twenty other lines per run; in a terminal, one line that is rewritten takes the place of the twenty."""
+    live = sys.stderr.isatty()
 
     def progress(entry: Entry, done: int, total: int) -> None:
-        if entry.error or done == total or done % max(1, total // 20) == 0:
-            variant = "" if entry.variant == "plain" else " " + entry.variant
-            report(f"{done}/{total} {entry.suite}{variant} {elapsed(started)} {entry.error}".rstrip())
+        variant = "" if entry.variant == "plain" else " " + entry.variant
+        line = f"{done}/{total} {entry.suite}{variant} {elapsed(started)} {entry.error}".rstrip()
+        if entry.error or done == total or (not live and done % max(1, total // 20) == 0):
+            sys.stderr.write(_CLEAR_LINE if live else "")
+            report(line)
+        elif live:
+            left = (time.monotonic() - started) * (total - done) / done
+            sys.stderr.write(f"{_CLEAR_LINE}{_bar(done, total)} {line}, about {left:.0f} s left")
+            sys.stderr.flush()
 
     return progress
+
+
+_CLEAR_LINE = "\r\x1b[2K"
+
+
+def _bar(done: int, total: int, width: int = 24) -> str:
+    filled = round(width * done / max(total, 1))
+    return "━" * filled + "─" * (width - filled)
 
 
 def write_results(

@@ -19,6 +19,8 @@ SHOWN = {  # metric -> what it is called here
 _BARS = "▁▂▃▄▅▆▇█"
 _WINDOW = 20  # steps behind the rate and the time left
 _PLAIN_SECONDS = 2.0  # not a terminal: at most one line in this time
+_PROGRESS_SECONDS = 10.0  # the same for the progress of an evaluation
+_SAID_ELSEWHERE = ("warning", "activity")  # events whose text the log prints
 
 
 def total_steps(run_config: Mapping[str, Any]) -> int:
@@ -53,7 +55,10 @@ class LiveView:
         self.console = console or Console(stderr=True)
         self.title = str(run_config.get("output", "run"))
         self.total = total_steps(run_config)
-        self.rewards: list[float] = []
+        self.rewards: list[float] = []  # of the current phase: a cold start's demonstrations are right by construction
+        self.heldout: dict[str, list[float]] = {}  # task -> scores, in order
+        self._progress = ""
+        self._shown: tuple[int, Mapping[str, float | None]] = (0, {})
         self._done = 0
         self._seconds: deque[float] = deque(maxlen=_WINDOW)
         self._tokens: deque[float] = deque(maxlen=_WINDOW)
@@ -68,11 +73,16 @@ class LiveView:
         self._done = max(self._done + 1, step)
         self._seconds.append(seconds.get("step") or sum(seconds.values()))
         self._tokens.append(float(metrics.get("tokens") or 0))
+        if phase != self._phase:
+            self.rewards.clear()
         if metrics.get("reward/total") is not None:
             self.rewards.append(float(metrics["reward/total"] or 0))
+        scores = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("heldout/") and "errors" not in name}
+        self._add_heldout({task: value for task, value in scores.items() if value is not None})
+        self._progress, self._shown = "", (step, metrics)
         if self._live:
             self._live.update(self._panel(step, phase, metrics), refresh=True)
-        elif phase != self._phase or step >= self.total or time.monotonic() - self._printed >= _PLAIN_SECONDS:
+        elif phase != self._phase or scores or step >= self.total or time.monotonic() - self._printed >= _PLAIN_SECONDS:
             self._printed = time.monotonic()
             self.console.print(self.line(step, phase, metrics), highlight=False, soft_wrap=True, markup=False)
         self._phase = phase
@@ -82,9 +92,27 @@ class LiveView:
         return "  ".join([f"{phase} {step}/{self.total}", *(f"{name} {value}" for name, value in self._figures(metrics).items())])
 
     def say(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Print an event above the table."""
+        """Print an event above the table. Warnings and the activity report are left to the log, which prints them too."""
+        if kind in _SAID_ELSEWHERE:
+            return
+        if kind == "heldout":
+            self._progress = ""
+            self._add_heldout(data.get("scores") or {})
         text = ", ".join(f"{key}={_short(value)}" for key, value in data.items())
         self.console.print(f"{kind}: {text}", highlight=False, soft_wrap=True, markup=False)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Show how far something between the steps is, for instance a held-out evaluation."""
+        self._progress = f"{what} {done}/{total}"
+        if self._live:
+            self._live.update(self._panel(self._shown[0], self._phase, self._shown[1]), refresh=True)
+        elif time.monotonic() - self._printed >= _PROGRESS_SECONDS:
+            self._printed = time.monotonic()
+            self.console.print(self._progress, highlight=False, soft_wrap=True, markup=False)
+
+    def _add_heldout(self, scores: Mapping[str, float]) -> None:
+        for task, value in scores.items():
+            self.heldout.setdefault(task, []).append(float(value))
 
     def close(self) -> None:
         """Leave the last state on the screen."""
@@ -96,6 +124,7 @@ class LiveView:
         figures = {"reward": _short(metrics.get("reward/total"))} if "reward/total" in metrics else {}
         figures |= {name: _short(value) for name, value in parts.items() if "/" not in name and (value or name != "errors")}
         figures |= {label: _short(metrics[name]) for name, label in SHOWN.items() if name in metrics}
+        figures |= {f"held-out {task}": _first_and_last(scores) for task, scores in self.heldout.items()}
         spent = sum(self._seconds)
         if spent > 0:
             figures["tokens/s"] = f"{sum(self._tokens) / spent:.0f}"
@@ -111,10 +140,16 @@ class LiveView:
             table.add_row(*cells[start : start + 5])
         head = Text.assemble((phase, "bold cyan"), f"  step {step}/{self.total}  ", (f"{left} left", "green"))
         filled = round(60 * min(self._done / max(self.total, 1), 1.0))
+        if self._progress:
+            head.append(f"  {self._progress}", style="yellow")
         bar = Text.assemble(("━" * filled, "cyan"), ("━" * (60 - filled), "dim"))
         return Panel(
             Group(head, bar, table, Text(sparkline(self.rewards, 60), style="cyan")), title=Text(self.title), title_align="left", expand=False
         )
+
+
+def _first_and_last(scores: list[float]) -> str:
+    return f"{scores[0]:.3f} -> {scores[-1]:.3f}" if len(scores) > 1 else f"{scores[0]:.3f}"
 
 
 def _short(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vlrl.libraries import skip_unused
 from vlrl.policy.params import trains_in_half_precision
 from vlrl.registry import ConfigError
 from vlrl.settings import Optimizer
@@ -24,6 +25,7 @@ def make_accelerator(run: RunContext) -> Accelerator:
     """Accelerate's view of the devices. Communication is gloo where there is no GPU."""
     from accelerate import Accelerator, InitProcessGroupKwargs
 
+    skip_unused()
     for phase in run.phases:
         _optimizer_class(phase.settings.optimizer.kind)  # an unavailable optimizer is reported before a model is loaded
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1

@@ -1,19 +1,23 @@
-"""One phase of a run: the part of the config that holds in it, with all its plug-ins built. Loads no model and reads no data."""
+"""One phase of a run: the part of the config that holds in it, with all its plug-ins built. Loads no model and reads no data; imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from vlrl import stages as S
 from vlrl.capabilities import Capability
 from vlrl.config import Config
 from vlrl.registry import ConfigError, build, get, suggest
 from vlrl.settings import Settings, settings_of
-from vlrl.trainer.loss import Objective
 from vlrl.types import Row
 
+if TYPE_CHECKING:
+    from vlrl.trainer.loss import Objective
+
+Builder = Callable[[Any, Any, str], Any]  # (stage, spec, config path) -> plug-in, as `vlrl.registry.build`
 _SINGLE: dict[str, type[S.Stage]] = {
     "prompt_sampler": S.PromptSampler,
     "prompt_template": S.PromptTemplate,
@@ -50,7 +54,6 @@ class Phase:
     maps: dict[str, dict[str, Any]]
     train: dict[str, S.Source]
     heldout: dict[str, S.Source]
-    objective: Objective
     aux_tensors: dict[str, S.AuxTensor] = field(default_factory=dict)
     outcome: Mapping[str, str] = field(default_factory=dict)  # task -> reward slot; "" for all other tasks
 
@@ -62,6 +65,13 @@ class Phase:
         for group, members in (*self.maps.items(), ("aux_tensors", self.aux_tensors), ("data.train", self.train), ("data.heldout", self.heldout)):
             for slot, plugin in members.items():
                 yield f"{group}.{slot}", plugin
+
+    @cached_property
+    def objective(self) -> Objective:
+        """The loss of the phase."""
+        from vlrl.trainer.loss import Objective
+
+        return Objective(self.slots["policy_loss"], self.slots["loss_aggregation"], self.maps["token_weights"], self.maps["loss_terms"])
 
     def outcome_slots(self, row: Row) -> list[str]:
         """Reward slots that can decide whether an answer to `row` is correct, best first: the configured `outcome`; then, in the order of the config,
@@ -94,44 +104,49 @@ class Phase:
 
 def build_phase(config: Config, name: str) -> Phase:
     """Build every plug-in of a phase. Raises ConfigError naming the slot."""
-    tree = config.phase(name)
-    settings = settings_of(tree)
-    slots: dict[str, Any] = {}
-    for slot, stage in _SINGLE.items():
-        if slot not in tree:
-            raise ConfigError(f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the top of the config")
-        slots[slot] = build(stage, tree[slot], slot)
-    for slot, stage in _OPTIONAL.items():
-        slots[slot] = build(stage, tree[slot], slot) if tree.get(slot) is not None else None
-    maps = {slot: _build_map(stage, tree.get(slot), slot) for slot, stage in _MAPS.items()}
-    if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
-        maps["callbacks"]["eval"] = build(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
-    data = tree.get("data") or {}
-    if not isinstance(data, Mapping) or set(data) - {"train", "heldout"}:
-        raise ConfigError(f"data: expected the maps `train` and `heldout`, got {data!r}")
-    train = _build_map(S.Source, data.get("train"), "data.train")
-    if not train:
-        raise ConfigError("data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train tasks/lab_digits ...`")
-    if not maps["rewards"] and slots["rollout"].samples:
-        raise ConfigError("rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)")
-    outcome = _outcome(tree.get("outcome"), maps["rewards"])
-    objective = Objective(slots["policy_loss"], slots["loss_aggregation"], maps["token_weights"], maps["loss_terms"])
-    phase = Phase(name, tree, settings, slots, maps, train, _build_map(S.Source, data.get("heldout"), "data.heldout"), objective, outcome=outcome)
-    watched = ["entropy"] if settings.watch.entropy else []
-    overrides = tree.get("aux_tensors") or {}
-    for need in sorted({*objective.needs, *phase.signal_needs, *watched} - {"old_logp", "sampled_logp"}):
+    phase = build_parts(config, name)
+    watched = ["entropy"] if phase.settings.watch.entropy else []
+    overrides = phase.tree.get("aux_tensors") or {}
+    for need in sorted({*phase.objective.needs, *phase.signal_needs, *watched} - {"old_logp", "sampled_logp"}):
         phase.aux_tensors[need] = build(S.AuxTensor, overrides.get(need, need), f"aux_tensors.{need}")
     for unused in set(overrides) - set(phase.aux_tensors):
         get(S.AuxTensor, overrides[unused]["name"] if isinstance(overrides[unused], Mapping) else overrides[unused], f"aux_tensors.{unused}")
     return phase
 
 
-def _build_map(stage: type[S.Stage], tree: Any, where: str) -> dict[str, Any]:
+def build_parts(config: Config, name: str, builder: Builder = build) -> Phase:
+    """The phase without its aux tensors, whose plug-ins `builder` makes. Raises ConfigError naming the slot."""
+    tree = config.phase(name)
+    settings = settings_of(tree)
+    slots: dict[str, Any] = {}
+    for slot, stage in _SINGLE.items():
+        if slot not in tree:
+            raise ConfigError(f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the top of the config")
+        slots[slot] = builder(stage, tree[slot], slot)
+    for slot, stage in _OPTIONAL.items():
+        slots[slot] = builder(stage, tree[slot], slot) if tree.get(slot) is not None else None
+    maps = {slot: _build_map(stage, tree.get(slot), slot, builder) for slot, stage in _MAPS.items()}
+    if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
+        maps["callbacks"]["eval"] = builder(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
+    data = tree.get("data") or {}
+    if not isinstance(data, Mapping) or set(data) - {"train", "heldout"}:
+        raise ConfigError(f"data: expected the maps `train` and `heldout`, got {data!r}")
+    train = _build_map(S.Source, data.get("train"), "data.train", builder)
+    if not train:
+        raise ConfigError("data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train tasks/lab_digits ...`")
+    if not maps["rewards"] and slots["rollout"].samples:
+        raise ConfigError("rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)")
+    outcome = _outcome(tree.get("outcome"), maps["rewards"])
+    heldout = _build_map(S.Source, data.get("heldout"), "data.heldout", builder)
+    return Phase(name, tree, settings, slots, maps, train, heldout, outcome=outcome)
+
+
+def _build_map(stage: type[S.Stage], tree: Any, where: str, builder: Builder) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{where}: expected named plug-ins, like `{where}: {{my_name: {{name: ...}}}}`, got {tree!r}")
-    return {slot: build(stage, spec, f"{where}.{slot}") for slot, spec in tree.items()}
+    return {slot: builder(stage, spec, f"{where}.{slot}") for slot, spec in tree.items()}
 
 
 def _outcome(tree: Any, rewards: Mapping[str, S.Reward]) -> dict[str, str]:

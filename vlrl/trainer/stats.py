@@ -111,15 +111,20 @@ def over_ranks(accelerator: Accelerator, sums: Sums) -> Sums:
 
 
 def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, float]:
-    """Rewards and lengths of the policy's sampled rollouts (of all rollouts where none is its own), and the amount that was trained on."""
+    """Rewards and lengths of the policy's sampled rollouts, and the amount that was trained on.
+
+    Where none is its own, the lengths are those of all rollouts, and their rewards are `demonstrations/...`: they say nothing about the policy.
+    """
     written = [rollout for group in sampled for rollout in group]
-    rollouts = [rollout for rollout in written if rollout.source == "policy"] or written
+    own = [rollout for rollout in written if rollout.source == "policy"]
+    rollouts = own or written
     out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(sum(r.trained_tokens for g in trained for r in g))}
     if not rollouts:
         return out
-    out["reward/total"] = mean([rollout.reward for rollout in rollouts])
+    head = "reward" if own else "demonstrations"
+    out[f"{head}/total"] = mean([rollout.reward for rollout in rollouts])
     for slot in sorted({slot for rollout in rollouts for slot in rollout.rewards}):
-        out[f"reward/{slot}"] = mean([rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards])
+        out[f"{head}/{slot}"] = mean([rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards])
     lengths = [rollout.sampled_tokens for rollout in rollouts]
     out |= {"length/mean": mean(lengths), "length/max": float(max(lengths)), "truncated": mean([float(r.truncated) for r in rollouts])}
     out["zero_variance"] = mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])

@@ -1,0 +1,94 @@
+"""The first minute: what needs no torch imports none and ends in seconds of CPU; a run imports only what it uses."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "accelerate", "sklearn", "pandas", "deepspeed", "torchaudio", "vllm", "datasets", "peft")
+CODE = """
+import atexit, json, sys
+told = sys.argv[1]
+def tell():
+    json.dump(sorted({name.partition(".")[0] for name in sys.modules}), open(told, "w"))
+atexit.register(tell)
+sys.argv = ["vlrl", *sys.argv[2:]]
+from vlrl.cli import main
+main()
+"""
+SMALL = ["quickstart", "phases.cold_start.steps=1", "steps=1", "group_size=2", "prompts_per_step=2", "watch.activity_steps=0"]
+
+
+def run(tmp_path, *words):
+    """(exit code, standard error, imported top-level modules, CPU-seconds) of `vlrl WORDS` in a process of its own."""
+    told = tmp_path / "modules.json"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", CODE, str(told), *map(str, words)], capture_output=True, text=True, cwd=tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return done.returncode, done.stderr, set(json.loads(told.read_text())), seconds
+
+
+def rows_file(tmp_path, rows):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def own_rows(tmp_path, rows, reward="{name: math}"):
+    spec = f"{{name: files, path: {rows_file(tmp_path, rows)}, max_bad: 0.0}}"
+    return ["base/rl", "models/tiny_text", "methods/grpo", f"data.train.mine={spec}", f"rewards.mine={reward}", f"output={tmp_path / 'run'}"]
+
+
+GOOD = [{"id": f"r{n}", "question": f"{n} + 1?", "answer": str(n + 1)} for n in range(20)]
+
+
+def held(tmp_path):
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held" / "metrics.jsonl").write_text("{}\n")
+    return ["train", "quickstart", f"output={tmp_path / 'held'}"]
+
+
+CASES = {  # name: (words, exit code, what standard error says)
+    "help": (lambda _: ["--help"], 0, ""),
+    "help of train": (lambda _: ["train", "--help"], 0, ""),
+    "list": (lambda _: ["list", "reward"], 0, ""),
+    "show": (lambda _: ["show", "quickstart"], 0, ""),
+    "holds a run": (held, 2, "already holds a run"),
+    "misspelt config": (lambda _: ["train", "quickstrat"], 2, "quickstart"),
+    "misspelt key": (lambda _: ["train", "quickstart", "step=3"], 2, "steps"),
+    "misspelt loss": (lambda _: ["train", "quickstart", "policy_loss.name=ppo_clop"], 2, "ppo_clip"),
+    "misspelt field of a loss": (lambda _: ["train", "quickstart", "policy_loss.hgh=0.3"], 2, "high"),
+    "wrong type of a field": (lambda _: ["train", "quickstart", "advantage={name: grpo, scale: {a: 1}}"], 2, "advantage.scale"),
+    "misspelt model family": (lambda _: ["train", "quickstart", "policy.name=qwen2_5_v"], 2, "qwen2_5_vl"),
+    "missing file": (lambda _: ["train", "quickstart", "data.train.digits={name: files, path: nowhere.jsonl}"], 2, "nowhere.jsonl"),
+    "missing media": (
+        lambda tmp: ["train", *own_rows(tmp, [{**row, "image": "no.png"} for row in GOOD])], 2, "no.png"
+    ),
+    "missing answer": (lambda tmp: ["train", *own_rows(tmp, [{"question": "1 + 1?", "target": "2"}])], 2, "answer"),
+    "unreadable gold": (
+        lambda tmp: ["train", *own_rows(tmp, [{**row, "answer": "a cat"} for row in GOOD], "{name: iou}")], 2, "cannot read the answer"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_needs_no_torch_imports_none(name, tmp_path):
+    words, code, said = CASES[name]
+    found, stderr, modules, seconds = run(tmp_path, *words(tmp_path))
+    assert found == code, stderr
+    assert said in stderr and len(stderr.splitlines()) <= 3, stderr
+    assert not modules & set(HEAVY), modules & set(HEAVY)
+    assert seconds < 3.0, seconds  # 2 on an idle machine
+
+
+def test_a_run_says_what_it_loads_and_imports_no_more_than_it_uses(tmp_path):
+    code, stderr, modules, _ = run(tmp_path, "train", *SMALL, f"output={tmp_path / 'run'}")
+    assert code == 0, stderr
+    lines = [line for line in stderr.splitlines() if not line.startswith("phase cold_start keeps")]
+    assert lines[0].startswith("checked the config and 1797 rows")
+    assert lines[1] == "loading torch and transformers" and lines[2].startswith("loading the model: ")
+    assert not modules & {"sklearn", "pandas", "deepspeed", "torchaudio", "vllm", "librosa"}
+    assert not [line for line in lines if "Warning" in line or "[WARNING]" in line], stderr

@@ -1,0 +1,90 @@
+"""What other libraries print and import: their chatter is silenced, and packages that a run does not use are not imported.
+
+Functions here import nothing heavy themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from typing import Any
+
+VERBOSE = "VLRL_VERBOSE"  # in the environment: libraries print what they like
+
+# transformers imports these where they are installed, for assisted generation and for audio; no policy of this project uses either
+_UNUSED = ("is_sklearn_available", "is_librosa_available", "is_soundfile_available", "is_torchaudio_available")
+_QUIET = {
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "DATASETS_VERBOSITY": "error",
+    "DEEPSPEED_LOG_LEVEL": "error",
+    "DS_LOG_LEVEL": "error",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CONFIGURE_LOGGING": "1",
+    "TQDM_DISABLE": "1",
+    "GLOO_LOG_LEVEL": "ERROR",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+_NOISY = ("transformers", "accelerate", "deepspeed", "DeepSpeed", "vllm", "datasets", "huggingface_hub", "httpx", "torch.distributed", "peft")
+
+
+def quiet(verbose: bool = False) -> None:
+    """Silence the warnings and progress bars of libraries, here and in child processes, unless `verbose` or VLRL_VERBOSE=1 asks for them.
+
+    Variables that the environment sets already are left as they are. Call it before the libraries are imported.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if verbose:
+        os.environ[VERBOSE] = "1"
+    if wants_chatter():
+        return
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for category in (FutureWarning, DeprecationWarning, UserWarning):
+        warnings.filterwarnings("ignore", category=category, module=rf"({'|'.join(_NOISY)}|torch|torchvision|PIL|multiprocessing)(\.|$)")
+    warnings.filterwarnings("ignore", message=".*pin_memory.*")
+
+
+def wants_chatter() -> bool:
+    """Whether the environment asks for the output of libraries."""
+    return os.environ.get(VERBOSE, "") not in ("", "0")
+
+
+def skip_unused() -> None:
+    """Keep transformers and accelerate from importing packages that are installed but not used: sklearn, pandas, audio, deepspeed.
+
+    Call it before the first model class is imported; what is imported already stays. DeepSpeed is left alone where the run was launched with it.
+    """
+    import accelerate.utils.other as accelerate_other
+    import transformers.utils as names
+    from transformers.utils import import_utils
+
+    for function in _UNUSED:
+        for module in (names, import_utils):
+            if hasattr(module, function):
+                setattr(module, function, _absent)
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() != "true" and "deepspeed" not in sys.modules:
+        setattr(accelerate_other, "is_deepspeed_available", _absent)  # noqa: B010
+
+
+def _absent(*_: Any, **__: Any) -> bool:
+    return False
+
+
+def log_to_stderr(level: int) -> None:
+    """Print the project's messages from `level` on, and other libraries' from WARNING on, to standard error; INFO as the bare sentence."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Plain("%(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("vlrl").setLevel(level)
+
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return record.getMessage() if record.levelno == logging.INFO else super().format(record)

@@ -1,0 +1,170 @@
+"""What is checked before torch is imported: the config, the output folder, the rows, and each reward on the rows' own gold answers.
+
+A plug-in whose module imports torch is not built here: its name, its fields and their types are checked against its source file
+(`vlrl/plugin_index.py`), and the run builds it later. Everything else is built as the run builds it.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import os
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlrl import stages as S
+from vlrl.config import Config
+from vlrl.plugin_index import PluginEntry, class_constant, imported_packages
+from vlrl.registry import ConfigError, build, load_plugin_file, make, registered, shipped
+from vlrl.settings import Settings
+from vlrl.trainer.data import check_rows
+from vlrl.trainer.gold import check_golds
+from vlrl.trainer.phase import Phase, build_parts
+from vlrl.types import Row
+
+HEAVY = frozenset({"torch", "transformers", "accelerate", "peft", "vllm"})
+_SIMPLE: dict[str, Any] = {
+    **{kind.__name__: kind for kind in (int, float, bool, str, list, tuple, dict, Path)},
+    **{"Any": Any, "Literal": typing.Literal, "Mapping": Mapping, "Sequence": Sequence, "Callable": Callable},
+}
+
+
+@dataclasses.dataclass
+class Preflight:
+    """The part of a run that needs no torch: phases whose heavy plug-ins are stand-ins, and their rows.
+
+    `cached_rows` are handed to the run, so that nothing is read twice. Raises ConfigError for the first mistake.
+    """
+
+    config: Config
+    phases: list[Phase] = dataclasses.field(default_factory=list)
+    phase_index: int = 0
+    cached_rows: dict[str, dict[str, Sequence[Row]]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        tree = self.config.tree
+        for file in tree.get("plugins") or []:
+            load_plugin_file(file)
+        if "policy" not in tree:
+            raise ConfigError("policy: not set; add a model, for instance `extends: [models/tiny_qwen2_5_vl]`")
+        build_light(_family(), tree["policy"], "policy")
+        build_light(S.Engine, tree.get("engine") or {"name": ""}, "engine")
+        self.phases = [build_parts(self.config, name, build_light) for name in self.config.phases]
+
+    @property
+    def current(self) -> Phase:
+        """The phase in use."""
+        return self.phases[self.phase_index]
+
+    @property
+    def phase(self) -> str:
+        """Its name."""
+        return self.current.name
+
+    @property
+    def rollout(self) -> Any:
+        """Its rollout strategy, or the stand-in for it."""
+        return self.current.slots["rollout"]
+
+    @property
+    def rewards(self) -> Mapping[str, S.Reward]:
+        """Its rewards by slot."""
+        return self.current.maps["rewards"]
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings."""
+        return self.current.settings
+
+    def use(self, index: int) -> None:
+        """Make a phase the current one."""
+        self.phase_index = index
+
+    @property
+    def row_count(self) -> int:
+        """Rows of all sources, those of a source that several phases read counted once."""
+        sizes = {(key.partition("/")[2], slot): len(rows) for key, sources in self.cached_rows.items() for slot, rows in sources.items()}
+        return sum(sizes.values())
+
+
+def preflight(config: Config, resume: bool = False, overwrite: bool = False) -> Preflight:
+    """Check everything that can be checked without torch. Raises ConfigError."""
+    from vlrl.trainer.overwrite import check as check_overwrite
+
+    output = Path(str(config.tree.get("output") or "runs/unnamed"))
+    if overwrite:
+        check_overwrite(output)
+    elif not resume:
+        check_free(output)
+    checked = Preflight(config)
+    check_output(output)
+    check_rows(checked)
+    check_golds(checked)
+    return checked
+
+
+def check_free(output: Path) -> None:
+    """Raise ConfigError if the folder holds a run."""
+    if (output / "metrics.jsonl").is_file() or any((output / "checkpoints").glob("step-*")):
+        raise ConfigError(f"output: {str(output)!r} already holds a run; go on with --resume, start over with --overwrite, or give another `output=`")
+
+
+def check_output(output: Path) -> None:
+    """Raise ConfigError if the run's folder cannot be written."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        probe = output / f".write-{os.getpid()}"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(f"output: cannot write to {str(output)!r} ({error.strerror}); give another folder, `output=...`") from None
+
+
+# --- plug-ins that import torch -------------------------------------------------------------------------------------------------------------
+
+
+def build_light(stage: Any, spec: Any, where: str) -> Any:
+    """`vlrl.registry.build`, with a stand-in for a shipped plug-in whose module imports torch. Raises ConfigError."""
+    if isinstance(spec, S.Stage):
+        return spec
+    name = spec if isinstance(spec, str) else spec.get("name") if isinstance(spec, Mapping) else None
+    entry = None if name in registered(stage) else shipped(stage).get(str(name))
+    if entry is None or not HEAVY & imported_packages(entry.module):
+        return build(stage, spec, where)
+    values = {} if isinstance(spec, str) else {key: value for key, value in spec.items() if key != "name"}
+    return make(stand_in(entry), values, where)
+
+
+def stand_in(entry: PluginEntry) -> type:
+    """A dataclass with the fields of a plug-in, made from its source: it checks names and simple types as the plug-in does."""
+    fields: list[Any] = []
+    for item in entry.fields:
+        kind = simple_type(item.type)
+        fields.append((item.name, kind) if item.default is None else (item.name, kind, dataclasses.field(default=None)))
+    namespace = {"name": entry.name, "kind": entry.kind, "samples": class_constant(entry, "samples", True)}
+    return dataclasses.make_dataclass(entry.cls, fields, kw_only=True, namespace=namespace)
+
+
+def simple_type(text: str) -> Any:
+    """The type that an annotation's text names, where it is made of builtin types, Literal and containers; Any for all others."""
+    tree = ast.parse(text, mode="eval")
+    plain = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Subscript, ast.Tuple, ast.List, ast.BinOp, ast.BitOr)
+    for node in ast.walk(tree):
+        if not isinstance(node, plain) or (isinstance(node, ast.Name) and node.id not in _SIMPLE):
+            return Any
+    return eval(compile(tree, "<annotation>", "eval"), {"__builtins__": {}}, _SIMPLE)  # text of our own source files, names as in _SIMPLE
+
+
+class _Families:
+    """Stands for `vlrl.policy.Family`, which imports torch."""
+
+    kind = "family"
+    home = "vlrl.policy.families"
+
+
+def _family() -> Any:
+    loaded = sys.modules.get("vlrl.policy.family")
+    return loaded.Family if loaded is not None else _Families
