@@ -110,6 +110,11 @@ class Recorder:
             if self._view:
                 self._view.say(kind, data)
 
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Show in the live view how far something between the steps is; nothing is written."""
+        if self.main and self._view:
+            self._view.progress(what, done, total)
+
     def flush(self) -> None:
         """Wait until all rollouts are on disk; raises the exception of a failed write."""
         while self._writing:
