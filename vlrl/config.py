@@ -28,6 +28,7 @@ from typing import Any
 import yaml
 
 from vlrl import renamed
+from vlrl.redact import without_secrets
 from vlrl.registry import ConfigError, suggest
 
 Tree = dict[str, Any]
@@ -115,8 +116,16 @@ class Config:
         return list(self.tree.get("phases") or {}) or ["main"]
 
     def dump(self) -> str:
-        """YAML that loads to the same tree. A plug-in that was built in Python stands in it with its name and its plain fields."""
-        return yaml.safe_dump(_without_objects(self.tree), sort_keys=False, allow_unicode=True)
+        """YAML that loads to the same tree, with references to environment variables in place of secrets (`vlrl.redact`).
+
+        A plug-in that was built in Python stands in it with its name and its plain fields.
+        """
+        tree, references = without_secrets(_without_objects(self.tree), MAP_SLOTS)
+        notes = [
+            f"# {path}: a secret that is not stored; set the environment variable {name} before this file is used\n"
+            for name, path in references.items()
+        ]
+        return "".join(notes) + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
 @dataclass

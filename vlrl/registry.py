@@ -19,6 +19,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vlrl import renamed
 from vlrl.plugin_index import PluginEntry, entries, modules_of
+from vlrl.redact import expand
 
 T = TypeVar("T")
 
@@ -156,8 +157,21 @@ def build(stage: Any, spec: Any, where: str = "") -> Any:
         spec = {"name": spec}
     if not isinstance(spec, Mapping) or "name" not in spec:
         raise ConfigError(f"{where}: expected a mapping with a `name`, got {spec!r}. See `vlrl list {stage.kind}`.")
+    spec = expanded(spec, where)
     cls = get(stage, spec["name"], where)
     return make(cls, {key: value for key, value in spec.items() if key != "name"}, where)
+
+
+def expanded(values: Any, where: str) -> Any:
+    """`values` with `${NAME}` replaced from the environment. Raises ConfigError that names a variable that is not set."""
+    try:
+        return expand(values)
+    except LookupError as error:
+        name = error.args[0]
+        raise ConfigError(
+            f"{where}: the environment variable {name} is not set, but the config refers to it as ${{{name}}}; "
+            f"set it (export {name}=...), or write the value in the config or on the command line"
+        ) from None
 
 
 def _field_hint(cls: Any, key: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vlrl.registry import ConfigError, make
+from vlrl.registry import ConfigError, expanded, make
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def settings_of(tree: Mapping[str, Any], where: str = "") -> Settings:
     """The settings in a phase's tree. Raises ConfigError."""
     values = {key: tree[key] for key in Settings.__dataclass_fields__ if key in tree}
     try:
-        return make(Settings, values, where or "config")
+        return make(Settings, expanded(values, where or "config"), where or "config")
     except ConfigError as error:
         raise ConfigError(str(error).replace("config.", "", 1) if not where else str(error)) from None
 

@@ -4,7 +4,8 @@ import pytest
 
 from vlrl.files import read_jsonl
 from vlrl.logging.recorder import Recorder
-from vlrl.logging.session import blank, describe_session, revision
+from vlrl.logging.session import describe_session, revision
+from vlrl.redact import blank
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""The `vlrl` command. Configuration mistakes end in one line and exit code 2, failures of the world around a run in one line and a code of their own."""
+"""The `vlrl` command. A mistake in a config or command ends in one line and exit code 2, a failure of the world in one line and a code of its own."""
 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -57,19 +59,24 @@ def _add(name: str) -> None:
 def main() -> None:
     """Entry point. Only the requested command is imported, so that `vlrl list` imports no torch."""
     from vlrl.failures import RunFailure
+    from vlrl.redact import blank, log_record
     from vlrl.registry import ConfigError
 
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     for name in [asked] if asked in (*_COMMANDS, *_GROUPS) else [*_COMMANDS, *_GROUPS]:
         _add(name)
+    logging.setLogRecordFactory(log_record)
     try:
         app()
     except (ConfigError, RunFailure) as error:
         if not getattr(error, "quiet", False):  # another rank prints it
-            sys.stderr.write(f"vlrl: {' '.join(str(error).split())}\n")
+            sys.stderr.write(f"vlrl: {blank(' '.join(str(error).split()))}\n")
         code = error.exit_code if isinstance(error, RunFailure) else 2
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # the threads of a broken process group may keep the interpreter from ending
             sys.stderr.flush()
             sys.stdout.flush()
             os._exit(code)
         raise SystemExit(code) from None
+    except Exception:  # of any kind: its traceback is printed without secrets
+        sys.stderr.write(blank(traceback.format_exc()))
+        raise SystemExit(1) from None

@@ -20,6 +20,7 @@ from vlrl.logging.pictures import Pictures
 from vlrl.logging.rollouts import Decode, records, write
 from vlrl.logging.session import describe_session
 from vlrl.logging.trackers import open_trackers
+from vlrl.redact import blank_all
 from vlrl.types import Group
 
 METRICS, TIMINGS, EVENTS, SESSIONS = "metrics.jsonl", "timings.jsonl", "events.jsonl", "sessions.jsonl"
@@ -106,6 +107,7 @@ class Recorder:
         """Record an event: a skipped batch, a warning, a held-out score (`kind="heldout", name="final", scores={task: accuracy}`)."""
         if self.main:
             self.events += 1
+            data = blank_all(data)
             append_jsonl(self.folder / EVENTS, {"step": max(self._last, 0), **self._now, "kind": kind, **data})
             if self._view:
                 self._view.say(kind, data)

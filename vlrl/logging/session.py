@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 import subprocess
 import sys
 import time
@@ -13,17 +12,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vlrl.redact import blank_words
 from vlrl.version import __version__
 
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "vllm", "datasets", "numpy", "pillow")
-_SECRET = re.compile(r"(?i)((?:api[_-]?key|token(?!s)|secret|password|credential)[\w.-]*\s*[=:]\s*|\bBearer\s+|//[^/@\s:]+:)[^\s@]+")
 
 
 def describe_session(words: Sequence[str] = ()) -> dict[str, Any]:
     """Versions, devices, source revision, the command (`words`, by default this process's) with secrets blanked, and the time."""
     return {
         "time": round(time.time(), 3),
-        "command": [blank(word) for word in words or sys.argv],
+        "command": blank_words(words or sys.argv),
         "vlrl": __version__,
         "revision": revision(Path(__file__).parent),
         "python": platform.python_version(),
@@ -32,11 +31,6 @@ def describe_session(words: Sequence[str] = ()) -> dict[str, Any]:
         "devices": devices(),
         "cores": os.cpu_count(),
     }
-
-
-def blank(word: str) -> str:
-    """A word of a command line without the value of anything that looks like a secret."""
-    return _SECRET.sub(lambda match: match.group(1) + "***", word)
 
 
 def revision(folder: Path) -> str | None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vlrl.config import MAP_SLOTS
+from vlrl.redact import without_secrets
 from vlrl.registry import ConfigError, suggest
 
 
@@ -34,7 +36,7 @@ def open_trackers(names: Sequence[str], folder: Path, run_config: Mapping[str, A
         tracker = cls(project, **extra)
         if hasattr(tracker, "start"):
             tracker.start()
-        tracker.store_init_configuration(flat(run_config))
+        tracker.store_init_configuration(flat(without_secrets(run_config, MAP_SLOTS)[0]))
         trackers.append(tracker)
     return trackers
 
