@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -131,7 +132,9 @@ class Told(HTMLParser):
 def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
     page = tmp_path / "page.html"
     write_page(runs, page)
-    page.write_text(page.read_text().replace("</body>", SCRIPT))
+    nonce = re.search(r"script-src 'nonce-([\w-]+)'", page.read_text())[1]
+    injected = "<script>document.title = 'injected'</script><img src=x onerror=\"document.title='injected'\">"  # has no nonce
+    page.write_text(page.read_text().replace("</body>", injected + SCRIPT.replace("<script>", f'<script nonce="{nonce}">')))
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
     dumped = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
     told = json.loads(Told(dumped).text)

@@ -151,6 +151,38 @@ def test_a_real_browser_runs_the_page_and_nothing_of_the_models(run_folder, tmp_
     assert dom.find("output", id="shown")[0][2] == "64 rollouts"  # written by the page's own script
 
 
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; the test below checks the policy itself")
+def test_a_real_browser_runs_no_script_without_the_nonce(run_folder, tmp_path):
+    """Markup that got into the page unescaped, by whatever fault: scripts, event handlers, another nonce, links, another base."""
+    for i, markup in enumerate(
+        (
+            "<script>document.title='owned'</script>",
+            "<script nonce='AAAAAAAAAAAAAAAAAAAAAA'>document.title='owned'</script>",
+            "<script nonce=''>document.title='owned'</script>",
+            "<img src=x onerror=\"document.title='owned'\">",
+            "<svg onload=\"document.title='owned'\"></svg>",
+            "<iframe srcdoc=\"<script>parent.document.title='owned'</script>\"></iframe>",
+            "<script src=\"data:text/javascript,document.title='owned'\"></script>",
+        )
+    ):
+        page = tmp_path / f"{i}.html"
+        page.write_text(render_report(run_folder).read_text().replace("<main>", "<main>" + markup))
+        command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
+        dom = Dom(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+        assert dom.find("title")[0][2] != "owned", markup
+        assert dom.find("output", id="shown")[0][2] == "64 rollouts"
+
+
+def test_the_policy_names_the_pages_own_script_alone(run_folder):
+    pages = [render_report(run_folder).read_text() for _ in range(2)]
+    for page in pages:
+        policy = next(meta[1]["content"] for meta in Dom(page).find("meta") if "http-equiv" in meta[1])
+        nonce = Dom(page).find("script")[0][1]["nonce"]
+        assert len(nonce) >= 16 and f"script-src 'nonce-{nonce}';" in policy and policy.startswith("default-src 'none'; img-src data:; ")
+        assert "base-uri 'none'" in policy and policy.count("'unsafe-inline'") == 1
+    assert pages[0] != pages[1]
+
+
 def test_the_page_stays_bounded(tmp_path, make_group, picture):
     recorder = Recorder(tmp_path, {})
     groups = [make_group([0.0] * 12, ["x" * 5_000] * 12, images=[picture(i, (700, 500))], row_id=f"r{i}") for i in range(60)]

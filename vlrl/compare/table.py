@@ -129,7 +129,8 @@ def page(cells: Cells, title: str, path: Path, starts: Runs = ()) -> None:
         "table{border-collapse:collapse;font-size:12px;font-variant-numeric:tabular-nums}td,th{padding:.2em .6em;text-align:left;white-space:nowrap;"
         "border-bottom:1px solid #ddd}"
     )
-    page_text = f"<!doctype html><meta charset=utf-8><title>{escape(title)}</title><style>{style}</style>{''.join(body)}"
+    closed = "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"  # no script runs
+    page_text = f"<!doctype html><meta charset=utf-8>{closed}<title>{escape(title)}</title><style>{style}</style>{''.join(body)}"
     path.write_text(page_text, encoding="utf-8")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import secrets
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -39,7 +40,8 @@ def write_page(runs: Sequence[Path], target: Path, profile: str = "official") ->
     template = (resources.files("vlrl.eval") / "page.html").read_text(encoding="utf-8")
     embedded = json.dumps(facts, ensure_ascii=False, default=str).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(template.replace("__FACTS__", embedded), encoding="utf-8")
+    page = template.replace("__NONCE__", secrets.token_urlsafe(16)).replace("__FACTS__", embedded)  # no script but the page's own runs
+    target.write_text(page, encoding="utf-8")
     counts = {status: sum(item["status"] == status for item in facts["items"]) for status in ("gained", "lost", "correct", "wrong")}
     return {"page": str(target), "scores": facts["scores"], "items": counts}
 

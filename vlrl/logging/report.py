@@ -1,9 +1,13 @@
-"""`report.html`: one page about one run that needs no network. Curves, held-out accuracy, throughput, and the rollouts with their pictures."""
+"""`report.html`: one page about one run that needs no network. Curves, held-out accuracy, throughput, and the rollouts with their pictures.
+
+Its content security policy lets no script run but its own, which carries the page's nonce (new for every page), and loads nothing.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from vlrl.logging.browse import sample
 from vlrl.logging.charts import Band, Point, line_chart, number
 from vlrl.logging.live import clock
 from vlrl.logging.recorder import EVENTS, METRICS, SESSIONS, TIMINGS, read_record
+from vlrl.redact import blank
 
 REPORT = "report.html"
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -59,7 +64,8 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "activity": [row for row in events if row["kind"] == "activity"],
         "events": [row for row in events if row["kind"] not in ("heldout", "activity")][-200:],
         "sessions": read_record(folder, SESSIONS),
-        "config": _text(folder / "config.yaml"),
+        "config": blank(_text(folder / "config.yaml")),
+        "nonce": secrets.token_urlsafe(16),
         "style": _text(_TEMPLATES / "report.css"),
         "script": _text(_TEMPLATES / "report.js"),
     }

@@ -17,7 +17,8 @@ from vlrl_data.tools.convert import record_of
 SHOWN_SIDE = 640  # pixels of the longer side of a shown image
 SHOWN_FRAMES = 8
 
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'"><title>{{ title }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --gold: #e8590c; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
