@@ -19,7 +19,10 @@ a capability that carries a value: the provider writes it on rollouts or groups,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated as Noted
 from typing import Any, Generic, Protocol, TypeVar
+
+RewardSlot = Noted[str, "reward slot"]  # a field of this type, or a tuple of it, names slots under `rewards`; checked before a run
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -74,6 +74,6 @@ def test_canoe_asks_twice(tmp_path):
     rollouts = [rollout for group in made.groups for rollout in group]
     for rollout in rollouts:
         long = "<long_answer>" in rollout.text
-        assert (PROXY_ANSWER[rollout] is not None) is long and rollout.rewards["form"] == float("<think>" in rollout.text)
+        assert (PROXY_ANSWER[rollout] is not None) is long and rollout.rewards["format"] == float("<think>" in rollout.text)
         assert rollout.rewards["proxy"] == (float(f"<answer>{rollout.answer}<" in PROXY_ANSWER[rollout]) if long else 0.0)
     assert 0 < sum(rollout.rewards["proxy"] for rollout in rollouts) < len(rollouts)

@@ -22,6 +22,7 @@ from vlrl.trainer.data import read_rows
 from vlrl.trainer.loss import Objective
 from vlrl.trainer.phase import Phase, build_phase, check_requirements, provided
 from vlrl.trainer.services import RunServices
+from vlrl.trainer.slot_references import check_slot_references
 from vlrl.trainer.stats import StepStats
 from vlrl.types import Completion, Group, Rollout, Row
 
@@ -93,6 +94,7 @@ class Run(RunServices):
         for index in range(len(self.phases)):
             self.use(index)
             check_requirements(self.current)
+            check_slot_references(self.current)
             for _, plugin in self.current.plugins():
                 plugin.check(self)
         self.engine.check(self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vlrl.capabilities import RewardSlot
 from vlrl.registry import register
 from vlrl.stages import RewardShaping
 from vlrl.types import Group
@@ -25,7 +26,7 @@ class Armed(RewardShaping):
     Edge: where hi - lo is below `min_spread` the rewards stay, so that noise is not amplified.
     """
 
-    slot: str
+    slot: RewardSlot
     weight: float = 1.0
     low: float = 0.0
     high: float = 1.0

@@ -11,8 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vlrl.capabilities import RewardSlot
 from vlrl.context import RunContext
-from vlrl.functional.exact import mean
+from vlrl.functional.exact import mean, std
 from vlrl.methods.core.advantage import GroupRelative
 from vlrl.registry import ConfigError, register
 from vlrl.types import Group
@@ -26,13 +27,13 @@ class BNPO(GroupRelative):
         A = (r - p) / Beta(p; alpha, beta),  p the mean reward of the prompt's group
         alpha = max(1, 1 + a / 3),  beta = max(1, 1 + b / 3),  a = k m,  b = k (1 - m),  k = m (1 - m) / v - 1
 
-    m and v are the mean and variance of all p of the step. `slots` computes that for each of these raw rewards and adds the results (advantage
-    decomposition); without them it is computed for the total reward divided by `max_reward` (0: the sum of the rewards' weights).
-    Rewards must then be in [0, 1]; 1 / density is at most `limit`. Edge: no variance between prompts: alpha = beta = 1, REINFORCE with a baseline;
-    alpha = beta = 3/2 would be GRPO's sqrt(p (1 - p)).
+    m and v are the mean and unbiased variance of all p of the step (as in recipe/bnpo/src/bnpo_ray_trainer.py of changyi7231/BNPO a9c51b98).
+    `slots` computes that for each of these raw rewards and adds the results (advantage decomposition); without them it is computed for the total
+    reward divided by `max_reward` (0: the sum of the rewards' weights). Rewards must then be in [0, 1]; 1 / density is at most `limit`. Edge: no
+    variance between prompts: alpha = beta = 1, REINFORCE with a baseline; alpha = beta = 3/2 would be GRPO's sqrt(p (1 - p)).
     """
 
-    slots: tuple[str, ...] = ()
+    slots: tuple[RewardSlot, ...] = ()
     limit: float = 1e6
     max_reward: float = 0.0
 
@@ -66,7 +67,7 @@ class BNPO(GroupRelative):
     def fit(self, p: Sequence[float]) -> tuple[float, float]:
         """(alpha, beta) by the method of moments."""
         m = mean(p)
-        v = mean([(q - m) ** 2 for q in p])
+        v = std(p) ** 2
         if v <= 1e-12 or not 0 < m < 1:
             return 1.0, 1.0
         k = m * (1 - m) / v - 1

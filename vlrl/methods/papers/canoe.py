@@ -2,8 +2,8 @@
 
 `canoe` is a rollout strategy: it asks the question again with the long answer in place of the context. The reward `proxy` scores what comes back.
 
-Paper: Si et al. 2025 (CANOE, Dual-GRPO), arXiv:2505.16483; checked against a copy of the released rewards (influence_reward). The trainer that
-samples these answers could not be read: one sample, drawn as the run samples, is ours.
+Paper: Si et al. 2025 (CANOE, Dual-GRPO), arXiv:2505.16483; checked against the release: S1s-Z/CANOE at c6b215cc,
+train/src/open_r1/grpo.py (the rewards) and train/TRL/trl/trainer/grpo_trainer.py (one sample per long answer, at the run's temperature).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vlrl.capabilities import RewardSlot
 from vlrl.context import RunContext
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RewardShaping
@@ -28,7 +29,7 @@ class Diver(RewardShaping):
     answers from gaining more. `steps` 0: no decay. Edge: other rollouts get no bonus.
     """
 
-    diversity: str
+    diversity: RewardSlot
     weight: float = 0.1
     cap: float = 0.42
     steps: int = 100

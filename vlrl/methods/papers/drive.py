@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from vlrl.capabilities import RewardSlot
 from vlrl.context import RunContext
 from vlrl.methods.common.row_order import Mixture, permute
 from vlrl.registry import ConfigError, register
@@ -47,7 +48,7 @@ class Drive(PromptSampler):
 
     keep: float = 0.5
     min_rows: int = 32
-    slot: str = ""
+    slot: RewardSlot = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1 or self.min_rows < 1:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from vlrl.capabilities import RewardSlot
 from vlrl.context import RunContext
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RewardShaping, State, transient
@@ -50,7 +51,7 @@ class Par(RewardShaping):
     form: Literal["sigmoid", "tanh", "centred"] = "sigmoid"
     k: float = 1.0
     key: str = "reference_rewards"
-    slot: str = ""
+    slot: RewardSlot = ""
 
     def init_state(self) -> ParState:
         return ParState()

@@ -14,6 +14,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
+from vlrl.capabilities import RewardSlot
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import mean_outcome
 from vlrl.methods.common.row_order import Mixture
@@ -56,7 +57,7 @@ class Rulereasoner(PromptSampler):
     decay: float = 0.5
     every: int = 8
     floor: float = 0.0
-    slot: str = ""
+    slot: RewardSlot = ""
 
     def __post_init__(self) -> None:
         if self.tau <= 0 or not 0 < self.decay <= 1 or not 0 <= self.floor < 1 or self.every < 1:

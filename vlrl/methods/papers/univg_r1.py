@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vlrl.capabilities import RewardSlot
 from vlrl.functional import group_mean
 from vlrl.registry import register
 from vlrl.stages import TokenWeight
@@ -30,7 +31,7 @@ class UnivgR1(TokenWeight):
     has weight e^0 = 1 under "exp". Raises KeyError where a rollout was not scored by `slot`. Shapes: (B, 1).
     """
 
-    slot: str = ""
+    slot: RewardSlot = ""
     form: Literal["exp", "power", "log"] = "exp"
     k: float = 1.0
 

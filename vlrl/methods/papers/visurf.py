@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vlrl.capabilities import RewardSlot
 from vlrl.registry import register
 from vlrl.stages import RewardShaping
 from vlrl.types import Group, Rollout
@@ -24,7 +25,7 @@ class Visurf(RewardShaping):
     Edge: no own rollout, or no label: rewards stay. `excluded` slots that did not score a rollout are ignored.
     """
 
-    excluded: tuple[str, ...] = ("format",)
+    excluded: tuple[RewardSlot, ...] = ("format",)
     source: str = "expert"
 
     def label_reward(self, rollout: Rollout) -> float:
