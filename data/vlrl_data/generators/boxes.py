@@ -53,7 +53,8 @@ class GenBoxes(Shapes):
         grounding           one box of the only object of a colour and shape: [x1, y1, x2, y2]
         detection           every object of a shape, with boxes and labels ("red circle"): [{"bbox_2d", "label"}, ...]
         pointing            one point on every object of a colour; gold: their boxes
-        salient_detection   an object and its neighbours; `meta.salience` weighs the object `salience` times as much as a neighbour
+        salient_detection   an object and its neighbours; `meta.salience` weighs the object `salience` times as much as a neighbour, `meta.paths` are
+                            two valid orders to look at them, and the demonstration follows the first
         scene_graph         all objects with ids ("circle.1") and the relations of neighbours in the list: {"objects", "relationships"}
 
     Paper: vlrl original, for the rewards `iou`, `detection`, `points`, `detection` with `salience`, and `scene_graph`. Units: pixels of the image, as
@@ -80,8 +81,10 @@ class GenBoxes(Shapes):
         make = {"grounding": grounding, "detection": detection, "pointing": pointing, "scene_graph": scene_graph}
         question, answer, target, meta = make[ask](things) if ask in make else salient(things, self.salience)
         image = GeneratedImage(draw_scene, (self.size, tuple(things)))
+        thought = " ".join(f"{step}." for step in meta["paths"][0]) if "paths" in meta else ""
+        said = (f"<think>{thought}</think>" if thought else "") + tagged_answer(json.dumps(target))
         meta = {**meta, "size": [self.size, self.size]}
-        return Row(self.id(index), question, answer, images=(image,), task=ask, target=tagged_answer(json.dumps(target)), meta=meta)
+        return Row(self.id(index), question, answer, images=(image,), task=ask, target=said, meta=meta)
 
 
 Question = tuple[str, Any, Any, dict[str, Any]]  # question, gold answer, demonstrated answer, meta
@@ -113,7 +116,9 @@ def salient(things: list[Thing], weight: float) -> Question:
     found = labelled(chosen)
     names = ", ".join(f"the {name_of(thing)}" for thing in chosen[1:])
     question = f'Find the {name_of(chosen[0])}; also find {names}. Answer with a list of {{"bbox_2d": [x1, y1, x2, y2], "label": "colour shape"}}.'
-    return question, found, found, {"salience": [weight if item["label"] == name_of(chosen[0]) else 1.0 for item in found]}
+    salience = [weight if item["label"] == name_of(chosen[0]) else 1.0 for item in found]
+    seen = [[f"I see the {name_of(thing)}" for thing in order] for order in (chosen, reading_order(chosen))]
+    return question, found, found, {"salience": salience, "paths": seen}
 
 
 def scene_graph(things: list[Thing]) -> Question:

@@ -60,12 +60,13 @@ class GenCounting(Shapes):
     """The number of objects of a colour and shape in a scene; the answer is an int from `low` to `high`.
 
     Paper: the task of CLEVR counting (Johnson et al. 2017, arXiv:1612.06890), in two dimensions. Reward: `counting`. Harder with more `others`.
-    `meta.caption` lists the objects.
+    `meta.caption` lists the objects. `thought`: demonstrations name them before the answer.
     """
 
     low: int = 1
     high: int = 6
     others: int = 4
+    thought: bool = False
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -77,7 +78,8 @@ class GenCounting(Shapes):
         question = f"How many {wanted[0]} {wanted[1]}s are there?"
         shown = Counter([wanted] * count + rest)
         meta = {"caption": ", ".join(f"{n} {colour} {shape}{'s' * (n > 1)}" for (colour, shape), n in sorted(shown.items()))}
-        return Row(self.id(index), question, count, images=(image,), task="counting", target=tagged_answer(str(count)), meta=meta)
+        target = f"<think>I see {meta['caption']}.</think>" * self.thought + tagged_answer(str(count))
+        return Row(self.id(index), question, count, images=(image,), task="counting", target=target, meta=meta)
 
 
 @register("gen_spatial")

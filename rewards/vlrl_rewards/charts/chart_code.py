@@ -13,6 +13,7 @@ from typing import Any
 from PIL import ImageColor
 
 from vlrl.registry import register
+from vlrl_rewards.charts.crashes import crash_reason
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.recognition.classification import normal_label
 
@@ -138,9 +139,11 @@ class ChartCode(Graded):
 
         r = mean of F1(predicted, gold) over chart types, texts, layout, colours and data values; a dimension that neither script has is left out
 
-    Paper: MSRL, arXiv:2508.13587 (textual reward over five dimensions of the chart code).
-    Deviates: the scripts are parsed and not run, so that computed values are not seen; the dimensions have equal weights, since the weights of the
-    paper are not known to us. The visual reward needs a second model and is left out.
+    Paper: MSRL, arXiv:2508.13587 (textual reward over five dimensions of the chart code). No released training code:
+    DocTron-hub/MSRL, commit 203465d, has the model's usage alone.
+    Deviates: the scripts are parsed and not run, so that computed values are not seen; a script that would stop with an error (`crash_reason`) scores
+    0, as one that fails to run; the dimensions have equal weights, since those of the paper are not known to us. The visual reward needs a second
+    model and is left out.
     Gold: a matplotlib script. Answer: the last fenced block, else the whole text.
     Edge: no Python, more than 20,000 characters or syntax nodes, or no chart: 0; only the first 5,000 texts and numbers of a script are read.
     Extra calls cost as much as missing ones. Range [0, 1].
@@ -157,9 +160,12 @@ class ChartCode(Graded):
         return chart
 
     def grade(self, target: dict[str, Counter[str]], answer: Answer, scene: Scene) -> Grade:
-        said = chart_of(code_in(answer.text))
-        if said is None:
+        code = code_in(answer.text)
+        said, tree = chart_of(code), parsed(code)
+        if said is None or tree is None:
             return self.refuse("no script that draws a chart")
+        if reason := crash_reason(tree):
+            return self.refuse(f"the script stops: {reason}")
         scores = {name: bag_f1(said[name], target[name]) for name in DIMENSIONS if said[name] or target[name]}
         score = sum(scores.values()) / len(scores)
         return Grade(score, score >= self.correct_at, ", ".join(f"{name} {value:.2f}" for name, value in scores.items()))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vlrl.registry import build, register
 from vlrl.stages import Reward
@@ -35,6 +36,11 @@ PHRASES = (
 def thoughts(response: str) -> list[str]:
     """The contents of the closed thinking blocks in the first 100,000 characters of a response."""
     return _THINK.findall(response[:100_000])
+
+
+def sentences(response: str) -> list[str]:
+    """The sentences and lines of the closed thinking blocks as words without punctuation; at most 1,000."""
+    return [" ".join(words) for block in thoughts(response) for part in _STEP.split(block) if (words := words_of(part))][:1000]
 
 
 def section(response: str, tag: str) -> str:
@@ -87,8 +93,7 @@ class ProcessOrder(Graded):
         return self.grade(self.target(gold, scene), Answer(response, False), scene)
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
-        found = thoughts(answer.text)
-        steps = [" ".join(words) for block in found for part in _STEP.split(block) if (words := words_of(part))][:1000]
+        steps = sentences(answer.text)
         if not steps:
             return self.refuse("no reasoning")
         score = alignment(steps, target, rouge_mean) * min(1.0, self.slack * len(target) / len(steps))
@@ -142,11 +147,11 @@ class ReasoningPhrases(Reward):
 
         r = max(0, min(1, k / enough) - q)
 
-    k: the phrases of the list that occur in the text; q: the share of its word `n`-grams that repeat earlier ones.
+    k: the phrases of the list that occur in the text; q: the share of its word `n`-grams that repeat earlier ones (`count` "repeats"), or the number
+    of different repeated ones over all n-grams ("kinds", as released, which hardly penalises a loop).
     With the reward `of`: r = r_of where r_of > 0, else the value above. No answer: 0.
     Paper: Lv et al. 2025 (reasoning pattern reward), arXiv:2505.22653; released code: 40 phrases of which 20 are enough, 20-grams.
-    Deviates: the list of phrases is ours, of the same length; the release divides the distinct repeated n-grams by all n-grams, so that a loop
-    is hardly penalised. Edge: a phrase counts once; the answer must exist, its content is not read.
+    Deviates: the default list of phrases is ours, of the same length. Edge: a phrase counts once; the answer must exist, its content is not read.
     Range [0, 1], or that of the reward `of`.
     """
 
@@ -155,6 +160,7 @@ class ReasoningPhrases(Reward):
     phrases: tuple[str, ...] = PHRASES
     enough: int = 20
     n: int = 20
+    count: Literal["repeats", "kinds"] = "repeats"
 
     def __post_init__(self) -> None:
         if self.enough < 1 or self.n < 1 or not self.phrases:
@@ -175,6 +181,7 @@ class ReasoningPhrases(Reward):
         text = rollout.text[:MAX_CHARS].casefold()
         found = sum(phrase in text for phrase in self.phrases)
         words = text.split()
-        grams = [tuple(words[i : i + self.n]) for i in range(len(words) - self.n + 1)]
-        repeated = 1 - len(set(grams)) / len(grams) if grams else 0.0
+        grams = Counter(tuple(words[i : i + self.n]) for i in range(len(words) - self.n + 1))
+        repeats = grams.total() - len(grams) if self.count == "repeats" else sum(times > 1 for times in grams.values())
+        repeated = repeats / grams.total() if grams else 0.0
         return max(0.0, min(1.0, found / self.enough) - repeated)

@@ -1,16 +1,28 @@
-"""MathBook-RL (We-Math 2.0), pre-aligned RL: rewards are averaged by rank over the variants of one knowledge principle.
+"""MathBook-RL (We-Math 2.0): batches of variants of one knowledge principle, rewards averaged by rank over them, and a schedule of difficulty.
 
-Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433, with released code.
+    mathbook_rl                  advantage: rewards averaged by rank over the variants of a principle (pre-aligned RL)
+    mathbook_rl.by_principle     prompt sampler: all variants of a principle together
+    mathbook_rl.schedule         prompt sampler: each problem's next harder variant once it is solved, an easier one once it is not
+
+Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433, with released code (We-Math/We-Math2.0, commit 29eb79b).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from vlrl.registry import register
-from vlrl.stages import AdvantageEstimator
-from vlrl.types import Group
+from vlrl.capabilities import Capability
+from vlrl.context import RunContext
+from vlrl.methods.common.row_order import permute
+from vlrl.registry import ConfigError, register
+from vlrl.stages import AdvantageEstimator, PromptSampler, State, transient
+from vlrl.types import Group, Row
+
+TOGETHER = Capability(
+    "mathbook_rl.together",
+    hint="prompt_sampler: {name: mathbook_rl.by_principle}",
+)
 
 
 @register("mathbook_rl")
@@ -21,7 +33,9 @@ class MathbookRl(AdvantageEstimator):
     Groups whose rows have the same `row.meta[key]` are variants of one principle. The rewards of each variant are sorted from best to worst and
     averaged rank by rank; a rollout takes the average of its rank. The better the policy does on all variants, the larger the advantage of the best
     rollouts.
-    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (pre-aligned RL, as released).
+    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (pre-aligned RL). Released code: We-Math/We-Math2.0, pre_align/verl/trainer/ray_trainer.py,
+    commit 29eb79b (rollouts sorted by reward, mean over problems rank by rank, population std, eps 1e-6).
+    Needs variants in the same batch: prompt sampler `mathbook_rl.by_principle`; without them it is GRPO, so that such a run is refused.
     Deviates: with groups of different sizes, a rank is averaged over the groups that have it.
     Edge: one variant is GRPO with the population std; equal rewards give zeros; rollouts of equal reward keep their order. A row without the key is a
     principle of its own.
@@ -29,6 +43,7 @@ class MathbookRl(AdvantageEstimator):
 
     key: str = "principle"
     eps: float = 1e-6
+    requires = (TOGETHER,)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         principles: dict[object, list[int]] = {}
@@ -48,3 +63,132 @@ class MathbookRl(AdvantageEstimator):
                 rank = {k: place for place, k in enumerate(order)}
                 advantages[i] = [(averages[rank[k]] - mean) / (std + self.eps) for k in range(len(rewards))]
         return advantages
+
+
+def principles_of(rows: Sequence[Row], key: str) -> dict[str, list[int]]:
+    """principle -> the indices of its rows, in the order of `meta.level` where rows have one. Raises ConfigError where a row has no principle."""
+    found: dict[str, list[int]] = {}
+    for index in range(len(rows)):
+        row = rows[index]
+        if key not in row.meta:
+            raise ConfigError(f"prompt_sampler: row {row.id!r} has no meta.{key}, the name of its knowledge principle; tasks/gen_geometry has it")
+        found.setdefault(str(row.meta[key]), []).append(index)
+    return {name: sorted(indices, key=lambda i: (rows[i].meta.get("level", 0), i)) for name, indices in found.items()}
+
+
+def all_rows(run: RunContext) -> list[Row]:
+    """The rows of all sources of the phase, in order."""
+    return [row for rows in run.rows.values() for row in rows]
+
+
+@dataclass
+class ByPrincipleState(State):
+    """`position`: principles that were given so far; `offset`: rows given of the present one. The rest is made by `setup`."""
+
+    position: int = 0
+    offset: int = 0
+    rows: list[Row] = transient(list)
+    sets: list[list[int]] = transient(list)
+
+
+@register("mathbook_rl.by_principle")
+@dataclass(frozen=True)
+class MathbookRlByPrinciple(PromptSampler):
+    """MathBook-RL's batches: the variants of one principle after those of another, principles in a new random order each epoch.
+
+    A batch of n rows holds whole principles where their sizes divide n; a principle that does not fit goes on in the next batch.
+    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433. Released code: We-Math/We-Math2.0, pre_align/verl/trainer/data_loader.py, commit 29eb79b (each
+    batch has the samples of one principle). Deviates: several principles share a batch that is larger than one of them.
+    Needs `row.meta[key]`; raises ConfigError without it. State: the position.
+    """
+
+    key: str = "principle"
+    provides = (TOGETHER,)
+
+    def init_state(self) -> ByPrincipleState:
+        return ByPrincipleState()
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        state: ByPrincipleState = self.state
+        state.rows = all_rows(run)
+        state.sets = list(principles_of(state.rows, self.key).values())
+
+    def __call__(self, n: int) -> list[Row]:
+        state: ByPrincipleState = self.state
+        out: list[Row] = []
+        while len(out) < n:
+            epoch, place = divmod(state.position, len(state.sets))
+            variants = state.sets[permute(place, len(state.sets), f"{self.run.seed}|mathbook|{epoch}")]
+            out.append(state.rows[variants[state.offset]])
+            state.offset += 1
+            if state.offset == len(variants):
+                state.position, state.offset = state.position + 1, 0
+        return out
+
+    def metrics(self) -> dict[str, float]:
+        return {"data/epoch": self.state.position / max(1, len(self.state.sets))}
+
+
+@dataclass
+class ScheduleState(State):
+    """`levels`: the present level of each principle that was visited; `position`: principles given so far. The rest is made by `setup`."""
+
+    levels: dict[str, int] = field(default_factory=dict)
+    position: int = 0
+    rows: list[Row] = transient(list)
+    sets: dict[str, list[int]] = transient(dict)
+
+
+@register("mathbook_rl.schedule")
+@dataclass(frozen=True)
+class MathbookRlSchedule(PromptSampler):
+    """MathBook-RL's dynamic scheduling: a principle's next level once its problem is solved, the level below once it is not.
+
+        level <- level + 1  if accuracy >= solved;  level - 1  if accuracy < failed;  else unchanged, within the principle's levels
+
+    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (x0 -> harder variants; a failure after a success draws auxiliary problems that isolate the new
+    factor). Released README: We-Math/We-Math2.0, commit 29eb79b. Deviates: the auxiliary problem of a failed step is the level below, since generated
+    rows isolate one factor (the size of the numbers); `solved` and `failed` are ours.
+    Needs `row.meta[key]` and `row.meta["level"]`. State: the level of each visited principle. Edge: the hardest level stays.
+    """
+
+    key: str = "principle"
+    solved: float = 0.5
+    failed: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.failed <= self.solved <= 1:
+            raise ConfigError(f"prompt_sampler: failed={self.failed} and solved={self.solved} must satisfy 0 <= failed <= solved <= 1")
+
+    def init_state(self) -> ScheduleState:
+        return ScheduleState()
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        state: ScheduleState = self.state
+        state.rows = all_rows(run)
+        state.sets = principles_of(state.rows, self.key)
+
+    def __call__(self, n: int) -> list[Row]:
+        state: ScheduleState = self.state
+        names, out = list(state.sets), []
+        for _ in range(n):
+            epoch, place = divmod(state.position, len(names))
+            name = names[permute(place, len(names), f"{self.run.seed}|schedule|{epoch}")]
+            out.append(state.rows[state.sets[name][state.levels.get(name, 0)]])
+            state.position += 1
+        return out
+
+    def end_step(self, run: RunContext) -> None:
+        state: ScheduleState = self.state
+        for group in run.answered_groups:
+            name = str(group.row.meta.get(self.key, ""))
+            if name in state.sets and len(group):
+                accuracy = sum(rollout.correct for rollout in group) / len(group)
+                step = 1 if accuracy >= self.solved else -1 if accuracy < self.failed else 0
+                state.levels[name] = min(max(state.levels.get(name, 0) + step, 0), len(state.sets[name]) - 1)
+
+    def metrics(self) -> dict[str, float]:
+        levels = list(self.state.levels.values())
+        return {"data/level": sum(levels) / len(levels)} if levels else {}
