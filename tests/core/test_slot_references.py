@@ -13,7 +13,7 @@ from vlrl.trainer.run import Run
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LAB = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"]
-FORMAT_REWARDS = {"tag_format", "boxed_format", "json_format", "search_format", "plan_format"}
+FORMAT_REWARDS = {"tag_format", "boxed_format", "json_format", "search_format"}
 
 
 @pytest.mark.parametrize(
