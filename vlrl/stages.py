@@ -421,6 +421,14 @@ class TokenWeight(Stage):
     kind: ClassVar[str] = "token_weight"
     home: ClassVar[str] = "vlrl.methods"
 
+    @property
+    def needs_old_logp(self) -> bool:
+        """Whether `prepare` reads the signal "old_logp" of the rollouts."""
+        return False
+
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """Called on all ranks with this rank's groups, with their advantages, before the first update of a step: statistics over the step."""
+
     @abstractmethod
     def __call__(self, x: LossInputs) -> Tensor: ...
 
@@ -439,7 +447,11 @@ class LossTerm(Stage):
 
 @dataclass(frozen=True)
 class Denominators:
-    """Counts over one optimizer step, all its micro-batches and all ranks. Every split into micro-batches gives the same gradient."""
+    """Counts over one optimizer step, all its micro-batches and all ranks. Every split into micro-batches gives the same gradient.
+
+    `tokens` carry loss; `sequences` and `groups` are those with at least one such token: a rollout that is left out whole (overlong filtering, a
+    baseline) does not shrink the mean of the others.
+    """
 
     tokens: float
     sequences: float

@@ -263,9 +263,10 @@ class Rollout:
     """One completion and everything learned about it.
 
     `text` is the prompt's prefix plus the decoded completion, special tokens left out.  `logp` are the sampler's log-probs (nats).
-    `loss_mask` is False on tokens that a tool or the environment wrote. `rewards` holds every raw score by slot name; `reward` the
-    combined (then shaped) one. `advantages` are per token, set by `assign`. `signals` are per-token lists of fields that were needed
-    before the advantages. `spaces` converts coordinates, one per picture.
+    `loss_mask` is False on tokens that are not trained on: those that the policy did not sample (a tool, the environment, a hint or the template
+    wrote them), and those that a method leaves out. Where it leaves out sampled tokens, `sampled_mask` says which tokens were sampled. `rewards`
+    holds every raw score by slot name; `reward` the combined (then shaped) one. `advantages` are per token, set by `assign`. `signals` are per-token
+    lists of fields that were needed before the advantages. `spaces` converts coordinates, one per picture.
     """
 
     prompt: Prompt
@@ -273,7 +274,8 @@ class Rollout:
     text: str = ""
     logp: list[float] = field(default_factory=list)
     finish: Literal["stop", "length", "abort"] = "stop"
-    loss_mask: list[bool] | None = None
+    loss_mask: list[bool] | None = None  # None: all tokens
+    sampled_mask: list[bool] | None = None  # None: loss_mask
     version: int | list[int] = 0
     source: str = "policy"
     trained: bool = True  # False: scored and seen by shapes, then set aside in `Group.untrained` (greedy baselines, contrast views)
@@ -300,6 +302,30 @@ class Rollout:
     @property
     def truncated(self) -> bool:
         return self.finish == "length"
+
+    @property
+    def trained_mask(self) -> list[bool]:
+        """One bool per token: whether it is trained on."""
+        return [True] * len(self.ids) if self.loss_mask is None else self.loss_mask
+
+    @property
+    def sampled(self) -> list[bool]:
+        """One bool per token: whether the policy sampled it. Tokens of tools, environments, hints and templates are no part of a rollout's length."""
+        return self.trained_mask if self.sampled_mask is None else self.sampled_mask
+
+    @property
+    def trained_tokens(self) -> int:
+        """The number of tokens that are trained on."""
+        return sum(self.trained_mask)
+
+    @property
+    def sampled_tokens(self) -> int:
+        """The number of tokens that the policy sampled: the length of its completion."""
+        return sum(self.sampled)
+
+    def leave_out(self, keep: Sequence[bool]) -> None:
+        """Train only on the tokens of `keep` (of those that are trained on now); what was sampled still counts as the rollout's length."""
+        self.sampled_mask, self.loss_mask = self.sampled, [old and new for old, new in zip(self.trained_mask, keep, strict=True)]
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -42,7 +42,7 @@ def test_a_critic_model_learns_and_its_state_survives(preset, expected):
     made.groups = kept
     for _ in range(12):
         after = callback(made, [])["loss"]
-    total, items = callback.loss(critic, made.policy, made.batch(kept))
+    total, items, _ = callback.loss(critic, made.policy, made.batch(kept))
     assert after[0] / after[1] < 0.9 * before and float(total.detach()) / items < 0.9 * before
     assert any((a != b).any() for a, b in zip(critic.model.parameters(), made.policy.model.parameters()))  # the copy moved, apart from the policy
     other.callbacks["critic"].load_state_dict(callback.state_dict())

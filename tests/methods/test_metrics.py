@@ -39,6 +39,10 @@ def test_pass_at_k_equals_the_share_of_all_draws():
         assert metric("pass_at_k", ks=[k])([group(*[1] * c, *[0] * (n - c))])[str(k)] == near(by_counting)
 
 
+def correct_from(score_needed):
+    return SimpleNamespace(correct=lambda rollout, score: score >= score_needed)
+
+
 def test_pass_at_k_over_ragged_groups():
     groups = [group(1, 0, 0, 0), group(0, 0), group(1, 1)]
     assert metric("pass_at_k")(groups) == near({"1": (0.25 + 0 + 1) / 3, "2": (0.5 + 0 + 1) / 3, "4": 1.0, "unsolved": 1 / 3})
@@ -51,7 +55,7 @@ def test_cot_pass_at_k_needs_both_slots():
     for rollout, chain in zip(both, (1.0, 0.0, 1.0, 0.0)):
         rollout.rewards["chain"] = chain
     cot = metric("pass_at_k", both="chain", ks=[1, 2])
-    cot.setup(run(rewards={"chain": SimpleNamespace(correct_at=0.5)}))
+    cot.setup(run(rewards={"chain": correct_from(0.5)}))
     assert cot([both, group(1)]) == near({"1": 0.25, "2": 0.5, "unsolved": 0.0, "given_answer": 0.5})
 
 
@@ -201,7 +205,7 @@ def test_correct_is_the_outcome_or_another_slot():
     mixed = scored(a=[1, 0.5], b=[1, 0])
     for rollout in mixed:
         rollout.outcome, rollout.correct = rollout.rewards["b"], rollout.rewards["b"] >= 1
-    parts = run(rewards={"a": SimpleNamespace(correct_at=0.5), "b": SimpleNamespace(correct_at=1.0)})
+    parts = run(rewards={"a": correct_from(0.5), "b": correct_from(1.0)})
 
     def mean_correct(**fields):
         judge = metric("pass_at_k", **fields)
@@ -219,7 +223,7 @@ def test_correct_is_the_outcome_or_another_slot():
 @pytest.mark.parametrize("fields", [{"slot": "accurracy"}, {"both": "chain"}])
 def test_a_slot_that_does_not_exist_is_refused(fields):
     with pytest.raises(ConfigError, match=f"{next(iter(fields))}: no reward slot '{next(iter(fields.values()))}'; the slots are accuracy"):
-        metric("pass_at_k", **fields).check(run(rewards={"accuracy": SimpleNamespace(correct_at=1.0)}))
+        metric("pass_at_k", **fields).check(run(rewards={"accuracy": correct_from(1.0)}))
 
 
 @pytest.mark.parametrize(

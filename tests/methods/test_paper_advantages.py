@@ -125,7 +125,7 @@ def test_progrpo_lifts_what_the_policy_is_unsure_of():
     (a,) = ProGRPO(alpha=0.3)([g])
     assert a == pytest.approx([0.3 * (0.4 - 0.5), 0.3 * (0.4 - 0.2)])
     for rollout in g:
-        rollout.reward = 0.0
+        rollout.reward, rollout.correct = 0.1, False  # a reward for the form alone
     assert ProGRPO()([g]) == [[0.0, 0.0]]
 
 

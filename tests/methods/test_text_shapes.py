@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from make import group, run
 
-from vlrl.methods.core.advantage import GRPO
+from vlrl.methods.core.advantage import GRPO, Reinforce
 from vlrl.methods.papers.campo import Campo, common_prefixes, loop_start
 from vlrl.methods.papers.cde import Cde, mean_surprisal
 from vlrl.methods.papers.diver import Diver
@@ -181,7 +181,7 @@ def test_noisy_verdicts_are_put_right_on_average():
 
 
 def test_the_appeal_tells_how_often_right_answers_are_refused():
-    better = {"better": SimpleNamespace(weight=0.0, correct_at=1.0)}
+    better = {"better": SimpleNamespace(weight=0.0, correct=lambda rollout, score: score >= 1)}
     shape, made = on(NoisyVerifierCorrections(rho1=0.2, appeal="better", decay=0.5), rewards=better)
     shape.end_step(made)
     assert shape.metrics() == {"noisy_verifier/rho1": 0.2}
@@ -203,7 +203,7 @@ def test_what_noise_cannot_be_put_right():
     with pytest.raises(ValueError, match="corrects verdicts of 0 or 1"):
         on(NoisyVerifierCorrections())[0](scored(0.5))
     shape, made = on(NoisyVerifierCorrections(), advantage=GRPO(scale="group"))
-    with pytest.raises(ConfigError, match="undoes the correction"):
+    with pytest.raises(ConfigError, match="divides by the std of rewards, so the correction):
         shape.check(made)
 
 

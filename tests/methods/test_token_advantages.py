@@ -37,11 +37,14 @@ def whitened(*rows):
 
 def test_whitened_tokens():
     rows = [[1.0, 3.0], [5.0]]
-    whiten_rows(rows, eps=0.0)
+    whiten_rows(rows, group(0, 0, lengths=[2, 1]).rollouts, eps=0.0)
     assert rows[0][1] == 0.0 and rows[0][0] == pytest.approx(-(1.5**0.5)) and rows[1] == [-rows[0][0]]
     rows = [[2.0, 2.0]]
-    whiten_rows(rows)
+    whiten_rows(rows, group(0, lengths=[2]).rollouts)
     assert rows == [[0.0, 0.0]]
+    rows = [[1.0, 99.0, 3.0], [5.0]]  # a tool's token has no part in mean and variance, and stays without advantage
+    whiten_rows(rows, group(0, 0, lengths=[3, 1], loss_mask=[[True, False, True], None]).rollouts, eps=0.0)
+    assert rows == [[pytest.approx(-(1.5**0.5)), 0.0, 0.0], [pytest.approx(1.5**0.5)]]
 
 
 def test_spae():

@@ -154,10 +154,13 @@ def learn(groups: Sequence[Group], run: RunContext) -> Sums:
     sums: Sums = {}
     run.stats.updates = 0
     off_policy = run.settings.ppo_epochs * run.settings.num_minibatches > 1 and run.rollout.samples
+    off_policy = off_policy or any(weight.needs_old_logp for weight in run.objective.token_weights.values())
     if off_policy:
         at_start = [name for name in run.objective.needs if name in run.aux_tensors and run.aux_tensors[name].at_start]
         with run.policy.gather_params():
             add_signals(run, groups, ["old_logp", *at_start])
+    for weight in run.objective.token_weights.values():
+        weight.prepare(groups)
     for epoch in range(run.settings.ppo_epochs):
         for mini in mini_batches(groups, run, epoch):
             set_learning_rate(run)

@@ -72,12 +72,14 @@ def per_token(rollouts: Sequence, values: Callable[..., Sequence[float] | None],
 
 def trained_tokens(group: Group) -> int:
     """Number of a group's tokens that carry loss."""
-    return sum(len(r) if r.loss_mask is None else sum(r.loss_mask) for r in group)
+    return sum(rollout.trained_tokens for rollout in group)
 
 
 def denominators_of(groups: Sequence[Group]) -> tuple[float, float, float]:
-    """(tokens that carry loss, sequences, groups)."""
-    return float(sum(map(trained_tokens, groups))), float(sum(map(len, groups))), float(len(groups))
+    """Tokens that carry loss, and sequences and groups that have any: rollouts that are left out whole do not count."""
+    tokens = [[rollout.trained_tokens for rollout in group] for group in groups]
+    sequences = sum(n > 0 for row in tokens for n in row)
+    return float(sum(map(sum, tokens))), float(sequences), float(sum(any(row) for row in tokens))
 
 
 def split_micro_batches(groups: Sequence[Group], micro_batch_tokens: int, cost: Callable[[Group], int]) -> list[list[Group]]:

@@ -58,13 +58,13 @@ def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward]) -> list[
 
 
 def set_outcome(rollout: Rollout, phase: Phase, rewards: Mapping[str, Reward]) -> None:
-    """`rollout.outcome` is the raw score of the row's outcome slot, `rollout.correct` whether it reaches that reward's `correct_at`.
+    """`rollout.outcome` is the raw score of the row's outcome slot, `rollout.correct` what that reward's `correct` says of it.
 
     Where the outcome slot has not scored the rollout, the next of `Phase.outcome_slots` that has decides; without any, outcome is None.
     """
     slot = next((slot for slot in phase.outcome_slots(rollout.row) if slot in rollout.rewards), None)
     rollout.outcome = None if slot is None else rollout.rewards[slot]
-    rollout.correct = slot is not None and rollout.rewards[slot] >= rewards[slot].correct_at - 1e-9
+    rollout.correct = slot is not None and rewards[slot].correct(rollout, rollout.rewards[slot])
 
 
 async def _score_all(groups: Sequence[Group], rewards: Mapping[str, Reward], failures: list) -> None:

@@ -11,19 +11,37 @@ from typing import Any
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
-from vlrl_rewards.combine.nested import build_parts, is_correct, note, number, numbers
+from vlrl_rewards.combine.nested import build_parts, check_correct_at, note, note_correct, noted_correct, number, numbers
 from vlrl_rewards.format.structure import probability
 from vlrl_rewards.parsing import strip_thinking
 
 
 @dataclass(frozen=True, kw_only=True)
 class Combined(Reward):
-    """Base of combined rewards: a named map of rewards, in order of importance."""
+    """Base of combined rewards: a named map of rewards, in order of importance.
+
+    A rollout is correct where its answer part is correct: the first part with a weight above 0 that reads the answer, else the first part. The
+    combined score does not decide it, so neither format nor length nor rank does. `correct_at` is that part's own.
+    """
 
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _ = self.built  # built now, so that a wrong config is refused at once
+        check_correct_at(self)
+
+    @cached_property
+    def answer_part(self) -> str:
+        """The part that decides whether a rollout is correct."""
+        return sorted(self.built, key=lambda slot: (self.built[slot].weight <= 0, not self.built[slot].reads_answer))[0]
+
+    def correct(self, rollout: Rollout, score: float) -> bool:
+        """What the answer part says."""
+        return noted_correct(self, rollout)
+
+    def note_answer(self, rollout: Rollout, value: float) -> bool:
+        """Record, and return, whether the rollout is correct, from the answer part's score."""
+        return note_correct(self, rollout, self.built[self.answer_part].correct(rollout, value))
 
     @cached_property
     def built(self) -> dict[str, Reward]:
@@ -35,6 +53,7 @@ class Combined(Reward):
         found = {slot: number(reward, rollout) for slot, reward in self.built.items()}
         for slot, value in found.items():
             note(rollout, slot, value)
+        self.note_answer(rollout, found[self.answer_part])
         return found
 
 
@@ -87,7 +106,7 @@ class Gated(Combined):
         r = otherwise   else
 
     Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are evaluated in order; those
-    behind a closed gate are neither evaluated nor recorded. Set `correct_at` where the last part scores below 1 for a correct answer.
+    behind a closed gate are neither evaluated nor recorded. A rollout is correct where all gates are open and the last part is correct.
     """
 
     otherwise: float = 0.0
@@ -97,10 +116,12 @@ class Gated(Combined):
         for slot, gate in gates:
             value = number(gate, rollout)
             note(rollout, slot, value)
-            if not is_correct(gate, value):
+            if not gate.correct(rollout, value):
+                note_correct(self, rollout, False)
                 return self.otherwise
         value = number(reward, rollout)
         note(rollout, last, value)
+        note_correct(self, rollout, reward.correct(rollout, value))
         return value
 
 
@@ -127,6 +148,8 @@ class Lexicographic(Combined):
         for slot, column in zip(self.built, columns, strict=True):
             for rollout, value in zip(group, column, strict=True):
                 note(rollout, slot, value)
+                if slot == self.answer_part:
+                    self.note_answer(rollout, value)
         rows = list(zip(*columns, strict=True))
         others = max(1, len(rows) - 1)
         if len(rows) < 2:
@@ -165,6 +188,8 @@ class NormalisedSum(Combined):
             spread = math.sqrt(math.fsum((value - mean) ** 2 for value in column) / len(column))
             for i, (rollout, value) in enumerate(zip(group, column, strict=True)):
                 note(rollout, slot, value)
+                if slot == self.answer_part:
+                    self.note_answer(rollout, value)
                 totals[i] += reward.weight * (value - mean) / (spread + self.eps) if spread > 0 else 0.0
         return totals
 
@@ -178,14 +203,12 @@ class Calibrated(Combined):
 
     c = 1 if every part is correct (its `correct_at`), else 0; q is the confidence in [0, 1] in `<confidence>` tags.
     Paper: RLCR, arXiv:2507.16806 (correctness plus Brier score). Edge: no confidence, several, or one outside [0, 1]: -1, the lowest.
-    `correct_at`: only correct answers with q > 0 score above 0.
+    A rollout is correct where c = 1, whatever its confidence.
     """
-
-    correct_at: float = 1e-6
 
     def __call__(self, rollout: Rollout) -> float:
         values = self.values(rollout)
-        correct = float(all(is_correct(part, values[slot]) for slot, part in self.built.items()))
+        correct = float(note_correct(self, rollout, all(part.correct(rollout, values[slot]) for slot, part in self.built.items())))
         blocks = strip_thinking(rollout.text).split("<confidence>")
         stated = probability(blocks[1].partition("</confidence>")[0]) if len(blocks) == 2 and "</confidence>" in blocks[1] else None
         return -1.0 if stated is None else correct - (stated - correct) ** 2

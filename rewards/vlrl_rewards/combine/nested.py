@@ -1,7 +1,8 @@
-"""Rewards inside rewards: building them, scoring with them, and recording their scores."""
+"""Rewards inside rewards: building them, scoring with them, and recording their scores and what they say is correct."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
 
 PARTS: Annotation[dict[str, float]] = Annotation("parts", dict, doc="raw scores of the rewards that another reward holds, by slot; they are logged")
+VERDICTS: Annotation[dict[str, bool]] = Annotation(
+    "verdicts", dict, doc="whether the rewards inside a reward call the rollout correct, by `verdict_key`"
+)
 
 
 def build_parts(specs: Mapping[str, Any], where: str) -> dict[str, Reward]:
@@ -50,6 +54,28 @@ def note(rollout: Rollout, slot: str, value: float) -> None:
     PARTS.set(rollout, {**PARTS.get(rollout, {}), slot: value})
 
 
-def is_correct(reward: Reward, value: float) -> bool:
-    """Whether a score of `reward` counts as correct: from its `correct_at` on."""
-    return value >= reward.correct_at - 1e-9
+def verdict_key(reward: Reward) -> str:
+    """Identifies a reward by its config: equal rewards have equal keys."""
+    return hashlib.sha256(repr(reward).encode()).hexdigest()[:16]
+
+
+def note_correct(holder: Reward, rollout: Rollout, correct: bool) -> bool:
+    """Record whether the rewards inside `holder` call the rollout correct, for `Reward.correct`. Returns `correct`."""
+    VERDICTS.set(rollout, {**VERDICTS.get(rollout, {}), verdict_key(holder): correct})
+    return correct
+
+
+def noted_correct(holder: Reward, rollout: Rollout) -> bool:
+    """What `note_correct` recorded while `holder` scored the rollout; it is scored where nothing was."""
+    if verdict_key(holder) not in VERDICTS.get(rollout, {}):
+        number(holder, rollout)
+    return VERDICTS[rollout][verdict_key(holder)]
+
+
+def check_correct_at(holder: Reward) -> None:
+    """Raise ValueError for a `correct_at` on a reward whose inner rewards decide what is correct."""
+    if holder.correct_at != Reward.correct_at:
+        raise ValueError(
+            f"{holder.name}: correct_at={holder.correct_at} would have no effect, because the rewards inside it decide what is correct; "
+            "set correct_at of the inner reward"
+        )

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from vlrl.registry import build, register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.combine.nested import is_correct, note, number
+from vlrl_rewards.combine.nested import check_correct_at, note, note_correct, noted_correct, number
 
 MAX_ATTEMPTS = 16
 
@@ -36,7 +36,8 @@ class SelfVerdict(Reward):
     An attempt ends at the text `right` or `wrong`, which is its verdict.
     Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613: rule reward for the final answer; the modes "verdicts" and "both" are
     ours. The two marks are checked against a secondary source only. Edge: no verdict: verdicts and both are 0; more than 16 attempts: 0; an attempt
-    behind "correct" counts like any other. Range: that of `of`, or [0, 1].
+    behind "correct" counts like any other. Range: that of `of`, or [0, 1]. A rollout is correct, in every mode, where `of` says so of the last
+    attempt.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -48,6 +49,7 @@ class SelfVerdict(Reward):
         if not self.right or not self.wrong or self.right == self.wrong:
             raise ValueError(f"right={self.right!r}, wrong={self.wrong!r}: give two different marks")
         _ = self.inner  # built now, so that a wrong config is refused at once
+        check_correct_at(self)
 
     @cached_property
     def inner(self) -> Reward:
@@ -57,10 +59,17 @@ class SelfVerdict(Reward):
     def __call__(self, rollout: Rollout) -> float:
         made = attempts(rollout.text, self.right, self.wrong)
         if not made or len(made) > MAX_ATTEMPTS:
+            note_correct(self, rollout, False)
             return 0.0
         scores = [number(self.inner, dataclasses.replace(rollout, text=text, rewards={}, info={})) for text, _ in made]
-        agrees = [is_correct(self.inner, score) == verdict for score, (_, verdict) in zip(scores, made) if verdict is not None]
+        correct = [self.inner.correct(rollout, score) for score in scores]
+        agrees = [right == verdict for right, (_, verdict) in zip(correct, made) if verdict is not None]
         verdicts = sum(agrees) / len(agrees) if agrees else 0.0
         note(rollout, "final", scores[-1])
         note(rollout, "verdicts", verdicts)
+        note_correct(self, rollout, correct[-1])
         return {"final": scores[-1], "verdicts": verdicts, "both": scores[-1] * verdicts}[self.mode]
+
+    def correct(self, rollout: Rollout, score: float) -> bool:
+        """What `of` says of the last attempt."""
+        return noted_correct(self, rollout)

@@ -1,4 +1,4 @@
-"""Length rewards. A length is the number of completion tokens (`len(rollout)`); prompt and prefix do not count."""
+"""Length rewards. A length is the number of tokens that the policy sampled (`Rollout.sampled_tokens`), without prompt, prefix and tool output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from vlrl.registry import build, register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.combine.nested import is_correct, note, number
+from vlrl_rewards.combine.nested import check_correct_at, note, note_correct, noted_correct, number
 
 
 def cosine(at: float, span: float, start: float, end: float) -> float:
@@ -29,10 +29,8 @@ class CosineLength(Reward):
         r = cos(L; 0 -> Lmax: `wrong`)   if not
         r = `exceed`                     for L >= Lmax
 
-    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides correctness (its `correct_at`).
-    Defaults are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10.
-    Edge: a truncated rollout counts as exceeding. `correct_at` separates `right` from `wrong` and `exceed`, else
-    ValueError. Units: tokens.
+    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides correctness (its `correct_at`), whatever the
+    length. Defaults are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10. Edge: a truncated rollout counts as exceeding. Units: tokens.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -43,10 +41,7 @@ class CosineLength(Reward):
 
     def __post_init__(self) -> None:
         _positive("max_tokens", self.max_tokens)
-        if not max(*self.wrong, self.exceed) < self.correct_at <= min(self.right):
-            raise ValueError(
-                f"cosine_length: correct_at={self.correct_at} must be above wrong={self.wrong} and exceed={self.exceed}, at most right={self.right}"
-            )
+        check_correct_at(self)
         _ = self.inner  # built now, so that a wrong config is refused at once
 
     @cached_property
@@ -55,10 +50,14 @@ class CosineLength(Reward):
         return build(Reward, dict(self.of), "cosine_length.of")
 
     def __call__(self, rollout: Rollout) -> float:
-        if rollout.truncated or len(rollout) >= self.max_tokens:
+        correct = note_correct(self, rollout, self.inner.correct(rollout, number(self.inner, rollout)))
+        if rollout.truncated or rollout.sampled_tokens >= self.max_tokens:
             return self.exceed
-        ends = self.right if is_correct(self.inner, number(self.inner, rollout)) else self.wrong
-        return cosine(len(rollout), self.max_tokens, *ends)
+        return cosine(rollout.sampled_tokens, self.max_tokens, *(self.right if correct else self.wrong))
+
+    def correct(self, rollout: Rollout, score: float) -> bool:
+        """What `of` says."""
+        return noted_correct(self, rollout)
 
 
 @register("length_budget")
@@ -71,7 +70,7 @@ class LengthBudget(Reward):
 
     n_gold: `row.meta["tokens"]`, else `tokens`; correct: the score of the reward `of`.
     Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of length n_gold gets 0, and r is at
-    least -1. Units: alpha is per token. `correct_at`: a score above 0 needs a correct answer.
+    least -1. Units: alpha is per token. A rollout is correct where `of` says so, whatever its length.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -79,10 +78,10 @@ class LengthBudget(Reward):
     tokens: int = 512
     alpha: float = 0.0003
     delta: float = 0.5
-    correct_at: float = 1e-6
 
     def __post_init__(self) -> None:
         _positive("tokens", self.tokens)
+        check_correct_at(self)
         _ = self.inner  # built now, so that a wrong config is refused at once
 
     @cached_property
@@ -91,11 +90,16 @@ class LengthBudget(Reward):
         return build(Reward, dict(self.of), "length_budget.of")
 
     def __call__(self, rollout: Rollout) -> float:
-        left = int(rollout.row.meta.get("tokens", self.tokens)) - len(rollout)
+        left = int(rollout.row.meta.get("tokens", self.tokens)) - rollout.sampled_tokens
         correct = number(self.inner, rollout)
+        note_correct(self, rollout, self.inner.correct(rollout, correct))
         if self.mode == "max":
             return correct * min(max(self.alpha * left + self.delta, 0.0), 1.0)
         return max(correct - self.alpha * abs(left), -1.0)
+
+    def correct(self, rollout: Rollout, score: float) -> bool:
+        """What `of` says."""
+        return noted_correct(self, rollout)
 
 
 @register("length_range")
@@ -122,7 +126,7 @@ class LengthRange(Reward):
         low, high = rollout.row.meta.get("length", (self.low, self.high))
         if rollout.truncated:
             return -1.0
-        return -min(1.0, max(low - len(rollout), len(rollout) - high, 0) / high)
+        return -min(1.0, max(low - rollout.sampled_tokens, rollout.sampled_tokens - high, 0) / high)
 
 
 @register("soft_overlong")
@@ -148,7 +152,7 @@ class SoftOverlong(Reward):
     def __call__(self, rollout: Rollout) -> float:
         if rollout.truncated:
             return -1.0
-        return max(-1.0, min(0.0, (self.max_tokens - self.cache - len(rollout)) / self.cache))
+        return max(-1.0, min(0.0, (self.max_tokens - self.cache - rollout.sampled_tokens) / self.cache))
 
 
 def arch(x: float, peak: float) -> float:
@@ -190,7 +194,7 @@ class FormatLength(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         form = number(self.inner, rollout)
-        length = arch(1.0 if rollout.truncated else min(1.0, len(rollout) / self.max_tokens), self.peak)
+        length = arch(1.0 if rollout.truncated else min(1.0, rollout.sampled_tokens / self.max_tokens), self.peak)
         note(rollout, "form", form)
         note(rollout, "length", length)
         return self.credit * form + length if form > 0 else min(0.0, length)

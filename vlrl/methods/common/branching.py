@@ -36,14 +36,17 @@ def branch_request(parent: Rollout, end: int, sampling: Sampling, seed: int, n: 
 def branch_rollout(run: RunContext, completion: Completion, parent: Rollout, end: int, trained: bool) -> Rollout:
     """The rollout of a completion of `branch_request`: its first `end` tokens keep the parent's log-probs, versions, temperatures and alternatives.
 
-    With `trained` they are trained on as they are in `parent`, else not at all; inserted tokens are never trained on.
+    With `trained` they are trained on as they are in `parent`, else not at all; inserted tokens are never trained on. The parent's tokens belong to
+    the rollout's length, inserted ones do not.
     """
     given = len(completion.request.prefix_ids)
     rollout = run.make_rollout(completion)
     length = len(rollout)
-    parent_mask = per_token(parent.loss_mask if parent.loss_mask is not None else True, end) if trained else [False] * end
-    mask = [*parent_mask, *[False] * (given - end), *[True] * (length - given)]
+    own = [*[False] * (given - end), *[True] * (length - given)]
+    mask = [*(parent.trained_mask[:end] if trained else [False] * end), *own]
+    sampled = [*parent.sampled[:end], *own]
     rollout.loss_mask = None if all(mask) else mask
+    rollout.sampled_mask = None if sampled == mask else sampled
     rollout.logp[:end] = parent.logp[:end]
     rollout.version = one_if_equal([*per_token(parent.version, end), *per_token(rollout.version, length)[end:]])
     rollout.temperature = one_if_equal([*per_token(parent.temperature, end), *per_token(rollout.temperature, length)[end:]])

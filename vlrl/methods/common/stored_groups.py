@@ -10,7 +10,7 @@ from vlrl.context import RunContext
 from vlrl.types import Group, Rollout, Row
 
 STORED_FIELDS = (
-    *("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature"),
+    *("ids", "text", "logp", "finish", "loss_mask", "sampled_mask", "version", "source", "temperature"),
     *("rewards", "reward", "outcome", "correct"),
 )
 

@@ -5,6 +5,8 @@
     reinforce      the reward minus a running mean
     reinforce_pp   REINFORCE++: normalised over all tokens of the step
     gae            PPO's generalised advantage estimation with a critic, per token
+    pass_at_k_max  the best rollout's margin over the second best
+    best_and_worst GRPO on the rollouts of a group whose rewards have the largest variance (PODS)
 
 Shapes: B rollouts of the step, in order; T tokens of the longest one.
 """
@@ -24,6 +26,7 @@ from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.functional.exact import mean
 from vlrl.methods.core.critic import RETURNS, VALUE_CRITIC, VALUE_CRITIC_MODEL
+from vlrl.methods.core.reward_shaping import READS_TOKEN_REWARDS, TOKEN_REWARDS
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import ConfigError, register
 from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator, State
@@ -37,8 +40,29 @@ def flat_rewards(groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
 
 
 def flat_lengths(groups: Sequence[Group]) -> Tensor:
-    """(B,) lengths in tokens of all rollouts, in order."""
-    return torch.tensor([len(rollout) for group in groups for rollout in group], dtype=torch.long)
+    """(B,) numbers of trained tokens of all rollouts, in order."""
+    return torch.tensor([rollout.trained_tokens for group in groups for rollout in group], dtype=torch.long)
+
+
+def padded(rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.float64) -> Tensor:
+    """(B, T) of one row of numbers per rollout, 0 behind each."""
+    return pad_sequence([torch.tensor(row, dtype=dtype) for row in rows], batch_first=True)
+
+
+def reward_tensors(groups: Sequence[Group], dense: bool) -> tuple[Tensor, Tensor]:
+    """(B, T) rewards per token and (B, T) bool: which tokens are trained on; the reward at the last of these, with `dense` plus TOKEN_REWARDS."""
+    rollouts = [rollout for group in groups for rollout in group]
+    mask_BT = padded([rollout.trained_mask for rollout in rollouts], torch.bool)
+    reward_BT = functional.token_rewards(torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float64), mask_BT)
+    if dense:
+        reward_BT = reward_BT + torch.where(mask_BT, padded([TOKEN_REWARDS[rollout] for rollout in rollouts]), 0.0)
+    return reward_BT, mask_BT
+
+
+def as_rows(value_BT: Tensor, groups: Sequence[Group]) -> list[list[float]]:
+    """One row of numbers per rollout, as long as the rollout."""
+    rollouts = [rollout for group in groups for rollout in group]
+    return [row[: len(rollout)] for row, rollout in zip(value_BT.tolist(), rollouts, strict=True)]
 
 
 def by_group(values: Tensor, groups: Sequence[Group]) -> list[list[float]]:
@@ -47,20 +71,22 @@ def by_group(values: Tensor, groups: Sequence[Group]) -> list[list[float]]:
     return [[next(remaining) for _ in group] for group in groups]
 
 
-def whiten_rows(rows: Sequence[list[float]], eps: float = 1e-8) -> None:
-    """Whitening in place: mean 0 and variance 1 over all tokens of all rows; tokens that are all equal become 0."""
-    whitened = iter(functional.whiten(torch.tensor([a for row in rows for a in row], dtype=torch.float64), eps=eps).tolist())
+def whiten_rows(rows: Sequence[list[float]], rollouts: Sequence[Rollout], eps: float = 1e-8) -> None:
+    """Whitening in place, of one row per rollout: mean 0 and variance 1 over all trained tokens, 0 at the others; equal tokens become 0."""
+    flat = torch.tensor([a for row in rows for a in row], dtype=torch.float64)
+    mask = torch.tensor([trained for rollout in rollouts for trained in rollout.trained_mask])
+    whitened = iter(functional.whiten(flat, mask, eps=eps).tolist())
     for row in rows:
         row[:] = [next(whitened) for _ in row]
 
 
 def set_token_advantages(groups: Sequence[Group], rows: Sequence[list[float]]) -> list[list[float]]:
-    """Write TOKEN_ADVANTAGES, one row per rollout, in order. Returns their means, as the advantages of the rollouts."""
+    """Write TOKEN_ADVANTAGES, one row per rollout, in order. Returns their means over trained tokens, as the advantages of the rollouts."""
     remaining = iter(rows)
     for group in groups:
         for rollout in group:
             TOKEN_ADVANTAGES.set(rollout, next(remaining))
-    return [[mean(TOKEN_ADVANTAGES[rollout]) for rollout in group] for group in groups]
+    return [[mean([a for a, t in zip(TOKEN_ADVANTAGES[r], r.trained_mask, strict=True) if t]) for r in group] for group in groups]
 
 
 @dataclass(frozen=True)
@@ -80,19 +106,70 @@ class GroupRelative(AdvantageEstimator):
 class GRPO(GroupRelative):
     """GRPO's group-relative advantage: A_i = (r_i - mean_G r) / (std r + eps).
 
-    `scale`: "group" divides by the group's std, "batch" by the std of all rewards of the step (Lite PPO, arXiv:2508.08221), "none" does not divide
-    (Dr.GRPO, arXiv:2503.20783).
+    `scale`: "group" divides by the group's std, "others" by the std of the other rollouts of the group, "batch" by the std of all rewards of the step
+    (Lite PPO, arXiv:2508.08221), "centred_batch" by the root mean square of all r - baseline, "none" does not divide (Dr.GRPO, arXiv:2503.20783).
+    `baseline`: the mean of the "group", of the other rollouts of the group ("leave_one_out"), or of all rewards of the step ("batch").
+    Leave-one-out with "others" is NeMo RL's default (7ea279ab, nemo_rl/algorithms/advantage_estimator.py); "group" with "centred_batch", and "batch"
+    with "batch", are AReaL's (4aef98d8, areal/utils/data.py, Normalization).
     Paper: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2. It leaves std and eps open: `unbiased` true with eps 1e-6 is verl's, with 1e-4 TRL's.
-    Edge: a group of equal rewards, or of one rollout, gives zeros.
+    Edge: a group of equal rewards, or of one rollout, gives zeros, unless the baseline is that of the batch.
     """
 
     eps: float = 1e-6
     unbiased: bool = True
-    scale: Literal["group", "batch", "none"] = "group"
+    scale: Literal["group", "others", "batch", "centred_batch", "none"] = "group"
+    baseline: Literal["group", "leave_one_out", "batch"] = "group"
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        scale = {"group": "std", "batch": "batch_std", "none": "none"}[self.scale]
-        return by_group(functional.group_advantages(*flat_rewards(groups), scale=scale, eps=self.eps, unbiased=self.unbiased), groups)
+        scales = {"group": "std", "others": "others_std", "batch": "batch_std", "centred_batch": "centred_batch_std", "none": "none"}
+        baseline = {"group": "mean", "leave_one_out": "leave_one_out", "batch": "batch_mean"}[self.baseline]
+        options = {"baseline": baseline, "scale": scales[self.scale], "eps": self.eps, "unbiased": self.unbiased}
+        return by_group(functional.group_advantages(*flat_rewards(groups), **options), groups)
+
+
+@register("pass_at_k_max")
+@dataclass(frozen=True)
+class PassAtKMax(GroupRelative):
+    """Pass@k by the maximum: A = (best - second best) / (std_G r + eps) for the best rollout of a group, 0 for the others; k is the group size.
+
+    `scale` "none" does not divide. Paper: Tang et al. 2025, arXiv:2503.19595; grpo_passk of verl-project/verl 1dda039b. Edge: a group with two best
+    rollouts gives zeros, so that of 0/1 rewards only groups with a single correct rollout have a signal.
+    """
+
+    eps: float = 1e-6
+    scale: Literal["group", "none"] = "group"
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        scale = "std" if self.scale == "group" else "none"
+        return by_group(functional.pass_at_k_max_advantages(*flat_rewards(groups), scale=scale, eps=self.eps), groups)
+
+
+@register("best_and_worst")
+@dataclass(frozen=True)
+class BestAndWorst(GRPO):
+    """PODS's max-variance down-sampling: GRPO on the `keep` rollouts of each group whose rewards have the largest variance.
+
+    These are the h best and keep - h worst rollouts for some h. The others are left out of the loss and of the statistics.
+    Paper: Xu et al. 2025 (PODS), arXiv:2504.13818, theorem 1 and algorithm 1. Edge: a group of at most `keep` rollouts is trained on whole.
+    """
+
+    keep: int = 4
+
+    def __post_init__(self) -> None:
+        if self.keep < 2:
+            raise ValueError(f"keep={self.keep} must be 2 or more: the best and the worst rollout")
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        chosen = by_group(functional.best_and_worst(*flat_rewards(groups), self.keep), groups)
+        parts = [Group(g.prompt, [r for r, kept in zip(g, row) if kept], g.id) for g, row in zip(groups, chosen, strict=True)]
+        result = []
+        for group, row, advantages in zip(groups, chosen, super().__call__(parts), strict=True):
+            remaining = iter(advantages)
+            for rollout, kept in zip(group, row, strict=True):
+                if not kept:
+                    rollout.leave_out([False] * len(rollout))
+            result.append([next(remaining) if kept else 0.0 for kept in row])
+        return result
 
 
 @register("rloo")
@@ -145,35 +222,60 @@ class Reinforce(AdvantageEstimator):
 @register("reinforce_pp")
 @dataclass(frozen=True)
 class ReinforcePP(GroupRelative):
-    """REINFORCE++: A_i = (s_i - mean s) / sqrt(var s + eps) over all TOKENS of the step, with s_i = r_i, or r_i - mean_G r with `baseline`.
+    """REINFORCE++: A_i = (s_i - mean s) / sqrt(var s + eps) over all trained TOKENS of the step, with s_i = r_i, or r_i - mean_G r with `baseline`.
 
-    Paper: Hu 2025 (REINFORCE++), arXiv:2501.03262, eq. 4-5 (baseline: sec. 3.2). A rollout's value counts once per token, with the unbiased
-    variance, as in verl. The paper's KL reward is `kl_in_reward` (reward shaping) or `kl_return` (token credit).
-    Edge: with `baseline`, a group of equal rewards has s = 0, and the batch mean is not subtracted again, so that it stays without signal.
+    With `gamma` below 1 or `token_rewards`, s is the return of each token, R_t = r_t + gamma R_{t+1}, with the reward at the last token and
+    TOKEN_REWARDS at every one (the paper's KL: reward shaping `kl_token_reward`); advantages are then per token, for token credit `per_token`.
+    Paper: Hu 2025 (REINFORCE++), arXiv:2501.03262, eq. 3-5 (baseline: sec. 3.2). A rollout's value counts once per token, with the unbiased variance,
+    as in verl-project/verl 1dda039b. Edge: with `baseline`, a group of equal rewards has s = 0, and an advantage other than 0 where the mean over
+    tokens is not.
     """
 
     baseline: bool = False
     eps: float = 1e-8
+    gamma: float = 1.0
+    token_rewards: bool = False
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the tokens of a rollout have advantages of their own."""
+        return self.token_rewards or self.gamma != 1
+
+    @property
+    def provides(self) -> tuple[Capability, ...]:
+        return (*((TOKEN_ADVANTAGES,) if self.per_token else ()), *((READS_TOKEN_REWARDS,) if self.token_rewards else ()))
+
+    @property
+    def requires(self) -> tuple[Capability, ...]:
+        return (TOKEN_REWARDS,) if self.token_rewards else ()
 
     def check(self, run: RunContext) -> None:
         if self.baseline:
             super().check(run)
+        if self.per_token:
+            check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         reward_B, group_B = flat_rewards(groups)
-        return by_group(functional.reinforce_pp_advantages(reward_B, flat_lengths(groups), group_B if self.baseline else None, eps=self.eps), groups)
+        of_group_B = group_B if self.baseline else None
+        if not self.per_token or not len(reward_B):
+            return by_group(functional.reinforce_pp_advantages(reward_B, flat_lengths(groups), of_group_B, eps=self.eps), groups)
+        reward_BT, mask_BT = reward_tensors(groups, self.token_rewards)
+        advantage_BT = functional.reinforce_pp_token_advantages(reward_BT, mask_BT, of_group_B, gamma=self.gamma, eps=self.eps)
+        return set_token_advantages(groups, as_rows(advantage_BT, groups))
 
 
 @register("gae")
 @dataclass(frozen=True)
 class GAE(AdvantageEstimator):
-    """PPO's generalised advantage estimation over tokens, with the reward at the last token; for token credit `per_token`.
+    """PPO's generalised advantage estimation over trained tokens, with the reward at the last one; for token credit `per_token`.
 
         delta_t = r_t + gamma V_{t+1} - V_t,  A_t = delta_t + gamma lam A_{t+1}
 
     Writes TOKEN_ADVANTAGES and RETURNS (A + V, the critic's targets); the rollout's own advantage is the mean over its tokens. `whiten` normalises
-    the advantages to mean 0 and variance 1 over all tokens of the step. `values` names the aux tensor with V: `value` (a head on the policy's states,
-    callback `critic`) or `model_value` (a separate model, callback `critic_model`).
+    the advantages to mean 0 and (population) variance 1 over all trained tokens of the step. Tokens of tools and hints are skipped: the state after
+    one is that of the next trained token. `token_rewards` adds TOKEN_REWARDS (reward shaping `kl_token_reward`). `values` names the aux tensor with
+    V: `value` (a head on the policy's states, callback `critic`) or `model_value` (a separate model, callback `critic_model`).
     Paper: Schulman et al. 2016, arXiv:1506.02438, eq. 16; PPO, arXiv:1707.06347; Open-Reasoner-Zero, arXiv:2503.24290 (gamma = lambda = 1: A = R -
     V). Edge: unlike a group-relative advantage it has a signal in groups of equal rewards.
     """
@@ -182,7 +284,11 @@ class GAE(AdvantageEstimator):
     lam: float = 1.0
     whiten: bool = True
     values: Literal["value", "model_value"] = "value"
-    provides = (TOKEN_ADVANTAGES, RETURNS)
+    token_rewards: bool = False
+
+    @property
+    def provides(self) -> tuple[Capability, ...]:
+        return (TOKEN_ADVANTAGES, RETURNS, *((READS_TOKEN_REWARDS,) if self.token_rewards else ()))
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -190,25 +296,21 @@ class GAE(AdvantageEstimator):
 
     @property
     def requires(self) -> tuple[Capability, ...]:
-        return (VALUE_CRITIC if self.values == "value" else VALUE_CRITIC_MODEL,)
+        return (VALUE_CRITIC if self.values == "value" else VALUE_CRITIC_MODEL, *((TOKEN_REWARDS,) if self.token_rewards else ()))
 
     def check(self, run: RunContext) -> None:
         check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         rollouts = [rollout for group in groups for rollout in group]
-        rows = self.token_advantages(rollouts) if rollouts else []
+        if not rollouts:
+            return [[] for _ in groups]
+        reward_BT, mask_BT = reward_tensors(groups, self.token_rewards)
+        value_BT = padded([rollout.signals[self.values] for rollout in rollouts])
+        advantage_BT, return_BT = functional.gae(reward_BT, value_BT, mask_BT, self.gamma, self.lam)
+        for rollout, returns in zip(rollouts, as_rows(return_BT, groups), strict=True):
+            RETURNS.set(rollout, returns)
+        rows = as_rows(advantage_BT, groups)
         if self.whiten:
-            whiten_rows(rows)
+            whiten_rows(rows, rollouts)
         return set_token_advantages(groups, rows)
-
-    def token_advantages(self, rollouts: Sequence[Rollout]) -> list[list[float]]:
-        """GAE of every rollout, by token; writes RETURNS."""
-        lengths = [len(rollout) for rollout in rollouts]
-        value_BT = pad_sequence([torch.tensor(rollout.signals[self.values], dtype=torch.float64) for rollout in rollouts], batch_first=True)
-        mask_BT = torch.arange(value_BT.shape[1]) < torch.tensor(lengths)[:, None]
-        reward_B = torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float64)
-        advantage_BT, return_BT = functional.gae(functional.token_rewards(reward_B, mask_BT), value_BT, mask_BT, self.gamma, self.lam)
-        for rollout, n, returns in zip(rollouts, lengths, return_BT.tolist(), strict=True):
-            RETURNS.set(rollout, returns[:n])
-        return [row[:n] for row, n in zip(advantage_BT.tolist(), lengths, strict=True)]

@@ -12,7 +12,7 @@ Shapes: B rollouts, T completion tokens, N scored tokens, H hidden size.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from vlrl.capabilities import Annotation, Capability
 from vlrl.context import PolicyModel, RunContext
-from vlrl.functional import value_loss
+from vlrl.functional import value_clip_fraction, value_loss
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AuxTensor, Callback, State, transient
 from vlrl.types import Group, Rollout, TokenBatch
@@ -166,7 +166,7 @@ class CriticState(State):
 
 def has_trained_tokens(rollout: Rollout) -> bool:
     """Whether the loss mask is True on any token."""
-    return rollout.loss_mask is None or any(rollout.loss_mask)
+    return any(rollout.trained_mask)
 
 
 @register("critic")
@@ -174,8 +174,8 @@ def has_trained_tokens(rollout: Rollout) -> bool:
 class Critic(Callback):
     """PPO's critic as a head: after each step, `epochs` updates of the value head on the step's rollouts and their hidden states (`hidden`).
 
-    "value" regresses on the targets that advantage `gae` writes (with value clipping `clip`); "outcome" makes the mean of a rollout's token logits
-    predict whether it is correct (cross-entropy).
+    "value" regresses on the targets that advantage `gae` writes (with value clipping `clip`, whose share of tokens is logged); "outcome" makes the
+    mean of a rollout's token logits predict whether it is correct (cross-entropy).
     Paper: PPO with value clipping, arXiv:2005.12729, sec. 3; Open-Reasoner-Zero, arXiv:2503.24290 (12 critic steps per policy step, lr 5e-6);
     OREAL, arXiv:2502.06781, eq. 10 (outcome). The head has its own Adam optimizer; gradients are averaged over ranks. Hidden states are those of
     collection.
@@ -217,27 +217,32 @@ class Critic(Callback):
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         rollouts = [r for group in run.groups for r in group if r.source == "policy" and "hidden" in r.signals and has_trained_tokens(r)]
         head, optimizer, loss = self.state.module, self.state.optimizer, 0.0
+        clipped = 0.0
         for _ in range(self.epochs):
-            total = self.loss(head, rollouts) if rollouts else sum(p.sum() for p in head.parameters()) * 0.0
+            total, clipped = self.loss(head, rollouts) if rollouts else (sum(p.sum() for p in head.parameters()) * 0.0, 0.0)
             optimizer.zero_grad()
             total.backward()
             for p in head.parameters():
                 p.grad = run.sum_tensor(p.grad) / run.ranks
             optimizer.step()
             loss = float(total.detach())
-        return {"loss": loss}
+        return {"loss": loss, **({"clip_fraction": clipped} if self.clip else {})}
 
-    def loss(self, head: nn.Module, rollouts: Sequence[Rollout]) -> Tensor:
-        """The mean over tokens (value) or rollouts (outcome)."""
+    def loss(self, head: nn.Module, rollouts: Sequence[Rollout]) -> tuple[Tensor, float]:
+        """The mean over trained tokens (value) or rollouts (outcome), and the share of tokens whose loss is that of the clipped value."""
         device = next(head.parameters()).device
-        lengths = [len(rollout) for rollout in rollouts]
-        value_N = head(torch.tensor([h for r in rollouts for h in r.signals["hidden"]], device=device))
+
+        def flat(rows: Iterable[Sequence[Any]]) -> Tensor:
+            return torch.tensor([v for r, row in zip(rollouts, rows) for v, trained in zip(row, r.trained_mask) if trained], device=device)
+
+        value_N = head(flat(r.signals["hidden"] for r in rollouts))
         if self.objective == "value":
-            old_N = torch.tensor([v for r in rollouts for v in r.signals["value"]], device=device)
-            target_N = torch.tensor([v for r in rollouts for v in RETURNS[r]], device=device)
-            return value_loss(value_N, old_N, target_N, self.clip).mean()
+            old_N, target_N = flat(r.signals["value"] for r in rollouts), flat(RETURNS[r] for r in rollouts)
+            clipped = value_clip_fraction(value_N, old_N, target_N, self.clip).mean().item()
+            return value_loss(value_N, old_N, target_N, self.clip).mean(), clipped
         correct_B = torch.tensor([float(r.correct) for r in rollouts], device=device)
-        return binary_cross_entropy_with_logits(torch.stack([part.mean() for part in value_N.split(lengths)]), correct_B)
+        parts = value_N.split([r.trained_tokens for r in rollouts])
+        return binary_cross_entropy_with_logits(torch.stack([part.mean() for part in parts]), correct_B), 0.0
 
 
 @register("critic_model")
@@ -286,34 +291,35 @@ class CriticModel(Callback):
         own = [Group(g.prompt, kept, g.id) for g in run.groups if (kept := [r for r in g if r.source == "policy" and has_trained_tokens(r)])]
         model, optimizer = self.state.module, self.state.optimizer
         updates = max(run.gather([min(self.updates, len(own))]))
-        total = count = 0.0
+        total = count = clipped = 0.0
         for group in optimizer.param_groups:
             group["lr"] = self.rate * run.learning_rate
         for index in range(updates):
             optimizer.zero_grad()
             items = 0
             for part in run.micro_batches(own[index::updates]):
-                loss, number = self.loss(model, run.policy, run.batch(part))
+                loss, number, held = self.loss(model, run.policy, run.batch(part))
                 loss.backward()
-                total, items = total + float(loss.detach()), items + number
+                total, items, clipped = total + float(loss.detach()), items + number, clipped + held
             all_items = max(sum(run.gather([items])), 1)
             for p in model.parameters():
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # a rank without a picture, or without a rollout
                 p.grad = run.sum_tensor(p.grad) / all_items
             optimizer.step()
             count += items
-        return {"loss": (total, float(count))}
+        return {"loss": (total, float(count)), **({"clip_fraction": (clipped, float(count))} if self.clip else {})}
 
-    def loss(self, model: ValueModel, policy: PolicyModel, batch: TokenBatch) -> tuple[Tensor, int]:
-        """The sum over tokens (value) or rollouts (outcome), and their number."""
+    def loss(self, model: ValueModel, policy: PolicyModel, batch: TokenBatch) -> tuple[Tensor, int, float]:
+        """The sum over tokens (value) or rollouts (outcome), their number, and the number of tokens whose loss is that of the clipped value."""
         value_BT = model.values(policy, batch)
         mask_BT = (batch.loss_mask_BT & batch.mask_BT).to(value_BT.device)
         if self.objective == "outcome":
             correct_B = torch.tensor([float(r.correct) for r in batch.rollouts], device=value_BT.device)
-            return binary_cross_entropy_with_logits(value_BT.sum(-1) / mask_BT.sum(-1), correct_B, reduction="sum"), len(correct_B)
+            return binary_cross_entropy_with_logits(value_BT.sum(-1) / mask_BT.sum(-1), correct_B, reduction="sum"), len(correct_B), 0.0
         old_N = trained_values([r.signals["model_value"] for r in batch.rollouts], mask_BT)
         target_N = trained_values([RETURNS[r] for r in batch.rollouts], mask_BT)
-        return value_loss(value_BT[mask_BT], old_N, target_N, self.clip).sum(), int(mask_BT.sum())
+        clipped = value_clip_fraction(value_BT[mask_BT], old_N, target_N, self.clip).sum().item()
+        return value_loss(value_BT[mask_BT], old_N, target_N, self.clip).sum(), int(mask_BT.sum()), clipped
 
 
 def trained_values(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:

@@ -1,8 +1,11 @@
 """Loss aggregations: how the losses of tokens become one number.
 
 token_mean      every token counts the same (DAPO)
+token_sum       the sum over tokens, without a divisor
 sequence_mean   every rollout counts the same (GRPO)
 constant        a divisor that does not depend on lengths (Dr.GRPO)
+
+Rollouts without trained tokens count nowhere.
 """
 
 from __future__ import annotations
@@ -29,6 +32,18 @@ class TokenMean(LossAggregation):
 
     def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
         return functional.aggregation_weights(x.mask_BT, "token_mean", tokens=loss_denominators.tokens)
+
+
+@register("token_sum")
+@dataclass(frozen=True)
+class TokenSum(LossAggregation):
+    """The sum over all tokens of the step: the size of the gradient grows with tokens and rollouts.
+
+    Source: loss_agg_mode "token-sum" of verl-project/verl 1dda039b (agg_loss in verl/trainer/ppo/core_algos.py).
+    """
+
+    def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
+        return functional.aggregation_weights(x.mask_BT, "token_sum")
 
 
 @register("sequence_mean")

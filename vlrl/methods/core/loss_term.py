@@ -17,7 +17,7 @@ from vlrl import functional
 from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS
-from vlrl.methods.core.reward_shaping import KL_IN_REWARD
+from vlrl.methods.core.reward_shaping import KL_IN_REWARD, Estimator
 from vlrl.methods.core.token_weight import after_given_tokens
 from vlrl.registry import ConfigError, register
 from vlrl.stages import LossTerm
@@ -27,17 +27,19 @@ from vlrl.types import LossInputs, PerToken
 @register("kl")
 @dataclass(frozen=True, kw_only=True)
 class KL(LossTerm):
-    """An estimate of KL(pi || ref) per token (nats), from u = log ref - log pi:  k1 = -u,  k2 = u^2 / 2,  k3 = e^u - u - 1.
+    """An estimate of KL(pi || ref) per token (nats), from u = log ref - log pi:  k1 = -u,  k2 = u^2 / 2,  k3 = e^u - u - 1,
+    abs = |u|.
 
     On-policy, the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1 is zero. `gradient`: "direct"
-    differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of `estimator` with k2's gradient (verl's "+" kinds); "importance"
+    differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of `estimator` with k2's gradient, which the bounds below do not remove
+    (verl's "+" kinds); "importance"
     multiplies by pi / pi_old, whose gradient makes k1 and k3 unbiased too (DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1).
     `clamp_log` bounds u (verl: 20), `clamp_value` the estimate (verl: 10); 0 switches them off. `ref` is the tensor compared with.
     Paper: Schulman 2020, joschu.net/blog/kl-approx.html; as a loss: Shao et al. 2024, arXiv:2402.03300, eq. 4;
     gradients: Tang and Munos 2025, arXiv:2506.09477.
     """
 
-    estimator: Literal["k1", "k2", "k3"] = "k3"
+    estimator: Estimator = "k3"
     gradient: Literal["direct", "k2", "importance"] = "direct"
     ref: str = "ref_logp"
     clamp_log: float = 0.0
@@ -111,12 +113,14 @@ class EntropyBonus(LossTerm):
 class NLL(LossTerm):
     """The supervised loss: L = -log pi (nats per token), on all rollouts or on those of one `source` with a reward of at least `min_reward`.
 
+    `correct` true: only on correct rollouts.
     `given` true: only on tokens that come from a demonstration that the rollout continues (GIVEN_TOKENS).
     vlrl original; `given`: SEELE, arXiv:2509.06923, eq. 10. Edge: zero where no rollout qualifies.
     """
 
     source: str = ""
     min_reward: float = float("-inf")
+    correct: bool = False
     given: bool = False
 
     @property
@@ -124,7 +128,7 @@ class NLL(LossTerm):
         return (GIVEN_TOKENS,) if self.given else ()
 
     def __call__(self, x: LossInputs) -> PerToken:
-        keep = [not self.source or rollout.source == self.source for rollout in x.batch.rollouts]
+        keep = [(not self.source or r.source == self.source) and (r.correct or not self.correct) for r in x.batch.rollouts]
         keep_B = torch.tensor(keep, device=x.logp_BT.device) & (x.reward_B >= self.min_reward)
         keep_BT = keep_B[:, None] & ~after_given_tokens(x) if self.given else keep_B[:, None]
         nll_BT = torch.where(keep_BT, -x.logp_BT, 0.0)

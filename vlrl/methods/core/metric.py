@@ -65,8 +65,9 @@ class OutcomeMetric(Metric):
             return None
         if not slot and self.correct_at is None:
             return rollout.correct
-        correct_at = self.run.rewards[slot].correct_at if self.correct_at is None else self.correct_at
-        return score >= correct_at - 1e-9
+        if self.correct_at is None:
+            return self.run.rewards[slot].correct(rollout, score)
+        return score >= self.correct_at - 1e-9
 
     def judged(self, groups: Sequence[Group]) -> list[list[tuple[Rollout, bool]]]:
         """(rollout, correct) of the policy's scored rollouts, for every group that has any."""
@@ -233,9 +234,9 @@ class Lengths(OutcomeMetric):
         for name, wanted in (("correct", True), ("wrong", False)):
             chosen = [rollout for rollout, correct in pairs if correct is wanted]
             if chosen:
-                out[name] = mean([len(rollout) for rollout in chosen])
+                out[name] = mean([rollout.sampled_tokens for rollout in chosen])
                 out[f"truncated/{name}"] = mean([float(rollout.truncated) for rollout in chosen])
-        r = correlation([float(len(rollout)) for rollout, _ in pairs], [float(correct) for _, correct in pairs])
+        r = correlation([float(rollout.sampled_tokens) for rollout, _ in pairs], [float(correct) for _, correct in pairs])
         return out if r is None else {**out, "correlation": r}
 
 
@@ -257,17 +258,23 @@ class Surprisal(OutcomeMetric):
             raise ConfigError(f"metrics: 'surprisal' parts: {self.parts} must be 1 or more")
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
-        pairs = [(r, correct) for members in self.judged(groups) for r, correct in members if r.logp and len(r.logp) == len(r.ids)]
+        judged = [pair for members in self.judged(groups) for pair in members if len(pair[0].logp) == len(pair[0].ids)]
+        pairs = [(logp, correct) for rollout, correct in judged if (logp := sampled_logp(rollout))]
         out = {}
         for name, wanted in (("correct", True), ("wrong", False)):
-            chosen = [-mean(rollout.logp) for rollout, correct in pairs if correct is wanted]
+            chosen = [-mean(logp) for logp, correct in pairs if correct is wanted]
             if chosen:
                 out[name] = mean(chosen)
         for part in range(self.parts):
-            tokens = [-value for rollout, _ in pairs for value in part_of(rollout.logp, part, self.parts)]
+            tokens = [-value for logp, _ in pairs for value in part_of(logp, part, self.parts)]
             if tokens:
                 out[f"part/{part + 1}"] = mean(tokens)
-        return {**out, **accuracy_of_halves([(-mean(rollout.logp), correct) for rollout, correct in pairs])}
+        return {**out, **accuracy_of_halves([(-mean(logp), correct) for logp, correct in pairs])}
+
+
+def sampled_logp(rollout: Rollout) -> list[float]:
+    """The sampler's log-probs of the tokens that the policy sampled (nats)."""
+    return [logp for logp, own in zip(rollout.logp, rollout.sampled) if own]
 
 
 def part_of(values: Sequence[float], part: int, parts: int) -> Sequence[float]:
@@ -344,7 +351,7 @@ class Calibration(OutcomeMetric):
         pairs = [pair for members in self.judged(groups) for pair in members]
         if not pairs:
             return {}
-        read = [(confidence_of(rollout.text, self.pattern), correct, len(rollout)) for rollout, correct in pairs]
+        read = [(confidence_of(rollout.text, self.pattern), correct, rollout.sampled_tokens) for rollout, correct in pairs]
         stated = [(p, float(correct), length) for p, correct, length in read if p is not None]
         abstained = [float(bool(re.search(self.abstain, rollout.text, re.IGNORECASE))) for rollout, _ in pairs]
         out = {"stated": len(stated) / len(pairs), "abstained": mean(abstained)}
@@ -400,10 +407,15 @@ class Repetition(Metric):
             raise ConfigError(f"metrics: 'repetition' n: {self.n} must be 1 or more")
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
-        shares = [repeated(rollout.ids, self.n) for group in groups for rollout in group if len(rollout) >= self.n]
+        shares = [repeated(ids, self.n) for group in groups for rollout in group if len(ids := sampled_ids(rollout)) >= self.n]
         if not shares:
             return {}
         return {"share": mean(shares), "max": max(shares), "looping": mean([float(share > self.limit) for share in shares])}
+
+
+def sampled_ids(rollout: Rollout) -> list[int]:
+    """The token ids that the policy sampled."""
+    return [token for token, own in zip(rollout.ids, rollout.sampled) if own]
 
 
 def repeated(ids: Sequence[int], n: int) -> float:

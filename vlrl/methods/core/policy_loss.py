@@ -1,6 +1,7 @@
 """Policy losses.
 
 ppo_clip          PPO's clipped ratio (variants: DAPO's clip-higher, dual clip)
+dppo              DPPO's trust region on a token's probability
 policy_gradient   REINFORCE's loss, without ratio or clip
 zero_loss         no policy gradient, for phases that train on loss terms alone
 """
@@ -8,7 +9,7 @@ zero_loss         no policy gradient, for phases that train on loss terms alone
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from vlrl import functional
 from vlrl.capabilities import Capability
@@ -56,6 +57,31 @@ class PPOClip(PolicyLoss):
     def __call__(self, x: LossInputs) -> PerToken:
         dual_clip = self.dual_clip or None
         return functional.ppo_clip_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high, dual_clip)
+
+
+@register("dppo")
+@dataclass(frozen=True)
+class DPPO(PolicyLoss):
+    """DPPO: L = -M sg(min(r, cap)) A log pi, with M = 0 on tokens whose probability has moved along A by more than `low` (A <= 0) or `high` (A > 0).
+
+    `divergence` "tv": |pi - pi_old|; "kl": the KL of the two coins (token or not). `cap` 0 is no cap. Unlike a clip of the ratio it leaves rare
+    tokens free and holds frequent ones.
+    Paper: Qi et al. 2026 (DPPO), arXiv:2602.04879; dppo_tv and dppo_kl of verl-project/verl 1dda039b, whose examples have thresholds 0.15 (tv) and
+    0.05 (kl). Edge: on the old policy it is REINFORCE.
+    """
+
+    divergence: Literal["tv", "kl"] = "tv"
+    low: float = 0.15
+    high: float = 0.15
+    cap: float = 20.0
+
+    def __post_init__(self) -> None:
+        if min(self.low, self.high) <= 0 or self.cap < 0:
+            raise ValueError(f"low={self.low} and high={self.high} must be above 0, cap={self.cap} not negative (0: none)")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        settings = (self.divergence, self.low, self.high, self.cap or None)
+        return functional.dppo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, *settings)
 
 
 @register("policy_gradient")

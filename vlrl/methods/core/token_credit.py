@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from vlrl.capabilities import Capability
 from vlrl.context import RunContext
-from vlrl.methods.core.reward_shaping import token_kl
+from vlrl.methods.core.reward_shaping import Estimator, token_kl
 from vlrl.registry import ConfigError, register
 from vlrl.stages import TOKEN_ADVANTAGES, TokenCredit
 from vlrl.types import Group
@@ -65,11 +64,12 @@ class PerToken(TokenCredit):
 class KLReturn(TokenCredit):
     """REINFORCE++'s KL to the reference as a token reward: A_{i,t} = A_i - beta sum_{s >= t} k(s).
 
-    Paper: Hu 2025 (REINFORCE++), arXiv:2501.03262, eq. 3-4 (k1). Deviates: added after the advantages are normalised.
+    Paper: Hu 2025 (REINFORCE++), arXiv:2501.03262, eq. 3-4 (k1). Deviates: added after the advantages are normalised; reward shaping
+    `kl_token_reward` adds it before, as the paper does.
     """
 
     beta: float = 0.01
-    estimator: Literal["k1", "k2", "k3"] = "k1"
+    estimator: Estimator = "k1"
     needs = ("ref_logp",)
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:

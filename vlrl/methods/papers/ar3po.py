@@ -80,7 +80,8 @@ class Ar3po(Independent):
             spaces=tuple(run.policy.spaces(group.prompt)),
             version=run.policy.version,
         )
-        stored.loss_mask = None if self.learn else [False] * len(stored)
+        if not self.learn:
+            stored.leave_out([False] * len(stored))
         group.rollouts[-1] = stored
         self.state.reused += 1
 

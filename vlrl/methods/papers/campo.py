@@ -23,7 +23,7 @@ class Campo(RewardShaping):
 
         r - penalty (n - s) / n,  or r - penalty without `dynamic`
 
-    n is the rollout's length, s the first position from which on its tokens are one phrase, repeated at least `min_repeats` times.
+    n is the number of sampled tokens, s the first position from which on its tokens are one phrase, repeated at least `min_repeats` times.
     Edge: a finished rollout keeps its reward, whatever it repeats; two equal tokens at the end are a loop. Units: reward; linear time in n.
     """
 
@@ -38,8 +38,9 @@ class Campo(RewardShaping):
     def __call__(self, group: Group) -> list[float]:
         shaped = []
         for rollout in group:
-            start = loop_start(rollout.ids, self.min_repeats) if rollout.truncated else None
-            ratio = 0.0 if start is None else (len(rollout) - start) / len(rollout)
+            ids = [token for token, own in zip(rollout.ids, rollout.sampled) if own]
+            start = loop_start(ids, self.min_repeats) if rollout.truncated else None
+            ratio = 0.0 if start is None else (len(ids) - start) / len(ids)
             shaped.append(rollout.reward - self.penalty * (ratio if self.dynamic else float(start is not None)))
         return shaped
 

@@ -55,7 +55,7 @@ class CAPO(GroupRelative):
         rows: list[list[float]] = []
         for group in groups:
             own = [self.token_rewards(rollout) for rollout in group]
-            whiten_rows(own)
+            whiten_rows(own, group.rollouts)
             rows += own
         return set_token_advantages(groups, rows)
 

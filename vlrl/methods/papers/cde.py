@@ -54,6 +54,5 @@ class Cde(RewardShaping):
 
 def mean_surprisal(rollout: Rollout) -> float:
     """-1/T sum_t log pi(y_t) over the trained tokens, in nats."""
-    mask = rollout.loss_mask or [True] * len(rollout)
-    logs = [logp for logp, trained in zip(rollout.signals["old_logp"], mask, strict=True) if trained]
+    logs = [logp for logp, trained in zip(rollout.signals["old_logp"], rollout.trained_mask, strict=True) if trained]
     return -math.fsum(logs) / len(logs) if logs else 0.0

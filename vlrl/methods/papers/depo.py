@@ -52,7 +52,7 @@ class DepoExplorability(Callback):
         for group in groups:
             if not len(group):
                 continue
-            entropies = [sum(r.signals["entropy"]) / max(len(r.signals["entropy"]), 1) for r in group]
+            entropies = [sum(r.signals["entropy"]) / max(r.trained_tokens, 1) for r in group]  # 0 at tokens that are not trained on
             values.append(explorability([r.correct for r in group], entropies, self.ratio))
             memory = run.history.setdefault(group.row.id, {}).setdefault(KEY, {"last": [], "visits": 0})
             memory["last"] = (memory["last"] + [values[-1]])[-self.keep :]

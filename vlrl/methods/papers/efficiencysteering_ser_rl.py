@@ -21,7 +21,7 @@ from vlrl.types import Group
 class EfficiencysteeringSerRl(RewardShaping):
     """Self-rewarded efficiency: a length penalty relative to the group's shortest correct rollout.
 
-        r - weight p min(1, (n - m) / m) for a correct rollout of n tokens
+        r - weight p min(1, (n - m) / m) for a correct rollout of n sampled tokens
 
     m is the length of the group's shortest correct rollout, p the share of correct ones.
     Edge: other rollouts, and groups with at most one correct one, keep their reward. Units: reward.
@@ -30,6 +30,6 @@ class EfficiencysteeringSerRl(RewardShaping):
     weight: float = 0.5
 
     def __call__(self, group: Group) -> list[float]:
-        shortest = min((len(rollout) for rollout in group if rollout.correct), default=1)
+        shortest = min((rollout.sampled_tokens for rollout in group if rollout.correct), default=1)
         factor = self.weight * sum(rollout.correct for rollout in group) / len(group)
-        return [r.reward - factor * min(1.0, (len(r) - shortest) / shortest) if r.correct else r.reward for r in group]
+        return [r.reward - factor * min(1.0, (r.sampled_tokens - shortest) / shortest) if r.correct else r.reward for r in group]

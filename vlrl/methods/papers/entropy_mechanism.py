@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vlrl.methods.common.groups import members, top_share
+from vlrl.methods.common.groups import members
 from vlrl.methods.core.policy_loss import PPOClip
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
@@ -54,11 +54,13 @@ class EntropyMechanismClipCov(PPOClip):
 @register("entropy_mechanism.kl_cov")
 @dataclass(frozen=True)
 class EntropyMechanismKlCov(PolicyLoss):
-    """KL-Cov: the unclipped policy gradient, with a KL penalty on the `share` of a group's tokens of highest covariance.
+    """KL-Cov: the unclipped policy gradient, with a KL penalty on the max(1, floor(share n)) of a group's n tokens with the highest covariance.
 
         L = -r A + beta |log r| on these tokens, -r A on the others
 
-    Eq. 14-15 (share 2e-3 for 7B, beta 1; |log r| as the KL is the released code's).
+    Eq. 14-15 (share 2e-3 for 7B, beta 1). |log r| as the KL, and the number of tokens, are those of compute_policy_loss_kl_cov in
+    verl/trainer/ppo/core_algos.py of PRIME-RL/Entropy-Mechanism-of-RL 88505792, which ranks the tokens of a micro-batch. Edge: of equal covariances
+    the earlier token is taken.
     """
 
     share: float = 2e-3
@@ -66,10 +68,21 @@ class EntropyMechanismKlCov(PolicyLoss):
 
     def __call__(self, x: LossInputs) -> PerToken:
         log_ratio_BT = x.log_ratio_BT
-        chosen_BT = top_share(covariance(x), x.mask_BT, x.group_B, self.share)
+        chosen_BT = top_tokens(covariance(x), x.mask_BT, x.group_B, self.share)
         drift_BT = log_ratio_BT.abs()
         loss_BT = -log_ratio_BT.exp() * x.advantage_BT + torch.where(chosen_BT, self.beta * drift_BT, 0.0)
         return PerToken(loss_BT, {"held_back": chosen_BT.float(), "ratio": log_ratio_BT.exp().detach()})
+
+
+def top_tokens(value_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float) -> Tensor:
+    """(B, T) bool: the max(1, floor(share n)) tokens with the largest values of each group's n tokens in the mask; of equal ones the earlier."""
+    chosen_BT = torch.zeros_like(mask_BT, dtype=torch.bool)
+    for rows in members(group_B, "group"):
+        places = (mask_BT[rows] > 0).nonzero()
+        values = value_BT[rows][places[:, 0], places[:, 1]]
+        best = places[values.argsort(descending=True, stable=True)[: max(1, math.floor(share * len(places)))]]
+        chosen_BT[rows[best[:, 0]], best[:, 1]] = True
+    return chosen_BT
 
 
 def covariance(x: LossInputs) -> Tensor:

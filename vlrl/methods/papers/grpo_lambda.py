@@ -21,8 +21,8 @@ from vlrl.types import Group, Rollout
 class GRPOLambda(GRPO):
     """GRPO-lambda's advantage: GRPO on r - alpha sigma((n - mean n) / std n) for correct rollouts of the best-solved groups, on r elsewhere.
 
-    n is the length in tokens; its mean and std are over the correct rollouts of the group. The best-solved groups are the `share` of the step's
-    groups, those of all ranks, with the largest shares of correct rollouts; groups that tie with the last one chosen are chosen too.
+    n is the number of sampled tokens; its mean and std are over the correct rollouts of the group. The best-solved groups are the `share` of the
+    step's groups, those of all ranks, with the largest shares of correct rollouts; groups that tie with the last one chosen are chosen too.
     Paper: Dai et al. 2025 (GRPO-lambda), arXiv:2505.18086 (the switch between length penalty and 0/1 reward by the groups' correctness); the
     penalty: Arora and Zanette 2025, arXiv:2502.04463. Deviates: no code was found, so `share` and `alpha` are ours.
     Edge: a group without a correct rollout is never chosen; a single correct rollout has sigma 1/2. A chosen group of correct rollouts alone has a
@@ -52,6 +52,6 @@ def penalised(group: Group, alpha: float) -> Group:
 
 def sigmoid_of_length(rollouts: Sequence[Rollout]) -> list[float]:
     """sigma((n - mean n) / std n) of the rollouts' lengths; 1/2 where the lengths are equal."""
-    lengths = [float(len(rollout)) for rollout in rollouts]
+    lengths = [float(rollout.sampled_tokens) for rollout in rollouts]
     centre, scale = mean(lengths), std(lengths)
     return [1 / (1 + math.exp(-(n - centre) / scale)) if scale else 0.5 for n in lengths]

@@ -11,6 +11,7 @@ import torch
 
 from vlrl.context import RunContext
 from vlrl.functional import kimi_length_reward, mirror_descent_loss
+from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.methods.core.reward_shaping import check_single_length_penalty
 from vlrl.registry import register
@@ -23,21 +24,23 @@ from vlrl.types import Group, LossInputs, PerToken
 class KimiK15LengthReward(RewardShaping):
     """Kimi k1.5's length reward: r + factor * l,  l = 0.5 - (n - min n) / (max n - min n); a wrong rollout gets min(0, l).
 
-    n is the length in tokens; min and max are over the group. The reward is unchanged in the first `warmup` steps of the phase.
+    n is the number of sampled tokens; min and max are over the group. The reward is unchanged in the first `warmup` steps of the
+    phase (below 1: a share of the phase's steps).
     Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.3.  Edge: in a group of equal lengths nothing changes.
     """
 
     factor: float = 1.0
-    warmup: int = 0
+    warmup: float = 0
     punishes_length = True
 
     def check(self, run: RunContext) -> None:
+        check_begins(run, f"reward_shaping: {self.name!r} warmup", self.warmup)
         check_single_length_penalty(run)
 
     def __call__(self, group: Group) -> list[float]:
-        if self.warmup and self.run.phase_step < self.warmup:
+        if self.warmup and self.run.phase_step < steps_of(self.warmup, self.run):
             return group.rewards
-        length_B, correct_B = torch.tensor([len(rollout) for rollout in group]), torch.tensor([rollout.correct for rollout in group])
+        length_B, correct_B = torch.tensor([rollout.sampled_tokens for rollout in group]), torch.tensor([rollout.correct for rollout in group])
         bonuses = kimi_length_reward(length_B, correct_B, torch.zeros_like(length_B)).tolist()
         return [r + self.factor * bonus for r, bonus in zip(group.rewards, bonuses, strict=True)]
 

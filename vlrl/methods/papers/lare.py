@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -48,9 +49,9 @@ class LareState(State):
 class LaRe(TokenCredit):
     """LaRe's credit: A_{i,t} = A_i + weight * n (p_s - mean_s p) for t in segment s,  p_s = w . f(segment), with w fitted so that sum_s p_s = r_i.
 
-    Segments are `segment` tokens long; f are the `factors` (names in the table FACTORS). w is a ridge regression over all rollouts so far with
-    forgetting `decay`, kept as its two moments; n is the number of segments. The mean is subtracted, so that credit moves within a rollout and its
-    sum stays.
+    Segments are `segment` trained tokens long; f are the `factors` (names in the table FACTORS). w is a ridge regression over all rollouts so far
+    with forgetting `decay`, kept as its two moments; n is the number of segments. The mean is subtracted, so that credit moves within a rollout and
+    its sum stays.
     Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120, sec. 4: a latent reward of performance factors, decoded and summed to the return.  Deviates:
     factors are a table of functions, which a language model may have written, not a call to one; the decoder is linear, not a small network;
     factors read segments of text. Each process fits the rollouts it sampled.
@@ -73,9 +74,11 @@ class LaRe(TokenCredit):
 
     def factors_of(self, rollout: Rollout) -> torch.Tensor:
         """(segments, factors) of a rollout."""
-        segments = [rollout.ids[i : i + self.segment] for i in range(0, len(rollout), self.segment)]
+        ids = [token for token, trained in zip(rollout.ids, rollout.trained_mask) if trained]
+        segments = [ids[i : i + self.segment] for i in range(0, len(ids), self.segment)]
         texts = [self.run.policy.decode(ids) for ids in segments]
-        return torch.tensor([[FACTORS[name](text, rollout) for name in self.factors] for text in texts], dtype=torch.float64)
+        rows = [[FACTORS[name](text, rollout) for name in self.factors] for text in texts]
+        return torch.tensor(rows, dtype=torch.float64).reshape(len(texts), len(self.factors))
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
         factors = [self.factors_of(rollout) for rollout in group]
@@ -84,7 +87,8 @@ class LaRe(TokenCredit):
         for a, rollout, f_SF in zip(advantages, group, factors, strict=True):
             p_S = f_SF @ decoder_F if decoder_F is not None else torch.zeros(len(f_SF), dtype=torch.float64)
             shift = (self.weight * len(p_S) * (p_S - p_S.mean())).tolist()
-            result.append([a + shift[t // self.segment] for t in range(len(rollout))])
+            before = accumulate(rollout.trained_mask, initial=0)
+            result.append([a + shift[t // self.segment] if trained else a for t, trained in zip(before, rollout.trained_mask)])
         self.fit(factors, group.rewards)
         return result
 

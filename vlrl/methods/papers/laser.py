@@ -18,6 +18,7 @@ import torch
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.functional.exact import std
+from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import ConfigError, register
@@ -70,7 +71,8 @@ def append(rollout: Rollout, token: int) -> None:
     n = len(rollout)
     temperature = rollout.temperature if isinstance(rollout.temperature, list) else [float(rollout.temperature)] * n
     SELF_REWARD_AT.set(rollout, n)
-    rollout.loss_mask = [*(rollout.loss_mask or [True] * n), True]
+    rollout.sampled_mask = None if rollout.sampled_mask is None else [*rollout.sampled_mask, True]
+    rollout.loss_mask = [*rollout.trained_mask, True]
     rollout.ids, rollout.temperature = [*rollout.ids, token], [*temperature, 1.0]
     rollout.logp = [*rollout.logp, 0.0] if rollout.logp else []
     rollout.signals.clear()
@@ -81,8 +83,8 @@ def append(rollout: Rollout, token: int) -> None:
 class LaserSelfRewarded(GRPO):
     """LaSeR's advantage: A = (1 - tau) A_verifier + tau A_self, GRPO on the rewards and on r_s = clip(beta (log pi(z | x, y) - c), 0, 1).
 
-    z is the token of `laser.last_token`; log-probs are in nats. A = A_verifier before step `start` of the phase, and in groups whose r_s have a std
-    of `min_std` or less. Advantages are written per token: that of z is 0.
+    z is the token of `laser.last_token`; log-probs are in nats. A = A_verifier before step `start` of the phase (steps; below 1 a share of the
+    phase), and in groups whose r_s have a std of `min_std` or less. Advantages are written per token: that of z is 0.
     Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23, min_std 0.1, 200 steps of warm-up.
     Edge: a rollout without z (truncated) has r_s 0.
     """
@@ -91,13 +93,14 @@ class LaserSelfRewarded(GRPO):
     beta: float = 0.1
     c: float = -23.0
     min_std: float = 0.1
-    start: int = 0
+    start: float = 0
     needs = ("old_logp",)
     provides = (TOKEN_ADVANTAGES, SELF_REWARD)
     requires = (SELF_REWARD_AT,)
 
     def check(self, run: RunContext) -> None:
         super().check(run)
+        check_begins(run, f"advantage: {self.name!r} start", self.start)
         check_token_credit(run, self.name)
 
     def prepare(self, groups: Sequence[Group]) -> None:
@@ -119,7 +122,7 @@ class LaserSelfRewarded(GRPO):
     def mixed(self, groups: Sequence[Group]) -> list[list[float]]:
         """A, one number per rollout."""
         by_verifier = super().__call__(groups)
-        if self.start and self.run.phase_step < self.start:
+        if self.start and self.run.phase_step < steps_of(self.start, self.run):
             return by_verifier
         scores = [[SELF_REWARD[rollout] for rollout in group] for group in groups]
         by_self = super().__call__([with_rewards(group, values) for group, values in zip(groups, scores, strict=True)])
@@ -145,7 +148,7 @@ class Laser(LossTerm):
     """LaSeR's self-rewarding loss: w (beta (log pi(z | x, y) - c) - 1[y is correct])^2 per rollout with the token z; 0 for the others.
 
     With `balanced`, w = n / (2 n_k) for the n rollouts of the group, n_k of them as correct (or as wrong) as this one, and 1 where all are correct or
-    all are wrong. The loss is 0 before step `start` of the phase.
+    all are wrong. The loss is 0 before step `start` of the phase (steps; below 1 a share of the phase).
     Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1, beta 0.1, c -23 (a constant for the reference's
     log-prob), balanced, from step 200 on. Deviates: the release balances over the batch. Shapes: (B,); log-probs in nats.
     """
@@ -154,11 +157,14 @@ class Laser(LossTerm):
     beta: float = 0.1
     c: float = -23.0
     balanced: bool = True
-    start: int = 0
+    start: float = 0
     requires = (SELF_REWARD_AT,)
 
+    def check(self, run: RunContext) -> None:
+        check_begins(run, f"loss_terms: {self.name!r} start", self.start)
+
     def __call__(self, x: LossInputs) -> PerToken:
-        waiting = self.start and self.run.phase_step < self.start
+        waiting = self.start and self.run.phase_step < steps_of(self.start, self.run)
         places = [-1 if waiting else SELF_REWARD_AT.get(rollout, -1) for rollout in x.batch.rollouts]
         correct = [float(rollout.correct) for rollout in x.batch.rollouts]
         at_B = torch.tensor([max(place, 0) for place in places], device=x.logp_BT.device)

@@ -76,11 +76,11 @@ class Laser2(RewardShaping):
     def __call__(self, group: Group) -> list[float]:
         band = band_of(success_rate(group.rollouts))
         if self.every:
-            self.state.step_lengths.append((band, [len(rollout) for rollout in group]))
+            self.state.step_lengths.append((band, [rollout.sampled_tokens for rollout in group]))
         target = self.state.targets.get(band, self.target * self.longest if self.target <= 1 else self.target)
         shaped = []
         for rollout in group:
-            within = len(rollout) <= target
+            within = rollout.sampled_tokens <= target
             gain = self.bonus * (within and self.form != "penalty") - self.bonus * (not within and self.form != "reward")
             if not rollout.correct:
                 gain = self.bonus * (self.explore and not within and not rollout.truncated and not repetitive(rollout.ids))

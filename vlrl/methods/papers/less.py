@@ -5,6 +5,7 @@ Paper: Chen et al. 2025 (LESS), arXiv:2512.00908, with released code.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ Span = tuple[int, int, int]  # rollout, start, end
 class LESS(TokenCredit):
     """LESS's credit: A_{i,t} = A_i w_{i,t}; w = n / N on a segment that n of the N rollouts on its side contain, 0 on one that both sides contain.
 
-    The sides are the correct and the wrong rollouts. The `share` of a rollout's tokens with the lowest entropy are its low-entropy tokens; w = 1 on
-    the others, and 1 / N on low-entropy tokens outside of segments. A segment is a run of at least `min_length` low-entropy tokens; a rollout
+    The sides are the correct and the wrong rollouts. The `share` of a rollout's trained tokens with the lowest entropy are its low-entropy tokens; w
+    = 1 on the others, and 1 / N on low-entropy tokens outside of segments. A segment is a run of at least `min_length` low-entropy tokens; a rollout
     contains it where it is part of a segment of its own. Entropy in nats.
     Paper: Chen et al. 2025 (LESS), arXiv:2512.00908, sec. 4; share 0.8 and min_length 5 as in the released code (recipe/less).  Deviates: that code
     stops at the first other rollout that contains a segment, and lets overlapping segments overwrite each other; here all rollouts that contain it
@@ -37,9 +38,9 @@ class LESS(TokenCredit):
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
         correct = [rollout.correct for rollout in group]
         side_size = {side: max(correct.count(side), 1) for side in (True, False)}
-        thresholds = [entropy_threshold(rollout.signals["entropy"], self.share) for rollout in group]
+        thresholds = [entropy_threshold([h for h in trained_entropy(rollout) if h < math.inf], self.share) for rollout in group]
         weights = [
-            [1 / side_size[side] if h <= threshold else 1.0 for h in rollout.signals["entropy"]]
+            [1 / side_size[side] if h <= threshold else 1.0 for h in trained_entropy(rollout)]
             for side, threshold, rollout in zip(correct, thresholds, group, strict=True)
         ]
         on_both_sides: list[Span] = []
@@ -70,13 +71,18 @@ class LESS(TokenCredit):
     def segments(self, rollout: Rollout, threshold: float) -> Iterator[tuple[int, int]]:
         """(start, end) of the runs of at least `min_length` tokens with an entropy below the threshold."""
         start = 0
-        for t, h in enumerate([*rollout.signals["entropy"], float("inf")]):
+        for t, h in enumerate([*trained_entropy(rollout), math.inf]):
             if h >= threshold:
                 if t - start >= self.min_length:
                     yield start, t
                 start = t + 1
 
 
+def trained_entropy(rollout: Rollout) -> list[float]:
+    """The entropies of a rollout's tokens, infinite at those that are not trained on: they are in no segment and count for no threshold."""
+    return [h if trained else math.inf for h, trained in zip(rollout.signals["entropy"], rollout.trained_mask, strict=True)]
+
+
 def entropy_threshold(entropy: Sequence[float], share: float) -> float:
-    """The entropy below which a `share` of the tokens lies."""
-    return sorted(entropy)[min(round(share * len(entropy)), len(entropy) - 1)]
+    """The entropy below which a `share` of the tokens lies; 0 without tokens."""
+    return sorted(entropy)[min(round(share * len(entropy)), len(entropy) - 1)] if entropy else 0.0

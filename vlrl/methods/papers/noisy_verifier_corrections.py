@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlrl.context import RunContext
-from vlrl.methods.core.advantage import GRPO
+from vlrl.methods.core.advantage import GRPO, GroupRelative, Reinforce
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RewardShaping, State, transient
 from vlrl.types import Group, Rollout
@@ -40,11 +40,11 @@ class NoisyVerifierCorrections(RewardShaping):
     -(1 - rho0 - rho1) for a wrong one, so that the gradient has the direction of the true verdicts' and only rho1 has to be known.
     `row.meta["noise"]` = [rho0, rho1] has priority over the fields. `slot`: empty is the row's outcome reward. `appeal`: the slot of a better
     verifier (weight 0); rho1 is then estimated as overturned / (overturned + confirmed), where overturned are the rollouts with r = 0 that the
-    appeal calls correct (by its `correct_at`), counts that decay by `decay` per group; a step's groups, those of all ranks, count from the next step.
+    appeal calls correct, counts that decay by `decay` per group; a step's groups, those of all ranks, count from the next step.
     Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915. Deviates: no code was found; the estimate takes a rule-based appeal of every rollout
-    where the paper appeals a sample to a small language model. Edge: rates that are the same for all rollouts of a group are an affine map,
-    which division by the group's std undoes: use an advantage that does not divide (grpo with scale none; reinforce with decay 0 for forward). A
-    verdict other than 0 and 1 raises ValueError.
+    where the paper appeals a sample to a small language model. Edge: rates that are the same for all rollouts of a group are an affine map:
+    division by the std undoes both corrections, a group's mean the forward one, and a backward correction with one rate for all prompts only scales the
+    gradient under a group mean; what removes the correction is refused. A verdict other than 0 and 1 raises ValueError.
     """
 
     mode: Literal["backward", "forward"] = "backward"
@@ -67,10 +67,13 @@ class NoisyVerifierCorrections(RewardShaping):
         for key, slot in (("slot", self.slot), ("appeal", self.appeal)):
             if slot and slot not in run.rewards:
                 raise ConfigError(f"reward_shaping: {key}={slot!r} of {self.name!r} is no reward slot; known: {', '.join(run.rewards)}")
-        if isinstance(run.advantage, GRPO) and run.advantage.scale != "none":
+        forward = self.mode == "forward"
+        baseline = isinstance(run.advantage, Reinforce) and run.advantage.decay > 0
+        if (forward and (isinstance(run.advantage, GroupRelative) or baseline)) or (isinstance(run.advantage, GRPO) and run.advantage.scale != "none"):
+            what = "subtracts a mean, which is all that the forward correction changes" if forward else "divides by the std of rewards"
             raise ConfigError(
-                f"reward_shaping: advantage {run.advantage.name!r} divides by the std of rewards, which undoes the correction of {self.name!r}; "
-                "use advantage: {name: grpo, scale: none}, or advantage: {name: reinforce}"
+                f"reward_shaping: advantage {run.advantage.name!r} {what}, so the correction of {self.name!r} would have no effect; "
+                "use advantage: {name: reinforce, decay: 0}, or, for mode: backward, advantage: {name: grpo, scale: none}"
             )
 
     def __call__(self, group: Group) -> list[float]:
@@ -90,8 +93,8 @@ class NoisyVerifierCorrections(RewardShaping):
 
     def appealed(self, verdicts: Sequence[float], rollouts: Sequence[Rollout]) -> tuple[int, int]:
         """How many rollouts that the appeal calls correct the verifier refused, and how many it confirmed."""
-        correct_at = self.run.rewards[self.appeal].correct_at - 1e-9
-        correct = [verdict for verdict, rollout in zip(verdicts, rollouts, strict=True) if rollout.rewards[self.appeal] >= correct_at]
+        appeal = self.run.rewards[self.appeal]
+        correct = [verdict for verdict, rollout in zip(verdicts, rollouts, strict=True) if appeal.correct(rollout, rollout.rewards[self.appeal])]
         return correct.count(0.0), correct.count(1.0)
 
     @property

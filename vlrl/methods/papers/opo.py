@@ -23,7 +23,7 @@ class OPO(GroupRelative):
 
         A_i = r_i - sum_j n_j r_j / sum_j n_j
 
-    n_j is the length of rollout j in tokens. Edge: equal rewards give zeros.
+    n_j is the number of trained tokens of rollout j. Edge: equal rewards give zeros.
     """
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:

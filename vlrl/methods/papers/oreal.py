@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from vlrl.capabilities import Capability
+from vlrl.context import RunContext
+from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import RLOO, GroupRelative
 from vlrl.methods.core.critic import OUTCOME_CRITIC, OUTCOME_CRITIC_MODEL
 from vlrl.registry import register
@@ -51,9 +53,9 @@ class OREAL(GroupRelative):
             kinds.append([kind if i in chosen else None for i, kind in enumerate(correct)])
             for i, rollout in enumerate(group):
                 if i in chosen:
-                    tokens[correct[i]] += len(rollout) if rollout.loss_mask is None else sum(rollout.loss_mask)
+                    tokens[correct[i]] += rollout.trained_tokens
                 else:
-                    rollout.loss_mask = [False] * len(rollout)
+                    rollout.leave_out([False] * len(rollout))
         factor = {kind: coef * sum(tokens.values()) / max(tokens[kind], 1) for kind, coef in ((True, self.positive), (False, self.negative))}
         return [
             [0.0 if kind is None else factor[kind] * a for kind, a in zip(row_kinds, row, strict=True)]
@@ -67,13 +69,14 @@ class OrealDecisiveTokens(TokenWeight):
     """OREAL's token weights: w_t = clip((p_t - threshold) / (1 - threshold), 0, 1), p_t = sigmoid of the mean logit of tokens 1..t.
 
     Where A < 0, 1 - p_t replaces p_t. Logits are the aux tensor `token_score` (a head on the policy's states) or `model_value` (a separate model);
-    their mean over a rollout is trained to predict its outcome. In the first `warmup` steps of the phase all weights are 0: only the scorer learns.
+    their mean over a rollout is trained to predict its outcome. In the first `warmup` steps of the phase (below 1: a share of
+    its steps) all weights are 0: only the scorer learns.
     Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, sec. 3.3; running mean, threshold 0.5 and the frozen steps (10 of 90) as in the released code.
     Edge: before the plug-in is set up there is no warm-up. Shapes: (B, T).
     """
 
     threshold: float = 0.5
-    warmup: int = 10
+    warmup: float = 10
     scores: Literal["token_score", "model_value"] = "token_score"
 
     @property
@@ -84,8 +87,11 @@ class OrealDecisiveTokens(TokenWeight):
     def requires(self) -> tuple[Capability, ...]:
         return ({"token_score": OUTCOME_CRITIC, "model_value": OUTCOME_CRITIC_MODEL}[self.scores],)
 
+    def check(self, run: RunContext) -> None:
+        check_begins(run, f"token_weights: {self.name!r} warmup", self.warmup)
+
     def __call__(self, x: LossInputs) -> Tensor:
-        if self.is_set_up and self.run.phase_step < self.warmup:
+        if self.is_set_up and self.run.phase_step < steps_of(self.warmup, self.run):
             return torch.zeros_like(x.mask_BT)
         count_BT = x.mask_BT.cumsum(-1).clamp(min=1)
         p_correct_BT = ((x[self.scores].detach() * x.mask_BT).cumsum(-1) / count_BT).sigmoid()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from vlrl.functional.exact import mean, std
 from vlrl.methods.core.advantage import GRPO
@@ -42,8 +43,8 @@ class Ppl(GRPO):
 
 
 def log_perplexity(rollout: Rollout) -> float:
-    """The mean of -log pi over a rollout's tokens (nats)."""
-    logp = rollout.signals.get("old_logp") or rollout.logp
+    """The mean of -log pi over a rollout's trained tokens (nats)."""
+    logp = [value for value, trained in zip(rollout.signals.get("old_logp") or rollout.logp, rollout.trained_mask) if trained]
     return -math.fsum(logp) / max(len(logp), 1)
 
 
@@ -67,7 +68,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 @register("ppl.late_bonus")
 @dataclass(frozen=True)
 class PplLateBonus(TokenCredit):
-    """Position bonus: A_{i,t} = A_i + sign(A_i) min(gamma sigmoid(steepness (t / n - 1/2)), |A_i| / 2), t counted from 0.
+    """Position bonus: A_{i,t} = A_i + sign(A_i) min(gamma sigmoid(steepness (t / n - 1/2)), |A_i| / 2), t the trained tokens before it, n all.
 
     Paper: Deng et al. 2025, arXiv:2508.02260, sec. 5.2; gamma 0.1, steepness 15 and the bound as in the released code.
     Edge: A = 0 stays 0.
@@ -79,7 +80,7 @@ class PplLateBonus(TokenCredit):
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
         result = []
         for a, rollout in zip(advantages, group, strict=True):
-            n = len(rollout)
-            bonus = [self.gamma / (1 + math.exp(-self.steepness * (t / n - 0.5))) for t in range(n)]
+            n, before = max(rollout.trained_tokens, 1), accumulate(rollout.trained_mask, initial=0)
+            bonus = [self.gamma / (1 + math.exp(-self.steepness * (t / n - 0.5))) for t, _ in zip(before, rollout.ids)]
             result.append([a + math.copysign(min(b, abs(a) / 2), a) for b in bonus])
         return result

@@ -65,7 +65,7 @@ class Pppo(Independent):
             for index, rollout in enumerate(group):
                 PREFIX.set(rollout, index)
                 n = max(1, math.floor(self.state.share * len(rollout) + 1e-9))
-                rollout.loss_mask = [t < n for t in range(len(rollout))]
+                rollout.leave_out([t < n for t in range(len(rollout))])
                 if n < len(rollout):
                     sampling, seed = run.sampling(group.prompt, index), self.seeds(run, group.prompt)
                     requests.append(Request(group.prompt, sampling, self.continuations, seed, tuple(rollout.ids[:n]), (group, index)))

@@ -57,7 +57,7 @@ class ProgrpoPromptConfidence(AuxTensor):
 @register("progrpo")
 @dataclass(frozen=True)
 class ProGRPO(GRPO):
-    """ProGRPO's advantage: A_i = GRPO_i + alpha (c(q) - c(o_i | q)); plain GRPO where all rewards of the group are 0.
+    """ProGRPO's advantage: A_i = GRPO_i + alpha (c(q) - c(o_i | q)); plain GRPO where no rollout of the group is correct.
 
     c(q) is the aux tensor `progrpo.prompt_confidence`; c(o|q) = exp(mean log pi) over the `share` of a rollout's tokens of lowest probability.
     Paper: Li et al. 2026, arXiv:2602.05281, eq. 7-9 (share 0.2). Deviates: alpha is vlrl's.
@@ -70,14 +70,14 @@ class ProGRPO(GRPO):
 
     def confidence(self, rollout: Rollout) -> float:
         """c(o|q) of one rollout."""
-        logp = sorted(rollout.signals.get("old_logp") or rollout.logp)
+        logp = sorted(value for value, trained in zip(rollout.signals.get("old_logp") or rollout.logp, rollout.trained_mask) if trained)
         lowest = logp[: max(1, math.ceil(self.share * len(logp) - 1e-9))]
         return math.exp(math.fsum(lowest) / len(lowest)) if lowest else 1.0
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         result = []
         for group, row in zip(groups, super().__call__(groups)):
-            if any(group.rewards):
+            if any(rollout.correct for rollout in group):
                 row = [a + self.alpha * (r.signals["progrpo.prompt_confidence"][0] - self.confidence(r)) for a, r in zip(row, group)]
             result.append(row)
         return result

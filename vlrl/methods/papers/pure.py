@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from vlrl.context import RunContext
@@ -52,20 +53,26 @@ class Pure(GroupRelative):
             steps = [STEP_SCORES.get(rollout, []) for rollout in group]
             shaped = [softmin_rewards([r for _, r in s], self.temperature) for s in steps]
             for i, (rollout, ends, values, outcome) in enumerate(zip(group, steps, shaped, outcomes, strict=True)):
-                widths = [end - start for start, (end, _) in zip([0, *(end for end, _ in ends)], ends)]
-                gains = [value - b for value, b in zip(values, self.baselines(group, shaped, i, widths), strict=True)]
+                bounds = [0, *(end for end, _ in ends)]
+                widths = [end - start for start, end in pairwise(bounds)]
+                tokens = [sum(rollout.trained_mask[start:end]) for start, end in pairwise(bounds)]
+                gains = [value - b for value, b in zip(values, self.baselines(group, shaped, i, tokens), strict=True)]
                 row = [self.outcome * outcome] * len(rollout)
                 start = 0
                 for k, width in enumerate(widths):
                     row[start : start + width] = [self.outcome * outcome + math.fsum(gains[k:])] * width
                     start += width
                 rows.append(row)
-        whiten_rows(rows)
+        whiten_rows(rows, [rollout for group in groups for rollout in group])
         return set_token_advantages(groups, rows)
 
     def baselines(self, group: Group, shaped: Sequence[Sequence[float]], i: int, widths: Sequence[int]) -> list[float]:
-        """b_k of rollout i, one per step, from the other rollouts; `widths` are the tokens of its steps."""
-        others = [(math.fsum(values), len(values), len(rollout)) for j, (rollout, values) in enumerate(zip(group, shaped)) if j != i and values]
+        """b_k of rollout i, one per step, from the other rollouts; `widths` are the trained tokens of its steps."""
+        others = [
+            (math.fsum(values), len(values), max(rollout.trained_tokens, 1))
+            for j, (rollout, values) in enumerate(zip(group, shaped))
+            if j != i and values
+        ]
         if not others:
             return [0.0] * len(widths)
         if self.baseline == "step":

@@ -11,11 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from vlrl.capabilities import Capability
 from vlrl.context import RunContext
+from vlrl.functional import remax_advantages
+from vlrl.methods.core.advantage import as_rows, reward_tensors, set_token_advantages
+from vlrl.methods.core.reward_shaping import READS_TOKEN_REWARDS, TOKEN_REWARDS
 from vlrl.methods.core.rollout import Independent
+from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import ConfigError, register
-from vlrl.stages import AdvantageEstimator
+from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Group, Prompt, Request
 
 GREEDY_BASELINE = Capability("remax.greedy_baseline", hint="rollout: {name: remax.greedy_baseline}")
@@ -59,17 +65,44 @@ class RemaxGreedyBaseline(Independent):
 class ReMax(AdvantageEstimator):
     """ReMax's advantage: A_i = r_i - r(greedy completion of the same prompt).
 
-    Paper: Li et al. 2023, arXiv:2310.10505, eq. 5 and algorithm 1. Raises ValueError for a group without a greedy rollout.
+    With `gamma` below 1 or `token_rewards`, per token: A_t = sum_{s >= t} gamma^(s - t) r_s - r(greedy), with the reward at the last token and
+    TOKEN_REWARDS (reward shaping `kl_token_reward`) at every one; for token credit `per_token`.
+    Paper: Li et al. 2023, arXiv:2310.10505, eq. 5 and algorithm 1; rewards per token: compute_remax_outcome_advantage of verl-project/verl 1dda039b.
+    Raises ValueError for a group without a greedy rollout.
     """
 
-    provides = (READS_GREEDY,)
-    requires = (GREEDY_BASELINE,)
+    gamma: float = 1.0
+    token_rewards: bool = False
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the tokens of a rollout have advantages of their own."""
+        return self.token_rewards or self.gamma != 1
+
+    @property
+    def provides(self) -> tuple[Capability, ...]:
+        own = (READS_GREEDY, *((TOKEN_ADVANTAGES,) if self.per_token else ()))
+        return (*own, READS_TOKEN_REWARDS) if self.token_rewards else own
+
+    @property
+    def requires(self) -> tuple[Capability, ...]:
+        return (GREEDY_BASELINE, TOKEN_REWARDS) if self.token_rewards else (GREEDY_BASELINE,)
+
+    def check(self, run: RunContext) -> None:
+        if self.per_token:
+            check_token_credit(run, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        result = []
-        for group in groups:
-            greedy = [rollout.reward for rollout in group.untrained if rollout.source == "greedy"]
-            if not greedy:
-                raise ValueError(f"row {group.row.id!r}: no greedy rollout in the group; use rollout: {{name: remax.greedy_baseline}}")
-            result.append([r - greedy[0] for r in group.rewards])
-        return result
+        greedy = [self.baseline(group) for group in groups]
+        if not self.per_token or not groups:
+            return [[r - baseline for r in group.rewards] for group, baseline in zip(groups, greedy, strict=True)]
+        reward_BT, mask_BT = reward_tensors(groups, self.token_rewards)
+        baseline_B = torch.tensor([b for group, b in zip(groups, greedy, strict=True) for _ in group], dtype=torch.float64)
+        return set_token_advantages(groups, as_rows(remax_advantages(reward_BT, baseline_B, mask_BT, gamma=self.gamma), groups))
+
+    def baseline(self, group: Group) -> float:
+        """The reward of the group's greedy completion."""
+        greedy = [rollout.reward for rollout in group.untrained if rollout.source == "greedy"]
+        if not greedy:
+            raise ValueError(f"row {group.row.id!r}: no greedy rollout in the group; use rollout: {{name: remax.greedy_baseline}}")
+        return greedy[0]

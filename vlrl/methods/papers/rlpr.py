@@ -125,7 +125,8 @@ def reflection(logps: Sequence[Sequence[float]], base: Sequence[float]) -> list[
 def splice_reference(rollout: Rollout, start: list[int], gold: list[int]) -> None:
     """Make the rollout its own reasoning, then the reference. The sampler's log-probs no longer apply and are dropped."""
     SPLICED_REFERENCE.set(rollout, (len(start), len(start) + len(gold)))
-    rollout.ids, rollout.logp, rollout.loss_mask, rollout.finish = [*start, *gold], [], None, "stop"
+    rollout.ids, rollout.logp, rollout.finish = [*start, *gold], [], "stop"
+    rollout.loss_mask = rollout.sampled_mask = None
     rollout.signals.clear()
 
 

@@ -29,7 +29,7 @@ class RlspState(State):
 class Rlsp(RewardShaping):
     """RLSP's exploration reward: alpha r + (1 - alpha) min(n / (cap * limit), 1), without the second part for a truncated rollout.
 
-    n is the number of the rollout's tokens, `limit` the longest completion (0: the longest that may be sampled). alpha above 1/2 makes a correct
+    n is the number of sampled tokens, `limit` the longest completion (0: the longest that may be sampled). alpha above 1/2 makes a correct
     answer worth more than any exploration.
     """
 
@@ -52,4 +52,4 @@ class Rlsp(RewardShaping):
 
     def __call__(self, group: Group) -> list[float]:
         full_bonus_length = self.cap * self.state.limit
-        return [self.alpha * r.reward + (1 - self.alpha) * (0.0 if r.truncated else min(len(r) / full_bonus_length, 1.0)) for r in group]
+        return [self.alpha * r.reward + (1 - self.alpha) * (0.0 if r.truncated else min(r.sampled_tokens / full_bonus_length, 1.0)) for r in group]

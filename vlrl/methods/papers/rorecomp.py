@@ -81,14 +81,14 @@ class Rorecomp(ReplayBuffer):
 
 def first(rollouts: Sequence[Rollout], share: float, longest: bool) -> set[int]:
     """ids of the ceil(share * n) shortest (or longest) rollouts; of equal ones the earlier."""
-    order = sorted(rollouts, key=lambda rollout: -len(rollout) if longest else len(rollout))
+    order = sorted(rollouts, key=lambda rollout: -rollout.sampled_tokens if longest else rollout.sampled_tokens)
     return {id(rollout) for rollout in order[: math.ceil(share * len(order) - 1e-9)]}
 
 
 def only(group: Group, chosen: Sequence[bool]) -> Group:
     """The group with the loss masked on all rollouts that are not chosen."""
-    rollouts = [
-        replace(rollout, loss_mask=rollout.loss_mask if keep else [False] * len(rollout), info=dict(rollout.info))
-        for rollout, keep in zip(group, chosen, strict=True)
-    ]
+    rollouts = [replace(rollout, info=dict(rollout.info)) for rollout in group]
+    for rollout, keep in zip(rollouts, chosen, strict=True):
+        if not keep:
+            rollout.leave_out([False] * len(rollout))
     return Group(group.prompt, rollouts, group.id, dict(group.info), group.untrained)

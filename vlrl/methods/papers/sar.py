@@ -61,6 +61,5 @@ class Sar(RewardShaping):
 
 def perplexity(rollout: Rollout, signal: str) -> float:
     """exp(-mean log p) over the trained tokens, at most e^50; 1 without trained tokens."""
-    mask = rollout.loss_mask or [True] * len(rollout)
-    logps = [logp for logp, trained in zip(rollout.signals[signal], mask, strict=True) if trained]
+    logps = [logp for logp, trained in zip(rollout.signals[signal], rollout.trained_mask, strict=True) if trained]
     return math.exp(min(50.0, -math.fsum(logps) / len(logps))) if logps else 1.0

@@ -55,7 +55,9 @@ class SkyworkR1v3(Callback):
         tokens, entropies = 0, []
         for group in run.groups:
             for rollout in group:
-                tokens += len(rollout)
-                entropies += [h for token, h in zip(rollout.ids, rollout.signals.get("entropy", ())) if self.is_critical(token, run.policy)]
+                tokens += rollout.trained_tokens
+                for token, trained, h in zip(rollout.ids, rollout.trained_mask, rollout.signals.get("entropy", ())):
+                    if trained and self.is_critical(token, run.policy):
+                        entropies.append(h)
         count = float(len(entropies))
         return {"share": (count, max(tokens, 1.0))} | ({"entropy": (sum(entropies), count)} if entropies else {})

@@ -136,7 +136,7 @@ class SPAE(GroupRelative):
                     row += [a * factor + self.xi * g] * (end - start)
                     start, saturated_steps = end, saturated_steps + (phi > self.saturated)
                 rows.append(row)
-        whiten_rows(rows)
+        whiten_rows(rows, [rollout for group in groups for rollout in group])
         return set_token_advantages(groups, rows)
 
 

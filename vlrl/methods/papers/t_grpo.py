@@ -140,7 +140,7 @@ class TGrpoLengthReward(RewardShaping):
         correct = [rollout.source != "shuffled" and is_correct(rollout, self.correct_at) for rollout in group]
         if sum(correct) < 2:
             return group.rewards
-        return [r.reward + self.bonus * (ok and self.low <= len(r) <= self.high) for r, ok in zip(group, correct)]
+        return [r.reward + self.bonus * (ok and self.low <= r.sampled_tokens <= self.high) for r, ok in zip(group, correct)]
 
 
 @register("t_grpo.contrast")

@@ -81,7 +81,8 @@ class Verl(GRPO):
     def prepare(self, groups: Sequence[Group]) -> None:
         for group in groups:
             for rollout in group:
-                RANK_MOMENTS.set(rollout, rank_moments(torch.tensor(rollout.signals["hidden"]), self.stride))
+                hidden = [state for state, trained in zip(rollout.signals["hidden"], rollout.trained_mask) if trained]
+                RANK_MOMENTS.set(rollout, rank_moments(torch.tensor(hidden), self.stride))
 
     def deviation(self, name: str, value: float) -> float:
         """The relative deviation from the moving average, clamped to +-5."""
