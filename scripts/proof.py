@@ -23,7 +23,7 @@ def numbers(observed: Observed, phase: str) -> dict[str, float]:
 
 def compare(preset: str, proof: Proof, task: str) -> None:
     """Print what differs between on and off, and between off and what it extends."""
-    on = observe(proof_config(preset, task, proof), proof.steps)
+    on = observe(proof_config(preset, task, proof, proof.on), proof.steps)
     off = observe(proof_config(preset, task, proof, proof.off), proof.steps)
     base = observe(proof_config(base_of(preset, proof), task, proof), proof.steps)
     a, b = numbers(on, proof.phase), numbers(off, proof.phase)
@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preset", nargs="+")
     parser.add_argument("--off", nargs="*", default=None)
+    parser.add_argument("--on", nargs="*", default=[])
     parser.add_argument("--with", dest="both", nargs="*", default=[])
     parser.add_argument("--task", default="")
     parser.add_argument("--against", default="")
@@ -61,6 +62,7 @@ def main() -> None:
         proof = Proof(
             observe="",
             off=tuple(arguments.off),
+            on=tuple(arguments.on),
             against=arguments.against,
             steps=arguments.steps,
             phase=arguments.phase,

@@ -162,3 +162,37 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
     if len(xs) < 2 or len(set(xs)) == 1 or len(set(ys)) == 1:
         return 0.0
     return statistics.correlation(xs, ys)
+
+
+@observable
+def late_gradient(record: Record) -> float:
+    """Mean |d loss / d log-prob| of the second half of a rollout's tokens over that of the first half."""
+    late, early = 0.0, 0.0
+    for _, values in record.gradients():
+        half = len(values) // 2
+        early += sum(abs(value) for value in values[:half]) / max(half, 1)
+        late += sum(abs(value) for value in values[half:]) / max(len(values) - half, 1)
+    return late / early if early else 0.0
+
+
+@observable
+def group_mean_advantage(record: Record) -> float:
+    """Mean over groups of |mean advantage|: 0 where the baseline is the group's own mean."""
+    return mean([abs(mean([rollout.advantage for rollout in group])) for group in record.trained()])
+
+
+@observable
+def group_length_weighted_advantage(record: Record) -> float:
+    """Mean over groups of |sum length A| / sum length: 0 where the baseline is weighted by length."""
+    values = []
+    for group in record.trained():
+        values.append(abs(sum(len(rollout) * rollout.advantage for rollout in group)) / sum(map(len, group)))
+    return mean(values)
+
+
+@observable
+def advantage_size_over_groups(record: Record) -> float:
+    """Coefficient of variation over groups of the root mean square advantage: 0 where every group is scaled to the same size."""
+    sizes = [mean([rollout.advantage**2 for rollout in group]) ** 0.5 for group in record.trained()]
+    sizes = [size for size in sizes if size > 0]
+    return statistics.pstdev(sizes) / mean(sizes) if sizes else 0.0

@@ -7,6 +7,7 @@ about:
     observe: mixed_groups             # an observable (vlrl/activity/observables.py), "slot/figure" of the activity report, or "log/metric"
     direction: up                     # of the observable with the mechanism on: up, down or changes
     off: [group_filters.mixed=null]   # overrides that switch the mechanism off
+    on: [policy_loss.share=0.1]       # overrides of the side with the mechanism: values that are made for larger batches or longer runs
     with: [engine.skill=0.3]          # overrides of both sides: sizes, and what the scripted policy writes
     against: methods/grpo             # what "off" must equal; else the last preset that it extends, else methods/grpo
     steps: 3
@@ -40,6 +41,7 @@ class Proof:
 
     observe: str
     off: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()
     direction: Literal["up", "down", "changes"] = "changes"
     against: str = ""
     steps: int = 3
@@ -114,7 +116,7 @@ def proof_of(about: Mapping[str, Any], preset: str) -> Proof | None:
     if not isinstance(stated, Mapping):
         raise ConfigError(f"{preset}: about.proof: expected a mapping with observe, direction and off, got {stated!r}")
     values = {"with_" if key == "with" else key: value for key, value in stated.items()}
-    for key in ("off", "with_"):
+    for key in ("off", "on", "with_"):
         if isinstance(values.get(key), str):
             values[key] = [values[key]]
     proof = make(Proof, values, f"{preset}: about.proof")
@@ -199,7 +201,7 @@ def prove(preset: str) -> Verdict:
     if proof is None or not about.get("task"):
         raise ConfigError(f"{preset}: about.task and about.proof are not set")
     task = str(about["task"])
-    on_config = proof_config(preset, task, proof)
+    on_config = proof_config(preset, task, proof, proof.on)
     off_config = proof_config(preset, task, proof, proof.off)
     base_config = proof_config(base_of(preset, proof), task, proof)
     on, off = observe(on_config, proof.steps), observe(off_config, proof.steps)
