@@ -130,6 +130,7 @@ def test_tokens_of_a_question(kind):
     assert token_spans(made.policy, prompt, "not there") == {}
     logp = prompt_logp(made.policy, prompt)
     assert len(logp) == len(ids) and logp[0] == 0.0 and max(logp) <= 0.0
+    assert made.rollout.purified(prompt, made) is prompt  # the policy is its reference: nothing interferes
     # the one token that policy and reference disagree about most goes
     with torch.no_grad():
         made.policy.model.get_output_embeddings().weight[ids[list(spans)[1]]] += 3.0
@@ -148,6 +149,8 @@ def lens_run(right_after):
 
     made.engine = replace(made.engine, function=say)
     made.engine.setup(made)
+    with torch.no_grad():  # a policy that has left its reference
+        made.policy.model.get_output_embeddings().weight[::2] += 1.0
     (found,) = made.rollout([made.prompt_template(made.rows["arithmetic"][0])], [4], made)
     return made, found
 
@@ -157,6 +160,11 @@ def test_right_answers_to_a_purified_question_replace_wrong_ones():
     assert [r.source for r in found] == ["policy", "purified", "purified", "policy"] and [r.rewards["arithmetic"] for r in found] == [1, 1, 1, 0]
     assert [WEIGHT[r] for r in found] == [0.25, 0.75, 0.75, 0.75]
     assert len({r.prompt.for_training.key for r in found}) == 1 and found.rollouts[1].prompt.key != found.prompt.key
+    made.rollout.end_step(made)
+    told = {name: value for name, (value, _) in made.rollout.metrics().items()}
+    assert {name: told[f"lens/{name}"] for name in ("failing", "purified", "exchanged", "success_before", "success_after")} == {
+        "failing": 1.0, "purified": 1.0, "exchanged": 2.0, "success_before": 0.25, "success_after": 0.5,
+    } and told["lens/removed_tokens"] >= 1  # fmt: skip
     made.close()
     made, found = lens_run(1)  # no better than before
     assert all(r.source == "policy" and not WEIGHT.on(r) for r in found)

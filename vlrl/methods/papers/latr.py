@@ -1,7 +1,8 @@
 """LATR: lookahead tree-based rollouts. Part of a group is a tree of greedy branches that fork where two tokens are almost equally likely.
 
 Branches that stay similar to their parents are pruned. `Lookahead` has the rules of a tree and makes its requests, `Latr` is the rollout strategy.
-Paper: Xing et al. 2025 (LATR), arXiv:2510.24302, with released code.
+Paper: Xing et al. 2025 (LATR), arXiv:2510.24302; checked against the release: starreeze/latr at 2adb0edf, model/sample_filter.py, model/utils.py and
+scripts/grpo-kt-countdown.sh.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vlrl.context import RunContext
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError, register
+from vlrl.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 FROM_TREE: Annotation[bool] = Annotation("latr.from_tree", bool, hint="rollout: {name: latr}", doc="True on rollouts that began in the tree")
@@ -70,6 +72,7 @@ class Lookahead:
     checks: tuple[int, ...]
     depth: int
     end_ids: frozenset[int]
+    pruned: list[int] = field(default_factory=list)  # branches pruned, step by step
 
     def grow(self, request: Callable[[Sequence[int]], Request]) -> Generator[list[Request], list[Completion], tuple[list[Branch], int]]:
         """Yield requests that continue branches greedily, and be sent their completions. Returns the branches and the step that all have reached.
@@ -88,8 +91,10 @@ class Lookahead:
                     branch.ended = completion.finish == "stop"
             branches += self.forks(branches, step)
             step += 1
+            before = len(branches)
             for similar in [branch for branch in branches if self.too_similar(branch, step)]:
                 branches = [branch for branch in branches if not branch.descends_from(similar)]
+            self.pruned.append(before - len(branches))
             if len(branches) >= self.width and step - max(branch.start for branch in branches) > max(self.checks):
                 break
         return branches, step
@@ -118,6 +123,14 @@ class Lookahead:
         return not self.end_ids & {*own, *parents} and Levenshtein.distance(own, parents) / length < self.distance
 
 
+@dataclass
+class LatrState(State):
+    """Numbers of the current step and of the last one: rollouts wanted from trees, branches found, branches pruned."""
+
+    counts: dict[str, float] = transient(factory=dict)
+    logged: dict[str, float] = transient(factory=dict)
+
+
 @register("latr")
 @dataclass(frozen=True)
 class Latr(Branching):
@@ -131,7 +144,8 @@ class Latr(Branching):
     requested tokens are not used.
     Deviates: eq. 5's sign of the relative threshold (the release compares the other way round); two alternatives a step, as the release is set;
     where the tree stays narrow the rest are samples, not copies of its trunk; where too many branches fork at once, the more likely ones are taken.
-    Edge: a greedy branch that ends is a rollout as it is; a token that ends an answer opens no branch.
+    Edge: a greedy branch that ends is a rollout as it is; a token that ends an answer opens no branch. Logs the share of a group that is to come from
+    trees, and the step's rollouts from trees, wanted and found, and branches pruned.
     """
 
     absolute: float = 0.25
@@ -155,6 +169,16 @@ class Latr(Branching):
             raise ConfigError(
                 "rollout: 'latr' compares probabilities over the whole vocabulary; set top_k to 0, top_p to 1 and min_p to 0 in `sampling`"
             )
+
+    def init_state(self) -> LatrState:
+        return LatrState()
+
+    def end_step(self, run: RunContext) -> None:
+        self.state.logged, self.state.counts = self.state.counts, {}
+
+    def metrics(self) -> dict[str, float | tuple[float, float]]:
+        share = {"latr/share": self.eta(self.run.phase_step)} if self.is_set_up else {}
+        return {**share, **{f"latr/{name}": (value, 0.0) for name, value in self.state.logged.items()}}
 
     def eta(self, step: int) -> float:
         """The share of a group that comes from a tree."""
@@ -184,13 +208,20 @@ class Latr(Branching):
     def grown(self, prompts: Sequence[Prompt], widths: Sequence[int], run: RunContext) -> list[tuple[list[Branch], int]]:
         """The tree of every prompt, and the step that it has reached; no branches where the width is 0."""
         end_ids = frozenset(run.policy.tokenizer.all_special_ids)
-        growing = {}
+        growing, rulebook = {}, {}
         for place, (prompt, width) in enumerate(zip(prompts, widths, strict=True)):
             if width:
                 depth = min(self.depth, run.sampling(prompt, 0).max_tokens - 1)
                 rules = Lookahead(width, self.absolute, self.relative, self.distance, self.checks, depth, end_ids)
+                rulebook[place] = rules
                 growing[place] = rules.grow(partial(self.greedy, run, prompt))
         trees = run_in_rounds(run, growing)
+        new = {
+            "wanted": float(sum(widths)),
+            "found": float(sum(len(branches) for branches, _ in trees.values())),
+            "pruned": float(sum(sum(rules.pruned) for rules in rulebook.values())),
+        }
+        self.state.counts = {name: value + self.state.counts.get(name, 0.0) for name, value in new.items()}
         return [trees.get(place, ([], 0)) for place in range(len(prompts))]
 
     def greedy(self, run: RunContext, prompt: Prompt, ids: Sequence[int]) -> Request:

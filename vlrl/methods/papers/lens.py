@@ -23,13 +23,26 @@ from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import ConfigError, register
-from vlrl.stages import PolicyLoss, TokenWeight
+from vlrl.stages import PolicyLoss, State, TokenWeight, transient
 from vlrl.types import Group, LossInputs, Message, PerToken, Prompt
 
 WEIGHT: Annotation[float] = Annotation(
     "lens.weight", float, hint="rollout: {name: lens}", doc="weight of a rollout in a group with rollouts of the purified prompt"
 )
 CORRECTS_PURIFIED = Capability("lens.corrects_purified", hint="policy_loss: {name: lens.calibrated_clip}")
+
+
+@dataclass
+class LensState(State):
+    """Counts of the current step and of the last one: failing and purified prompts, removed tokens, exchanges, success rates."""
+
+    counts: dict[str, float] = transient(factory=dict)
+    logged: dict[str, float] = transient(factory=dict)
+
+    def add(self, **values: float) -> None:
+        """Add to the counts of the step."""
+        for name, value in values.items():
+            self.counts[name] = self.counts.get(name, 0.0) + value
 
 
 @register("lens")
@@ -42,7 +55,9 @@ class Lens(Independent):
     |log pi(x_t) - log pi_ref(x_t)|; pictures and the chat template stay. In a group with purified rollouts, WEIGHT is a for the prompt's own correct
     rollouts and 1 - a for all others, a the success rate of the original prompt.
     Paper: Guo et al. 2026 (LENS), arXiv:2601.21244, sec. 2, as in published notes on it (interference score, gamma 1 to 5%, replacement); the code
-    could not be read, `below` is ours. The reference is that of a KL term. Edge: a question that the chat template alters is not purified.
+    could not be read, `below` is ours. The reference is that of a KL term. Edge: a question that the chat template alters is not purified, nor is one
+    without any interference (the policy equals its reference, as before the first update). Logs the failing and purified prompts of the step, the
+    tokens removed, the exchanged rollouts, and the success rate of purified prompts before and after.
     """
 
     gamma: float = 0.03
@@ -53,6 +68,9 @@ class Lens(Independent):
     def __post_init__(self) -> None:
         if not 0 < self.gamma < 1 or not 0 < self.below <= 1:
             raise ValueError(f"gamma={self.gamma} must be in (0, 1) and below={self.below} in (0, 1]")
+
+    def init_state(self) -> LensState:
+        return LensState()
 
     def check(self, run: RunContext) -> None:
         super().check(run)
@@ -73,10 +91,24 @@ class Lens(Independent):
         pairs = [(group, count, prompt) for group, count, prompt in pairs if prompt.messages != group.prompt.messages]
         purified = super().__call__([prompt for *_, prompt in pairs], [count for _, count, _ in pairs], run)
         run.score(purified)
+        self.state.add(failing=len(failing), purified=len(pairs))
         for (group, *_), other in zip(pairs, purified, strict=True):
+            self.state.add(before=success_rate(group.rollouts), after=success_rate(other.rollouts))
             if len(other) and success_rate(other.rollouts) > success_rate(group.rollouts):
                 exchange(group, other)
+                self.state.add(exchanged=sum(rollout.source == "purified" for rollout in group))
         return groups
+
+    def end_step(self, run: RunContext) -> None:
+        self.state.logged, self.state.counts = self.state.counts, {}
+
+    def metrics(self) -> dict[str, tuple[float, float]]:
+        counts = self.state.logged
+        sums = {f"lens/{name}": (counts.get(name, 0.0), 0.0) for name in ("failing", "purified", "removed_tokens", "exchanged")}
+        return {
+            **sums,
+            **{f"lens/success_{name}": (counts.get(name, 0.0), counts["purified"]) for name in ("before", "after") if counts.get("purified")},
+        }
 
     def purified(self, prompt: Prompt, run: RunContext) -> Prompt:
         """The prompt without its interfering tokens."""
@@ -85,7 +117,9 @@ class Lens(Independent):
         with run.policy.reference() as reference:
             reference_logp = prompt_logp(reference, prompt)
         interference = [abs(a - b) for a, b in zip(prompt_logp(run.policy, prompt), reference_logp, strict=True)]
-        removed = sorted(spans, key=lambda t: -interference[t])[: math.ceil(self.gamma * len(spans) - 1e-9)]
+        ranked = sorted(spans, key=lambda t: -interference[t])[: math.ceil(self.gamma * len(spans) - 1e-9)]
+        removed = [t for t in ranked if interference[t] > 0]
+        self.state.add(removed_tokens=len(removed))
         return replace_text(prompt, message, part, remove_spans(text, [spans[t] for t in removed])) if removed else prompt
 
 
