@@ -21,6 +21,18 @@ from vlrl.types import Clip, Completion, Prompt, Request
 if TYPE_CHECKING:
     from vlrl.context import PolicyModel
 
+MAX_ANSWER = 64 << 20  # bytes
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Redirects are errors: following one would send the key to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
 
 def data_uri(image: Any) -> str:
     """A PIL image as a PNG data URI."""
@@ -114,8 +126,12 @@ class OpenAI(Engine):
                 time.sleep(self.wait * 2 ** (attempt - 1))
             post = urllib.request.Request(f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers)
             try:
-                with urllib.request.urlopen(post, timeout=self.timeout) as answer:
-                    return json.loads(answer.read())
+                with _OPENER.open(post, timeout=self.timeout) as answer:
+                    content = answer.read(MAX_ANSWER + 1)
+                if len(content) > MAX_ANSWER:
+                    problem = f"the answer has more than {MAX_ANSWER} bytes"
+                    break
+                return json.loads(content)
             except urllib.error.HTTPError as error:
                 problem = f"HTTP {error.code}: {error.read()[:200].decode(errors='replace')}"
                 if error.code != 429 and error.code < 500:

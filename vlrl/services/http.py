@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +19,8 @@ class ServiceError(RuntimeError):
 class JsonClient:
     """A client of one base URL. `token` is sent as a bearer token; a request is tried `attempts` times, with a `pause` (seconds) that doubles.
 
-    Connection errors, timeouts, 429 and 5xx are retried. `before_retry` is called before each retry; it may replace a dead server and return its
-    new URL.
+    Connection errors, timeouts, 429 and 5xx are retried. An answer has at most `max_answer` bytes; redirects are not followed. `before_retry` is
+    called before each retry; it may replace a dead server and return its new URL.
     """
 
     url: str
@@ -27,6 +28,7 @@ class JsonClient:
     timeout: float = 600.0
     attempts: int = 6
     pause: float = 0.25
+    max_answer: int = 1 << 30
     before_retry: Callable[[], str | None] = lambda: None
     retries: int = field(default=0, init=False)
 
@@ -50,17 +52,32 @@ class JsonClient:
                 time.sleep(min(self.pause * 2 ** (attempt - 1), 30.0))
                 self.url = self.before_retry() or self.url
             try:
-                answer = self.client.request(method, self.url + path, json=body)
+                with self.client.stream(method, self.url + path, json=body) as answer:
+                    content = self._content(answer, path)
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}"
                 continue
             if answer.status_code == 429 or answer.status_code >= 500:
-                problem = f"status {answer.status_code}: {answer.text[:300]}"
+                problem = f"status {answer.status_code}: {_text(content)[:300]}"
                 continue
-            if answer.status_code >= 400:
-                raise ServiceError(f"{self.url}{path} refused the request: status {answer.status_code}: {answer.text[:500]}")
-            return answer.json() if answer.content else None
+            if answer.status_code >= 300:
+                raise ServiceError(f"{self.url}{path} refused the request: status {answer.status_code}: {_text(content)[:500]}")
+            return self._parsed(content, path)
         raise ServiceError(f"{self.url}{path} failed {self.attempts} times; the last time: {problem}")
+
+    def _content(self, answer: httpx.Response, path: str) -> bytes:
+        content = bytearray()
+        for part in answer.iter_bytes():
+            content += part
+            if len(content) > self.max_answer:
+                raise ServiceError(f"{self.url}{path}: the answer has more than {self.max_answer} bytes")
+        return bytes(content)
+
+    def _parsed(self, content: bytes, path: str) -> Any:
+        try:
+            return json.loads(content) if content else None
+        except (ValueError, RecursionError) as error:
+            raise ServiceError(f"{self.url}{path}: the answer is no JSON ({type(error).__name__}): {_text(content)[:200]}") from None
 
     def status(self, path: str = "/health") -> int:
         """The HTTP status of one request without retries; 0 if there is no answer."""
@@ -72,3 +89,7 @@ class JsonClient:
     def close(self) -> None:
         """Close the connections."""
         self.client.close()
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace")

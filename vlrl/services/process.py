@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ipaddress
 import os
 import secrets
 import signal
@@ -16,9 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vlrl.services.http import JsonClient, ServiceError
+from vlrl.services.token_guard import TOKEN_VARIABLE
 
 WATCHDOG = Path(__file__).with_name("watchdog.py")
-TOKEN_VARIABLE = "VLLM_API_KEY"  # read by vLLM; the token is never on a command line
 
 
 def free_port(host: str) -> int:
@@ -26,6 +27,14 @@ def free_port(host: str) -> int:
     with socket.socket() as s:
         s.bind((host, 0))
         return s.getsockname()[1]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or a name is this machine's own, out of reach of others."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.rstrip(".").lower() == "localhost"
 
 
 class Server:

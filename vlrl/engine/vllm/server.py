@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import hmac
 import io
 import itertools
-import os
+import logging
 import shutil
 import sys
 import tempfile
@@ -24,7 +23,8 @@ from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reaso
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.registry import ConfigError, register
 from vlrl.services.http import JsonClient, ServiceError
-from vlrl.services.process import TOKEN_VARIABLE, Server, free_port
+from vlrl.services.process import Server, free_port, is_loopback
+from vlrl.services.token_guard import BODY_VARIABLE
 from vlrl.stages import transient
 from vlrl.types import Completion, Media, Prompt, Request
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vlrl.context import RunContext
 
 CACHED_IMAGES = 256
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -57,11 +58,11 @@ class VLLMServer(VLLMEngine):
 
     Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint), images PNG. `parallel` requests are in
     flight per replica. Weights are saved to a folder per version, and every replica loads them in place. Each server listens on `host` (loopback
-    by default) and requires a random token on every path. A replica that dies is replaced (at most `restarts` times each), gets the present
-    weights, and its requests are sent again: a completion is delivered once. `transfer: nccl` broadcasts the weights to servers on GPUs of their
-    own (a server that dies then ends the run); `devices` are their CUDA_VISIBLE_DEVICES, one entry per replica. `arguments` are further flags of
-    `vllm serve` (data parallel, Ray ...), `env` further environment variables. Edge: videos and callables as logits processors cannot be sent:
-    ValueError. Log-probs and seeds are as in engine 'vllm'.
+    by default) and requires a random token on every path, for websockets too; a request has at most `max_body_mb` MiB. A replica that dies is
+    replaced (at most `restarts` times each), gets the present weights, and its requests are sent again: a completion is delivered once.
+    `transfer: nccl` broadcasts the weights to servers on GPUs of their own (a server that dies then ends the run); `devices` are their
+    CUDA_VISIBLE_DEVICES, one entry per replica. `arguments` are further flags of `vllm serve` (data parallel, Ray ...), `env` further environment
+    variables. Edge: videos and callables as logits processors cannot be sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
@@ -75,9 +76,10 @@ class VLLMServer(VLLMEngine):
     env: Mapping[str, str] = field(default_factory=dict)
     transfer: str = "folder"
     devices: tuple[str, ...] = ()
+    max_body_mb: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("replicas", "parallel"):
+        for name in ("replicas", "parallel", "max_body_mb"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.transfer not in ("folder", "nccl"):
@@ -94,6 +96,8 @@ class VLLMServer(VLLMEngine):
         super().check(run)
         if self.transfer == "nccl" and not torch.cuda.is_available():
             raise ConfigError("engine.transfer: nccl needs CUDA devices, one for the trainer and others for the servers; use folder")
+        if not is_loopback(self.host):
+            log.warning("engine.host: %s can be reached from other machines; requests and the token are not encrypted on the way", self.host)
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
@@ -138,7 +142,7 @@ class VLLMServer(VLLMEngine):
             "host": self.host,
             "port": port,
             "served_model_name": "policy",
-            "middleware": "vlrl.engine.vllm.server.TokenGuard",
+            "middleware": "vlrl.services.token_guard.TokenGuard",
             "disable_uvicorn_access_log": True,
             "enable_scale_out": True,
             **({"weight_transfer_config": {"backend": "nccl"}} if self.transfer == "nccl" else {}),
@@ -148,7 +152,7 @@ class VLLMServer(VLLMEngine):
         return [sys.executable, "-m", module, "--model", str(self.state.base), *flags, *self.arguments]
 
     def _environment(self, replica: int) -> dict[str, str]:
-        own = {"VLLM_SERVER_DEV_MODE": "1", **self.environment_variables}
+        own = {"VLLM_SERVER_DEV_MODE": "1", BODY_VARIABLE: str(self.max_body_mb << 20), **self.environment_variables}
         devices = {"CUDA_VISIBLE_DEVICES": self.devices[replica]} if self.devices else {}
         return {**own, "VLLM_DO_NOT_TRACK": "1", **devices, **self.env}
 
@@ -298,22 +302,3 @@ def prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:
     if not ids:
         return []
     return [float(table[str(token)]["logprob"]) for table, token in zip(answer["prompt_logprobs"][-len(ids) :], ids)]
-
-
-class TokenGuard:
-    """ASGI middleware of `vllm serve`: requires the bearer token (VLLM_API_KEY) on every path but /health.
-
-    vLLM's own check leaves its control endpoints open.
-    """
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-        self.expected = f"Bearer {os.environ[TOKEN_VARIABLE]}".encode()
-
-    async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        if scope["type"] != "http" or scope["path"] == "/health" or hmac.compare_digest(given, self.expected):
-            await self.app(scope, receive, send)
-            return
-        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-type", b"application/json")]})
-        await send({"type": "http.response.body", "body": b'{"error": "unauthorized"}'})
