@@ -134,14 +134,6 @@ def test_parts_are_correct_by_their_own_correct_at(rollout):
         assert score(spec, half) == float(open_gate)
 
 
-def test_cosine_length_is_correct_only_where_it_says_so():
-    with pytest.raises(ValueError, match="correct_at"):
-        build(Reward, {"name": "cosine_length", "right": [1.0, 0.5]})
-    with pytest.raises(ValueError, match="correct_at"):
-        build(Reward, {"name": "cosine_length", "right": [2.0, 1.0], "wrong": [1.5, 0.0]})
-    assert build(Reward, {"name": "cosine_length", "right": [1.0, 0.5], "correct_at": 0.5}).correct_at == 0.5
-
-
 @pytest.mark.parametrize(
     ("spec", "gold", "right", "wrong"),
     [
@@ -155,4 +147,4 @@ def test_cosine_length_is_correct_only_where_it_says_so():
 )
 def test_correct_at_separates_right_from_wrong(spec, gold, right, wrong, rollout):
     reward = build(Reward, spec)
-    assert reward(rollout(gold, right)) >= reward.correct_at > reward(rollout(gold, wrong))
+    assert [reward.correct(made, reward(made)) for made in (rollout(gold, right), rollout(gold, wrong))] == [True, False]

@@ -21,18 +21,21 @@ from vlrl.types import FilterDecision, Group
 class DynamicSampling(GroupFilter):
     """DAPO's dynamic sampling: keeps a group whose outcomes differ by more than `tolerance`: max o - min o > tolerance.
 
-    `on` names what o is:
-    "outcome"   the raw score of the row's outcome reward, whatever format, length and shaping add. Of 0/1 outcomes it is eq. 11, 0 < correct < G. Of
-                graded ones (IoU) it also keeps groups that are all right or all wrong, as long as they differ, because their advantages do: the
-                rule of verl's filter_groups with metric acc, std > 0 (verl-project/verl 1dda039b);
-    "correct"   whether the rollout is correct: eq. 11 also for graded outcomes; "total"     the total reward after shaping: every group whose
-    advantages are not all 0. `slot` names a raw reward in their place. Where the outcome's reward has no weight (it is only logged, and something
-    else is paid), or did not score the group, "outcome" and "correct" fall back on the total.
+    o is, by `metric`:
+
+        outcome   the raw score of the row's outcome reward, whatever format, length and shaping add
+        correct   whether the rollout is correct
+        total     the total reward after shaping, so that every group with an advantage is kept
+
+    Of 0/1 outcomes "outcome" is eq. 11, 0 < correct < G. Of graded ones (IoU) it also keeps groups that are all right or all wrong as long as they
+    differ, because their advantages do: the rule of verl's filter_groups with metric acc, std > 0 (verl-project/verl 1dda039b); "correct" is eq. 11
+    for them too. `slot` names a raw reward instead. Where the outcome's reward has no weight (it is only logged, and something else is paid), or did
+    not score the group, "outcome" and "correct" fall back on the total.
     Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 11. Edge: a group of one rollout is never kept. Raises KeyError if `slot` did not score the
     rollouts.
     """
 
-    on: Literal["outcome", "correct", "total"] = "outcome"
+    metric: Literal["outcome", "correct", "total"] = "outcome"
     slot: RewardSlot = ""
     tolerance: float = 1e-9
 
@@ -49,9 +52,9 @@ class DynamicSampling(GroupFilter):
         if self.slot:
             return self.slot, group.raw(self.slot)
         outcomes = [rollout.outcome for rollout in group if rollout.outcome is not None]
-        if self.on == "total" or len(outcomes) < len(group) or not self.outcome_is_paid(group):
+        if self.metric == "total" or len(outcomes) < len(group) or not self.outcome_is_paid(group):
             return "rewards", group.rewards
-        return ("outcomes", outcomes) if self.on == "outcome" else ("correct", [float(rollout.correct) for rollout in group])
+        return ("outcomes", outcomes) if self.metric == "outcome" else ("correct", [float(rollout.correct) for rollout in group])
 
     def outcome_is_paid(self, group: Group) -> bool:
         """Whether the group's outcome reward has a weight; True before the plug-in is set up."""
@@ -63,13 +66,13 @@ class DynamicSampling(GroupFilter):
 class AccuracyRange(GroupFilter):
     """MM-Eureka's online filter: keeps a group whose accuracy, the mean score of the outcome reward, is in [low, high].
 
-    `on` "correct" takes the share of correct rollouts instead, which differs for graded outcomes.
+    `metric` "correct" takes the share of correct rollouts instead, which differs for graded outcomes.
     Paper: Meng et al. 2025 (MM-Eureka), arXiv:2503.07365, sec. 3.2: online filter; released code 0.1 and 0.9. Edge: an empty group is dropped.
     """
 
     low: float = 0.1
     high: float = 0.9
-    on: Literal["outcome", "correct"] = "outcome"
+    metric: Literal["outcome", "correct"] = "outcome"
 
     def __post_init__(self) -> None:
         if self.low > self.high:
@@ -78,7 +81,7 @@ class AccuracyRange(GroupFilter):
     def __call__(self, group: Group) -> FilterDecision:
         if not len(group):
             return FilterDecision(False, "empty group")
-        accuracy = mean_outcome(group.rollouts) if self.on == "outcome" else success_rate(group.rollouts)
+        accuracy = mean_outcome(group.rollouts) if self.metric == "outcome" else success_rate(group.rollouts)
         if self.low <= accuracy <= self.high:
             return FilterDecision(True)
         return FilterDecision(False, "too easy" if accuracy > self.high else "too hard")
