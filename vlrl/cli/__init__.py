@@ -21,6 +21,9 @@ _COMMANDS = {  # command: where its function is
     "list": "vlrl.cli.list:list_plugins",
     "show": "vlrl.cli.show:show",
     "new": "vlrl.cli.new:new",
+    "export": "vlrl.cli.export:export",
+    "serve": "vlrl.cli.serve:serve",
+    "completion": "vlrl.cli.completion:completion",
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",
 }

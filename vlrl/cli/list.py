@@ -134,7 +134,8 @@ def _one(row: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"  {name}: {field['type']} = {field['default']}")
 
 
-def _configs(as_json: bool) -> None:
+def config_rows() -> list[dict[str, str]]:
+    """Every shipped config: name, first line, file; sorted by name."""
     from vlrl.config import folders
 
     rows: dict[str, dict[str, str]] = {}
@@ -143,7 +144,11 @@ def _configs(as_json: bool) -> None:
             name = path.relative_to(folder).with_suffix("").as_posix()
             first = path.read_text(encoding="utf-8").partition("\n")[0]
             rows.setdefault(name, {"name": name, "summary": first.lstrip("# ") if first.startswith("#") else "", "paper": "", "origin": str(path)})
-    found = [rows[name] for name in sorted(rows)]
+    return [rows[name] for name in sorted(rows)]
+
+
+def _configs(as_json: bool) -> None:
+    found = config_rows()
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
