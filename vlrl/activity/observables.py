@@ -196,3 +196,16 @@ def advantage_size_over_groups(record: Record) -> float:
     sizes = [mean([rollout.advantage**2 for rollout in group]) ** 0.5 for group in record.trained()]
     sizes = [size for size in sizes if size > 0]
     return statistics.pstdev(sizes) / mean(sizes) if sizes else 0.0
+
+
+@observable
+def gradient_at_high_covariance(record: Record) -> float:
+    """Mean |d loss / d log-prob| of the tenth of the tokens with the highest covariance, (logp - mean) (A - mean), over the mean of all tokens."""
+    tokens = [(logp, rollout.advantage, abs(g)) for rollout, values in record.gradients() for logp, g in zip(rollout.logp, values)]
+    if not tokens:
+        return 0.0
+    logp, advantage = mean([token[0] for token in tokens]), mean([token[1] for token in tokens])
+    ranked = sorted(tokens, key=lambda token: (token[0] - logp) * (token[1] - advantage), reverse=True)
+    top = ranked[: max(1, len(ranked) // 10)]
+    overall = mean([token[2] for token in tokens])
+    return mean([token[2] for token in top]) / overall if overall else 0.0
