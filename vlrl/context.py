@@ -49,6 +49,9 @@ class PolicyModel(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion tokens, special tokens left out."""
 
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a text that is no prompt; special tokens in it become ordinary tokens of their characters."""
+
     def render(self, prompt: Prompt) -> str:
         """The prompt as text, media as placeholders."""
 
@@ -114,6 +117,7 @@ class RunContext(Protocol):
     answered_groups: Sequence[Group]
     trained_groups: Sequence[Group]
     stats: Any
+    bad_rows: Any  # rows that could not be used
     activity: Any  # a vlrl.activity.observer.Activity while the run is watched, else None
     collected_ahead: dict[str, Any] | None  # batches for later steps (`vlrl/trainer/pipeline.py`)
     cached_rows: dict[str, dict[str, Sequence[Row]]]

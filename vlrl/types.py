@@ -180,6 +180,7 @@ class Row:
     messages: tuple[Message, ...] = ()  # a whole conversation, for rows that are more than one question
     rewards: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    origin: str = field(default="", compare=False)  # where it is stored, file:line, for messages
 
     @property
     def media(self) -> tuple[Media, ...]:

@@ -6,7 +6,7 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,9 +34,10 @@ class DatasetPart:
     dropped: Counter[str] = field(default_factory=Counter, compare=False)
 
     def build(self, index: int) -> BuiltRow:
-        """Raises RowError."""
+        """The row of a record, with its place. Raises RowError."""
         try:
-            return self.builder.build(self.records.get(index), index)
+            built = self.builder.build(self.records.get(index), index)
+            return built._replace(row=replace(built.row, origin=self.records.location(index)))
         except BadRecord as error:
             raise RowError(str(error)) from None
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
@@ -42,10 +43,11 @@ def main():
         run.output, run.step = place, 0
         checkpoint.save(run)
         used = sum(path.stat().st_blocks * 512 for path in place.rglob("*") if path.is_file())
-        trial("full", run, lambda: mount("-o", f"remount,size={int(used + share * size) // 4096 * 4096}", str(place)))
+        smaller = f"remount,size={int(used + share * size) // 4096 * 4096}"
+        trial("full", run, partial(mount, "-o", smaller, str(place)))
         if share == 0.97:
             mount("-o", "remount,size=16m", str(place))
-            trial("read-only", run, lambda: mount("-o", "remount,ro", str(place)))
+            trial("read-only", run, partial(mount, "-o", "remount,ro", str(place)))
         subprocess.run(["umount", str(place)], check=True)
 
 

@@ -168,7 +168,9 @@ def test_a_full_disk_and_a_read_only_one_say_so_and_leave_nothing(tmp_path):
         assert result["left"] == ["step-000000"] and result["faults"] == [], result
 
 
-@pytest.mark.parametrize(("number", "words"), [(errno.EDQUOT, "quota"), (errno.EIO, "input/output"), (errno.EACCES, "permission"), (errno.ESTALE, "stale")])
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.EDQUOT, "quota"), (errno.EIO, "input/output"), (errno.EACCES, "permission"), (errno.ESTALE, "stale")]
+)
 def test_every_reason_has_its_advice(number, words, tmp_path):
     try:
         try:

@@ -55,6 +55,19 @@ def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
     return groups
 
 
+def generate_usable(run: RunContext, rows: Sequence[Row]) -> tuple[list[Group], list[str]]:
+    """(the groups of the rows that can be used, why each row cannot, or ""). The rows are looked at one by one only where they fail together."""
+    from vlrl.trainer.data import row_fault
+
+    try:
+        return generate(run, rows), [""] * len(rows)
+    except Exception:  # a row can make a chat template, a tokenizer or a decoder raise anything
+        faults = [row_fault(run, row) for row in rows]
+        if not any(faults):
+            raise
+    return generate(run, [row for row, fault in zip(rows, faults, strict=True) if not fault]), faults
+
+
 def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool | None, str]]:
     """(`Rollout.correct`, "") per group of one rollout; (None, reason) where a reward raised, or where no reward decides the outcome.
 
@@ -95,12 +108,14 @@ def accuracy(run: RunContext) -> dict[str, float]:
 def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> HeldoutResult:
     """Held-out accuracy per task: the share of rows whose greedy completion is correct.
 
-    A row that a reward raises on is left out of the accuracy, counted as an error, and named in one warning; it never stops the run.
+    A row whose prompt cannot be made, or that a reward raises on, is left out of the accuracy, counted as an error, and named in one warning; it
+    never stops the run.
     Each process evaluates every n-th row; all of them return the same result.
     """
     rows = [(task, row) for task, task_rows in rows_by_task.items() for row in task_rows][run.rank :: run.ranks]
-    groups = generate(run, [row for _, row in rows])
-    checked = check_answers(groups, run)
+    groups, faults = generate_usable(run, [row for _, row in rows])
+    answers = iter(check_answers(groups, run))
+    checked = [(None, fault) if fault else next(answers) for fault in faults]
     outcomes = run.gather([(task, row.id, correct, reason) for (task, row), (correct, reason) in zip(rows, checked, strict=True)])
     shares: dict[str, float] = {}
     errors: dict[str, int] = {}

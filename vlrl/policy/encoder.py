@@ -9,13 +9,14 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from torch import nn
 
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.family import Family, base
-from vlrl.types import Media, Prompt
+from vlrl.types import Media, Prompt, Row
 
 V = TypeVar("V")
 MEDIA_TYPES = {"image": 1, "video": 2}
@@ -81,6 +82,7 @@ class PromptEncoder:
         self.counters: Counter[str] = Counter()
         self.tokenizer: Any = getattr(processor, "tokenizer", processor)
         self.placeholders = family.placeholders(processor)
+        self.control = control_pattern(self.tokenizer, [*self.placeholders.values(), *map(family.embed_token_of, MEDIA_TYPES)])
         self.forbidden_ids: tuple[int, ...] = tuple(sorted(family.forbidden_ids(processor)))
         self._prompts: LRUCache[tuple] = LRUCache(CACHED_PROMPTS)
         self._features: LRUCache[Features] = LRUCache(family.cache_mb << 20, lambda f: f.nbytes)
@@ -139,10 +141,43 @@ class PromptEncoder:
         self._features.clear()
 
     def render(self, prompt: Prompt) -> str:
-        """The prompt as text: chat template, media as placeholders, prefix."""
-        messages = [{**m, "content": m["content"] if self.family.is_multimodal else text_of(m["content"], prompt)} for m in prompt.messages]
+        """The prompt as text: chat template, media as placeholders, prefix. Special tokens in the messages' texts are escaped (see `escape`)."""
+        messages = [{**m, "content": self._escaped(m["content"])} for m in prompt.messages]
+        if not self.family.is_multimodal:
+            messages = [{**m, "content": text_of(m["content"], prompt)} for m in messages]
         text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **prompt.options)
         return text + prompt.prefix
+
+    def escape(self, text: str) -> str:
+        """The text with a space after the first character of every special token in it: it reads the same and no part of it is a control token."""
+        before = ""
+        while text != before:
+            before, text = text, self.control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        return text
+
+    def _escaped(self, content: Any) -> Any:
+        """A message's content with escaped texts. Text parts that only together hold a special token become one part."""
+        if isinstance(content, str):
+            return self.escape(content)
+        parts: list[dict[str, Any]] = []
+        for is_text, members in groupby(content, key=lambda part: part["type"] == "text"):
+            run = list(members)
+            if is_text:
+                texts = [self.escape(part["text"]) for part in run]
+                joined = "".join(texts)
+                run = [{**run[0], "text": self.escape(joined)}] if self.control.search(joined) else [{**p, "text": t} for p, t in zip(run, texts)]
+            parts += run
+        return parts
+
+    def special_in(self, row: Row) -> str:
+        """The first special token in a row's texts (question, choices, system, messages, target, demonstrations), or ""."""
+        spoken = [text_parts(message["content"]) for message in row.messages]
+        texts = [row.question, *row.choices, row.system, row.target, *spoken, *map(str, row.meta.get("demonstrations", ()))]
+        return next((found[0] for text in texts if (found := self.control.search(text))), "")
+
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a text that is no prompt (a demonstration, a reply): special tokens in it become ordinary tokens of their characters."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion ids, without special tokens."""
@@ -176,6 +211,21 @@ class PromptEncoder:
             raise ValueError(f"row {prompt.row.id!r}: the prompt's text holds tokens that stand for media; remove them from the text")
         remaining = iter(types)
         return [next(remaining) if i in embed_ids else 0 for i in ids]
+
+
+def control_pattern(tokenizer: Any, placeholders: Iterable[str]) -> re.Pattern[str]:
+    """Matches every special token of a tokenizer and every placeholder for media; nothing where there is none.
+
+    Added tokens that decoding keeps (<think>) are text. A token of one character, or of blanks alone, cannot be told from text.
+    """
+    added = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
+    tokens = {token for token in (*added, *getattr(tokenizer, "all_special_tokens", ()), *placeholders) if len(token.strip()) > 1}
+    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or r"(?!)")
+
+
+def text_parts(content: Any) -> str:
+    """The texts of a message's content, joined."""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def text_of(content: Any, prompt: Prompt) -> str:

@@ -39,6 +39,10 @@ class Family(Stage):
     processed media. `dtype` is the type of matrix products. `fp32_master_weights` keeps trained weights in float32 in addition (without it,
     updates below half a unit in the last place are lost: nearly all of a bfloat16's at a learning rate of 1e-6). `attn` is the attention
     implementation: "sdpa", "flex" (block masks, CUDA), "eager", "flash_attention_2".
+
+    `special_tokens` says what becomes of the model's special tokens in the text of rows, tools and other rollouts (`<|im_end|>`, `<|image_pad|>`):
+    "escape" writes them with a space after their first character in prompts, and as ordinary tokens in demonstrations; "refuse" does not train on
+    such rows (they are quarantined), and escapes other texts.
     """
 
     kind: ClassVar[str] = "family"
@@ -59,6 +63,7 @@ class Family(Stage):
     checkpointing: bool = False
     cache_mb: int = 1024
     chunk: int = 1024  # completion tokens whose logits are in memory at a time
+    special_tokens: Literal["escape", "refuse"] = "escape"
     chat_template: str = ""  # a Jinja template that replaces the model's own
     quantize: Literal["", "nf4", "int8"] = ""  # frozen weights in 4 or 8 bits, for adapters (needs bitsandbytes and a GPU)
 

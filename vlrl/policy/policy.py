@@ -87,6 +87,10 @@ class Policy:
         """The prompt as text: chat template, media as placeholders, prefix."""
         return self.encoder.render(prompt)
 
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a text that is no prompt; special tokens in it become ordinary tokens of their characters."""
+        return self.encoder.encode_text(text)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion ids, without special tokens."""
         return self.encoder.decode(ids)

@@ -244,7 +244,8 @@ def prune(output: Path, keep: int) -> None:
 
 def state_of(run: RunContext) -> dict[str, Any]:
     """Counters, the row history of all ranks, batches collected ahead, and the state of every plug-in of the current phase. All ranks call it."""
-    parts = [part[0] for part in gather(run.accelerator, [(run.history, run.stats.state_dict(), run.collected_ahead)])]
+    own = (run.history, run.stats.state_dict(), run.collected_ahead, run.bad_rows.state_dict())
+    parts = [part[0] for part in gather(run.accelerator, [own])]
     return {
         "format": FORMAT,
         "step": run.step,
@@ -252,9 +253,10 @@ def state_of(run: RunContext) -> dict[str, Any]:
         "phase_step": run.phase_step,
         "seed": run.seed,
         "ranks": run.accelerator.num_processes,
-        "history": {row: memory for history, _, _ in parts for row, memory in history.items()},
-        "collected_ahead": [ahead for _, _, ahead in parts if ahead is not None],
-        "stats": {name: sum(stats[name] for _, stats, _ in parts) for name in parts[0][1]},
+        "history": {row: memory for history, *_ in parts for row, memory in history.items()},
+        "collected_ahead": [ahead for _, _, ahead, _ in parts if ahead is not None],
+        "stats": {name: sum(stats[name] for _, stats, *_ in parts) for name in parts[0][1]},
+        "bad_rows": {name: sum(bad[name] for *_, bad in parts) for name in parts[0][3]},
         "policy_version": run.policy.version,
         "plugins": {slot: state for slot, plugin in run.current.plugins() if (state := plugin.state_dict())},
         "engine": run.engine.state_dict(),
@@ -269,6 +271,7 @@ def restore(run: RunContext, state: Mapping[str, Any]) -> None:
     ahead = state["collected_ahead"]
     run.collected_ahead = None if not ahead else ahead[rank] if len(ahead) == ranks else redistribute(ahead, rank, ranks)
     run.stats.load_state_dict(state["stats"] if rank == 0 else dict.fromkeys(state["stats"], 0))  # ranks are summed for the log
+    run.bad_rows.load_state_dict(state.get("bad_rows", {}) if rank == 0 else {})
     run.policy.version = state["policy_version"]
     plugins = dict(run.current.plugins())
     for slot, values in state["plugins"].items():

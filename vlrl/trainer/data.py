@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl.registry import ConfigError, home_of
 from vlrl.stages import Source
+from vlrl.trainer.bad_rows import reason_of
 from vlrl.trainer.phase import applies
 from vlrl.types import MediaError, Prompt, Row, RowError
 
@@ -57,35 +58,69 @@ def check_rows(run: RunContext, limit: int = 2000) -> None:
     run.use(before)
 
 
+class PromptTooLongError(ConfigError):
+    """A prompt is longer than `max_prompt_tokens`."""
+
+
 def check_lengths(run: RunContext, limit: int = 64) -> None:
-    """Refuse rows whose prompt is longer than `max_prompt_tokens`; prompts are never truncated. Raises ConfigError with the row's id and length."""
+    """Refuse rows whose prompt is longer than `max_prompt_tokens`; prompts are never truncated. Raises ConfigError with the row's id and length.
+
+    A row that fails in another way is quarantined when it is drawn.
+    """
     for split in ("train", "heldout"):
         for slot, rows in read_rows(run, split).items():
             for i in range(min(limit, len(rows))):
-                check_length(run, run.prompt_template(rows[i]), f"data.{split}.{slot}")
+                try:
+                    prompt_of(run, rows[i], f"data.{split}.{slot}")
+                except PromptTooLongError:
+                    raise
+                except Exception as error:
+                    reason_of(error)
 
 
 def usable_prompts(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
-    """Prompts of the rows of a step. A row with broken media or too long a prompt is left out, counted (`data/dropped`) and reported."""
+    """Prompts of the rows of a step. A row that cannot be used, for whatever reason, is left out, counted (`data/dropped`) and quarantined.
+
+    Raises BadRowsError once too many rows are left out.
+    """
     prompts = []
     for row in rows:
+        run.bad_rows.drawn += 1
         try:
-            validate_row(row)
-            prompt = run.prompt_template(row)
-            check_length(run, prompt)
-        except (MediaError, RowError, ConfigError) as error:
+            prompts.append(prompt_of(run, row))
+        except Exception as error:  # a row can make a chat template, a tokenizer or a decoder raise anything
+            reason = reason_of(error)
             run.stats.count({"data/dropped": 1.0})
-            run.warn(f"row {row.id!r} was left out: {error}")
-        else:
-            prompts.append(prompt)
+            run.bad_rows.add(run, row, reason)
     return prompts
 
 
+def prompt_of(run: RunContext, row: Row, where: str = "data.train") -> Prompt:
+    """The prompt of a row that is valid, renders, decodes and fits. Raises RowError, MediaError, ConfigError, and whatever templates raise."""
+    validate_row(row)
+    if run.policy.family.special_tokens == "refuse" and (token := run.policy.encoder.special_in(row)):
+        raise RowError(f"its text holds the model's special token {token!r}; remove it, or set policy.special_tokens: escape")
+    prompt = run.prompt_template(row)
+    check_length(run, prompt, where)
+    if prompt.train is not None:
+        run.policy.encode(prompt.train)
+    return prompt
+
+
+def row_fault(run: RunContext, row: Row) -> str:
+    """Why a row cannot be used now, or ""."""
+    try:
+        prompt_of(run, row)
+    except Exception as error:  # as above
+        return reason_of(error)
+    return ""
+
+
 def check_length(run: RunContext, prompt: Prompt, where: str = "data.train") -> None:
-    """Refuse a prompt longer than `max_prompt_tokens`. Raises ConfigError with the row's id and length."""
+    """Refuse a prompt longer than `max_prompt_tokens`. Raises PromptTooLongError with the row's id and length."""
     length = len(run.policy.encode(prompt))
     if length > run.settings.max_prompt_tokens:
-        raise ConfigError(
+        raise PromptTooLongError(
             f"{where}: the prompt of row {prompt.row.id!r} has {length} tokens, max_prompt_tokens is {run.settings.max_prompt_tokens}; "
             "raise it, lower the policy's max_pixels, or drop the row (prompts are never truncated)"
         )

@@ -18,6 +18,7 @@ from vlrl.capabilities import Capability
 from vlrl.config import Config
 from vlrl.registry import ConfigError, build, load_plugin_file
 from vlrl.settings import Settings
+from vlrl.trainer.bad_rows import BadRows
 from vlrl.trainer.data import read_rows
 from vlrl.trainer.loss import Objective
 from vlrl.trainer.phase import Phase, build_phase, check_requirements, provided
@@ -85,6 +86,7 @@ class Run(RunServices):
         self.learning_rate = 0.0  # of the current optimizer step
         self.recorder: Any = None
         self.stats = StepStats()
+        self.bad_rows = BadRows()
         self.activity: Activity | None = None  # watches the first steps of a phase
         self.groups: list[Group] = []  # this rank's, of the step just taken
         self.sampled_groups: Sequence[Group] = ()  # all ranks'

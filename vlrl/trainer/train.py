@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,10 @@ def _train(run: Run, guard: Guard, resume: bool, live: bool | None, overwrite: b
     for note in notes:
         run.recorder.event("warning", message=note)
     summary: dict[str, Any] = _read_partial(run) if state else {"heldout": {}, "seconds": {}}
-    try:
+    with ExitStack() as ends:
+        ends.callback(run.close)
+        ends.callback(run.recorder.close)
+        ends.callback(lambda: run.bad_rows.append(run, run.bad_rows.take()))  # of a step that was not finished
         for index in range(start_phase, len(run.phases)):
             run.phase_step = 0
             run.enter(index)
@@ -110,11 +113,6 @@ def _train(run: Run, guard: Guard, resume: bool, live: bool | None, overwrite: b
             _train_phase(run, guard, summary)
         _heldout(run, summary, "final")
         folder = _saved_now(run)
-    finally:
-        try:
-            run.recorder.close()
-        finally:
-            run.close()
     summary["seconds"]["total"] = summary["seconds"].get("total", 0.0) + time.time() - started
     return _finish(run, summary, folder)
 
@@ -139,6 +137,7 @@ def _train_phase(run: Run, guard: Guard, summary: dict[str, Any]) -> None:
         if watch.heldout_every and run.phase_step % watch.heldout_every == 0:
             metrics |= evaluate_run(run).metrics()
         run.recorder.step(run.step, run.phase, metrics, {"step": time.time() - before, **run.stats.seconds}, run.groups)
+        run.bad_rows.write(run)
         done = run.phase_step == run.settings.steps
         reason = guard.after_step()
         if reason or (watch.checkpoint_every and run.phase_step % watch.checkpoint_every == 0) or (done and not last_phase):

@@ -27,10 +27,9 @@ def demonstrations(row: Row) -> list[str]:
 def expert_rollout(prompt: Prompt, text: str, run: RunContext) -> Rollout:
     """A demonstration and EOS as a rollout of source "expert", without log-probs. A prompt's `prefix` that opens the text is not repeated."""
     text = text.removeprefix(prompt.prefix)
-    tokenizer = run.policy.tokenizer
     return Rollout(
         prompt=prompt,
-        ids=[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id],
+        ids=[*run.policy.encode_text(text), run.policy.tokenizer.eos_token_id],
         text=prompt.prefix + text,
         source="expert",
         spaces=tuple(run.policy.spaces(prompt)),

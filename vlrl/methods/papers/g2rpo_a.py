@@ -67,7 +67,7 @@ class G2rpoA(Independent):
     def given(self, prompt: Prompt, run: RunContext) -> tuple[int, ...]:
         """The first L tokens of the row's demonstration, without the text that the prompt's prefix already has."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
-        return tuple(run.policy.tokenizer.encode(text, add_special_tokens=False)[: self.state.length])
+        return tuple(run.policy.encode_text(text)[: self.state.length])
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         given = [self.given(prompt, run) for prompt in prompts]
