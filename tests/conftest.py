@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import random
 import sys
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
+os.environ.setdefault("TORCH_EXTENSIONS_DIR", os.path.join(tempfile.gettempdir(), f"vlrl-test-extensions-{os.getuid()}"))
 
 import pytest
 from hypothesis import settings

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from vlrl import extension_locks
 from vlrl.config import folders
 from vlrl.registry import ConfigError, suggest
 
@@ -83,7 +84,12 @@ def deepspeed_file(named: str, beside: Path = Path()) -> Path:
 
 
 def find_deepspeed_config() -> None:
-    """Under `accelerate launch` with a shipped launch file, make the path of its DeepSpeed JSON absolute. Raises ConfigError where there is none."""
+    """Under `accelerate launch`: make the path of a shipped DeepSpeed JSON absolute, and free DeepSpeed's extensions of stale build locks.
+
+    Raises ConfigError where there is no such JSON.
+    """
     named = os.environ.get(_VARIABLE, "")
     if named and named != "none":
         os.environ[_VARIABLE] = str(deepspeed_file(named))
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true" and os.environ.get("LOCAL_RANK", "0") == "0":
+        extension_locks.watch()
