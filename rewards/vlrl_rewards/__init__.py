@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.verdict import Verdict
+from vlrl_rewards.verdict import GoldError, Verdict
 
-__all__ = ["Case", "Verdict", "verifier", "verify"]
+__all__ = ["Case", "GoldError", "Verdict", "verifier", "verify"]
 
 
 def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any) -> Verdict:

@@ -11,7 +11,7 @@ from vlrl_rewards.math.read import read
 from vlrl_rewards.parsing import clean, committed
 from vlrl_rewards.text.choice import Options
 from vlrl_rewards.text.yes_no import yes_or_no
-from vlrl_rewards.verdict import Verdict
+from vlrl_rewards.verdict import GoldError, Verdict
 
 _LETTER = re.compile(r"\(?([A-J])\)?\.?")
 _MATH = re.compile(r"\\[a-zA-Z]+|[\^_=<>≤≥±√π∞]|\d\s*[+*/]\s*\d|^[\[({].*[\])}]$")
@@ -45,7 +45,7 @@ def _is_number(gold: str) -> bool:
 
 
 def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
-    """The kind that fits a gold answer. Raises ValueError if none does."""
+    """The kind that fits a gold answer. Raises GoldError if none does."""
     if choices:
         if {clean(choice).casefold() for choice in choices} in ({"yes", "no"}, {"true", "false"}) and str(gold).casefold() in (
             "yes",
@@ -70,7 +70,7 @@ def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
         if all(isinstance(item, (list, tuple)) for item in gold):
             return "boxes" if all(len(item) == 4 and _numbers(item) for item in gold) else "table"
         return "math" if _numbers(gold) else "list"
-    raise ValueError(f"gold: no kind can be inferred from {gold!r}; give kind=...")
+    raise GoldError(f"gold: no kind can be inferred from {gold!r}; give kind=...")
 
 
 @verifier("auto")

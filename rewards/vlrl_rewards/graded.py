@@ -7,6 +7,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from vlrl.registry import make
@@ -16,7 +17,7 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.literals import MAX_CHARS, fold
 from vlrl_rewards.parsing import committed, visible
 from vlrl_rewards.text.denials import refuses, taken_back
-from vlrl_rewards.verdict import Verdict
+from vlrl_rewards.verdict import GoldError, Verdict
 
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -66,14 +67,25 @@ def members(gold: Any, field_name: str = "answer") -> list[Any]:
 def final_answer(response: str, phrases: bool = False) -> Answer:
     """The answer a response commits to, folded by `fold`.
 
-    In this order: the last answer in tags outside the thinking; with `phrases`, the text after "the answer is"; the whole visible text.
+    In this order: the last answer in tags or a box outside the thinking, or a phrase behind it ("Final answer: ..."), which replaces it; with
+    `phrases`, the text after "the answer is"; the whole visible text.
     """
     found = committed(response, None if phrases else _no_phrase)
+    if found is not None and not phrases:
+        later = committed(response, partial(_alike, found.text))
+        found = later if later is not None and later.route == "phrase" and later.start >= found.end else found
     if found is None:
         return Answer(fold(visible(response)).strip(), False)
     rest = visible(response)[found.end :].lstrip().removeprefix("</answer>")
     problem = found.problem or ("the answer is taken back" if taken_back(rest) else "")
     return Answer(fold(found.text).strip(), found.route != "phrase", problem, found.route, found.span)
+
+
+def _alike(answer: str, said: str) -> bool:
+    """Whether a phrase behind an answer may be another answer, and not a remark: with digits where the answer has some, else about as short."""
+    if any(char.isdigit() for char in answer):
+        return any(char.isdigit() for char in said)
+    return len(said.split()) <= len(answer.split()) + 2
 
 
 def _no_phrase(_text: str) -> bool:
@@ -113,10 +125,13 @@ class Graded(Reward):
             scene: context of the answer; default: no coordinate spaces, choices or meta.
             answer: the committed answer, if the caller has already read it.
         Raises:
-            ValueError: the gold answer is broken.
+            GoldError: the gold answer is broken.
         """
         scene = scene or Scene(response=response)
-        target = self.target(gold, scene)
+        try:
+            target = self.target(gold, scene)
+        except ValueError as error:
+            raise GoldError(str(error)) from error
         answer = answer or final_answer(response, self.phrases)
         if answer.problem or not answer.text:
             return self.refuse(answer.problem or "the answer is empty")
@@ -126,10 +141,10 @@ class Graded(Reward):
             return self.refuse("the response declines to answer")
         return self.grade(target, answer, scene)
 
-    def unreadable(self, answer: Answer, what: str) -> Grade:
-        """The lowest grade of an answer in which `what` was not found; the reason names the length limit where the answer exceeds it."""
-        limit = f"; the answer has more than {MAX_CHARS:,} characters and is not read" if len(answer.text) > MAX_CHARS else ""
-        return self.refuse(f"no {what} in the answer{limit}")
+    def unreadable(self, answer: Answer, what: str, limit: str = "") -> Grade:
+        """The lowest grade of an answer in which `what` was not found; `limit` says which limit of the reader the answer exceeds, if it does."""
+        limit = limit or (f"the answer has more than {MAX_CHARS:,} characters and is not read" if len(answer.text) > MAX_CHARS else "")
+        return self.refuse(f"no {what} in the answer" + (f"; {limit}" if limit else ""))
 
     def refuse(self, reason: str, extracted: str = "") -> Grade:
         """The lowest grade, marked incorrect."""

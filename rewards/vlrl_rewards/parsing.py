@@ -45,6 +45,7 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _SPECIAL = re.compile(r"<\|\w{1,30}\|>|</s>|<<[-\d+*/.,=() ]{1,60}>>")
+_EMPHASIS = re.compile(r"(?<![\w*])(?P<mark>\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])(?P<inner>[^*_`\n]{1,400})(?<=[^\s*_`])(?P=mark)(?![\w*])")
 _STRUCK = re.compile(  # text that is struck out is withdrawn
     r"~~(?=\S)[^~\n]{1,400}(?<=\S)~~|<(?P<tag>del|strike)\s*>[^<]{0,400}</(?P=tag)\s*>|\\(?:sout|st)\{[^{}]{0,400}\}", re.IGNORECASE
 )
@@ -132,6 +133,15 @@ def strip_thinking(text: str) -> str:
 def clean(text: str) -> str:
     """The text in NFKC without invisible characters, white space collapsed to single spaces."""
     return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).split())
+
+
+def unmarked(text: str) -> str:
+    """The text without marks of emphasis in pairs (`*SALE*`, `**SALE**`, `_SALE_`, backticks) and without quotes around the whole of it."""
+    for _ in range(3):
+        text = _EMPHASIS.sub(r"\g<inner>", text.strip())
+        quoted = len(text) > 1 and text[0] + text[-1] in ('""', "''", "“”", "‘’", "«»", "「」") and text[0] not in text[1:-1]
+        text = text[1:-1] if quoted else text
+    return text
 
 
 def answer_tags(text: str) -> list[tuple[int, int]]:

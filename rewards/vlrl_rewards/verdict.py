@@ -6,6 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
+class GoldError(ValueError):
+    """The gold answer of a row is broken: of the wrong type, empty, or not in the form that the verifier's docstring names.
+
+    A fault of the data, never of the response, so it is raised and not scored. It is a ValueError.
+    """
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether the answer is `correct`, its `score` in [0, 1] (1 for a fully correct answer), and the reason.

@@ -1,4 +1,4 @@
-"""Answers written by hand per class before the code was looked at: `data/fresh_*.jsonl`, {"kind", "gold", "pred", "choices"?, "options"?, "correct"}."""
+"""Answers written by hand before the code was looked at: `data/fresh_*.jsonl`, a class of answers each."""
 
 import json
 from pathlib import Path

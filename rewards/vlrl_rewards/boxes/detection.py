@@ -11,7 +11,7 @@ import numpy as np
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.matching import COCO_THRESHOLDS, Pairs, average_precision, by_confidence, hungarian, label_mask, overlaps, ranked
-from vlrl_rewards.boxes.reading import Box, gold_boxes, read_boxes
+from vlrl_rewards.boxes.reading import Box, beyond_limits, gold_boxes, read_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 
@@ -56,7 +56,7 @@ class ManyBoxes(Graded):
     def grade(self, target: list[Box], answer: Answer, scene: Scene) -> Grade:
         boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture), self.layout)
         if boxes is None:
-            return self.unreadable(answer, "boxes")
+            return self.unreadable(answer, "boxes", beyond_limits(answer.text))
         if not target or not boxes:
             if not target and not boxes:
                 return Grade(1.0, True, "no objects, and the answer says so")

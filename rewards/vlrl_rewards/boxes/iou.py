@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.geometry import WORST, overlap
-from vlrl_rewards.boxes.reading import Box, committed_item, gold_boxes, read_boxes
+from vlrl_rewards.boxes.reading import Box, beyond_limits, committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 
@@ -38,7 +38,7 @@ class OneBox(Graded):
     def grade(self, target: Box, answer: Answer, scene: Scene) -> Grade:
         boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture), self.layout)
         if not boxes:
-            return self.unreadable(answer, "box")
+            return self.unreadable(answer, "box", beyond_limits(answer.text))
         box = committed_item(boxes, answer.text, answer.tagged)
         if box is None:
             return self.refuse("the answer names several boxes")

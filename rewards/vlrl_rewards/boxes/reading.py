@@ -38,7 +38,9 @@ _CLOSE_TAG = re.compile(r"</(?:box|bbox|bbox_2d|point|click)>|<\|(?:box|point)_e
 _BLANKED = re.compile(r"(?<=[0-9])\s?(?:px|pixels?)\b|\\(?:left|right)\b", re.IGNORECASE)
 _NONE = re.compile(
     r"(?:none|null|nothing|empty|n/a|no|\[\s{0,9}\]|\{\s{0,9}\}"
-    r"|(?:there (?:is|are) )?no(?:ne)?(?: such)? (?:objects?|boxe?s?|match(?:es)?|target|instances?)(?: (?:found|detected|present|visible))?)\.?",
+    r"|there (?:is|are) (?:none|nothing)|(?:there (?:is|are) )?no(?:ne)?(?: such)?"
+    r" (?:objects?|boxe?s?|match(?:es)?|targets?|instances?|labels?|relations?"
+    r"|relationships?|triples?|points?|masks?|items?|regions?)(?: (?:found|detected|present|visible|here|shown))?)[.!]?",
     re.IGNORECASE,
 )
 _STATEMENT_END = re.compile(r"\n|[.;!?]\s")
@@ -125,6 +127,18 @@ def parse_boxes(text: str, layout: str = "xyxy") -> list[Box] | None:
     if not boxes:
         return [] if says_none(text) else None
     return sorted(boxes, key=lambda box: box.start) if len(boxes) <= MAX_ITEMS else None
+
+
+def beyond_limits(text: str) -> str:
+    """Why an answer is longer or has more boxes or points than is read; "" if it is within the limits."""
+    if len(text) > MAX_CHARS:
+        return f"the answer has more than {MAX_CHARS:,} characters and is not read"
+    numbers = text.count(",") + text.count(";") + 1
+    if numbers <= MAX_ITEMS:
+        return ""
+    values = _prepare(text)[1]
+    count = max((sum(len(kind(found.value, "", 0)) for found in values) for kind in (_boxes_in, _points_in)), default=0)
+    return f"the answer has more than {MAX_ITEMS:,} boxes or points, which are not read" if count > MAX_ITEMS else ""
 
 
 def parse_points(text: str) -> list[Point] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from vlrl_rewards.literals import NUMBER, is_number
+from vlrl_rewards.text.denials import hedges
 
 Quad = tuple[float, float, float, float]
 CORNER_NAMES = tuple(
@@ -24,7 +25,7 @@ _LEAD = re.compile(
 
 def bare_numbers(text: str, count: int) -> list[float] | None:
     """The numbers of a text that consists of `count` numbers only, optionally after a name ("dog: 1, 2, 3, 4"); None for any other text."""
-    match = _BARE.fullmatch(text.strip()) if len(text) < 400 else None
+    match = _BARE.fullmatch(text.strip()) if len(text) < 400 and not hedges(text) else None
     numbers = [float(n) for n in _NUMBER.findall(match[1])] if match else []
     return numbers if len(numbers) == count and all(is_number(n) for n in numbers) else None
 

@@ -94,7 +94,8 @@ class PatchSimilarity(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         before, gold = rollout.row.meta.get(self.files), rollout.answer
-        if not isinstance(before, Mapping) or not isinstance(gold, Mapping) or not changes(before, gold):
+        texts = [*before.values(), *gold.values()] if isinstance(before, Mapping) and isinstance(gold, Mapping) else [None]
+        if not all(isinstance(text, str) for text in texts) or not changes(before, gold):
             raise ValueError(
                 f"row {rollout.row.id!r}: needs meta[{self.files!r}] = {{path: text before}} and an answer {{path: text after}} that differs"
             )

@@ -12,7 +12,7 @@ from vlrl_rewards.format.structure import loads
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.text.language import language_of
 from vlrl_rewards.text.verifier import body
-from vlrl_rewards.verdict import Verdict, wrong
+from vlrl_rewards.verdict import GoldError, Verdict, wrong
 
 Check = Callable[..., bool]
 
@@ -212,22 +212,22 @@ def _constraints(gold: Any) -> list[tuple[str, Check, dict[str, Any]]]:
     """Gold as (id, check, arguments). Raises ValueError on an unknown id or argument."""
     specs = [gold] if isinstance(gold, (str, Mapping)) else list(gold or ()) if isinstance(gold, (list, tuple, type(None))) else [gold]
     if not all(isinstance(spec, (str, Mapping)) for spec in specs):
-        raise ValueError(f"gold: {gold!r:.200} is no list of instructions such as {{'id': ..., arguments}}")
+        raise GoldError(f"gold: {gold!r:.200} is no list of instructions such as {{'id': ..., arguments}}")
     found = []
     for spec in specs:
         spec = {"id": spec} if isinstance(spec, str) else dict(spec)
         name = str(spec.pop("id", None) or spec.pop("instruction_id", ""))
         full = next((key for key in CHECKS if name in (key, key.partition(":")[2])), None)
         if full is None:
-            raise ValueError(f"gold: no instruction {name!r}; known: {', '.join(CHECKS)}")
+            raise GoldError(f"gold: no instruction {name!r}; known: {', '.join(CHECKS)}")
         arguments = {key: value for key, value in {**spec.pop("kwargs", {}), **spec}.items() if value is not None}
         try:
             inspect.signature(CHECKS[full]).bind("", **arguments)
         except TypeError as error:
-            raise ValueError(f"gold: instruction {name!r}: {error}") from None
+            raise GoldError(f"gold: instruction {name!r}: {error}") from None
         found.append((full, CHECKS[full], arguments))
     if not found:
-        raise ValueError("gold: no instructions")
+        raise GoldError("gold: no instructions")
     return found
 
 

@@ -14,7 +14,7 @@ from vlrl_rewards.parsing import clean
 from vlrl_rewards.text.denials import refuses
 from vlrl_rewards.text.metrics import f_score
 from vlrl_rewards.text.verifier import body, folded
-from vlrl_rewards.verdict import Verdict, wrong
+from vlrl_rewards.verdict import GoldError, Verdict, wrong
 
 MAX_CHARS = 100_000
 _FENCE = re.compile(r"```(?:json|JSON|csv|markdown|md)?[ \t]*\n(.*?)```", re.DOTALL)
@@ -54,7 +54,7 @@ def list_kind(case: Case, *, ordered: bool = False) -> Verdict:
     """Score: F1 of the items as a multiset, or with `ordered` the share of correct positions. Correct: score 1."""
     gold = [folded(str(item)) for item in case.gold] if isinstance(case.gold, (list, tuple, set)) else items_of(str(case.gold or ""))
     if not gold or not all(gold):
-        raise ValueError(f"gold: {case.gold!r} has no items")
+        raise GoldError(f"gold: {case.gold!r} has no items")
     said, problem = _said(case)
     if problem:
         return wrong(problem)
@@ -101,7 +101,7 @@ def json_kind(case: Case, *, exact_fields: bool = True) -> Verdict:
     gold = loads(case.gold) if isinstance(case.gold, str) else case.gold
     wanted = leaves(gold)
     if gold is None or not wanted or list(wanted) == [""]:
-        raise ValueError(f"gold: {case.gold!r} is no JSON object or list")
+        raise GoldError(f"gold: {case.gold!r} is no JSON object or list")
     said, problem = _said(case)
     if problem:
         return wrong(problem)
@@ -130,7 +130,7 @@ def table(case: Case) -> Verdict:
     rows = case.gold if isinstance(case.gold, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in case.gold) else ()
     gold = rows_of(case.gold) if isinstance(case.gold, str) else [[folded(str(cell)) for cell in row] for row in rows]
     if not gold or not any(gold):
-        raise ValueError(f"gold: {case.gold!r} is no table")
+        raise GoldError(f"gold: {case.gold!r} is no table")
     said, problem = _said(case)
     if problem:
         return wrong(problem)
@@ -169,11 +169,14 @@ def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
     gold = case.gold
     if isinstance(gold, str):
         gold = ranked(gold)
-    pairs = list(gold.items()) if isinstance(gold, Mapping) else [(item, float(len(gold) - i)) for i, item in enumerate(gold or ())]
+    weights = gold.values() if isinstance(gold, Mapping) else ()
+    if not isinstance(gold, (Mapping, list, tuple)) or not all(isinstance(value, (int, float)) for value in weights):
+        raise GoldError(f"gold: {case.gold!r:.200} is no ranking; give the relevant items as a list, or {{item: relevance}}")
+    pairs = list(gold.items()) if isinstance(gold, Mapping) else [(item, float(len(gold) - i)) for i, item in enumerate(gold)]
     gains = {str(item).strip(" []").casefold(): float(value) for item, value in pairs}
     relevant = {item for item, value in gains.items() if value > 0}
     if not relevant:
-        raise ValueError(f"gold: {case.gold!r} names nothing relevant")
+        raise GoldError(f"gold: {case.gold!r} names nothing relevant")
     said, problem = _said(case)
     if problem:
         return wrong(problem)
@@ -196,7 +199,7 @@ def probability(text: str) -> float | None:
 def brier(case: Case) -> Verdict:
     """score = 1 - (p - y)^2 for a stated probability p and an outcome y in {0, 1} (Brier 1950); correct: p is on the side of y."""
     if case.gold not in (0, 1, "0", "1", "yes", "no", True, False):
-        raise ValueError(f"gold: {case.gold!r} is no outcome; give 0 or 1")
+        raise GoldError(f"gold: {case.gold!r} is no outcome; give 0 or 1")
     happened = case.gold in (1, "1", "yes", True)
     said = case.answer_or_text
     p = probability(said)

@@ -103,7 +103,9 @@ class SceneGraph(Graded):
         gold, size = target
         graphs = [g for f in find_values(answer.text) for g in [read_graph(f.value)] if g]
         if len(graphs) != 1:
-            return self.unreadable(answer, "graph") if not graphs else self.refuse("several graphs in the answer")
+            many = any(isinstance(f.value, Mapping) and len(f.value.get("objects") or ()) > MAX_OBJECTS for f in find_values(answer.text))
+            limit = f"the answer has more than {MAX_OBJECTS} objects and is not read" if many else ""
+            return self.unreadable(answer, "graph", limit) if not graphs else self.refuse("several graphs in the answer")
         picture = scene.meta.get("picture", self.picture)
         said = {k: Box(box_to_original(b.xyxy, scene.spaces, picture), b.label) for k, b in graphs[0].objects.items()}
         predicted, expected = list(said.items()), list(gold.objects.items())

@@ -13,8 +13,8 @@ from pycocotools import mask as _coco
 from vlrl.registry import register
 from vlrl_rewards.boxes.reading import to_original
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
-from vlrl_rewards.literals import find_values, is_number
-from vlrl_rewards.masks.polygons import corners_of
+from vlrl_rewards.literals import find_values, is_number, repeated_in
+from vlrl_rewards.masks.polygons import beyond_corners, corners_of, named_shapes
 
 MAX_PIXELS = 64_000_000
 MAX_POLYGONS = 100
@@ -95,6 +95,22 @@ def read_mask(value: Any, height: int, width: int, spaces: Sequence[Any] = (), p
     return coco.merge(coco.frPyObjects(flat, height, width))
 
 
+def parts_of(value: Any) -> list[Any]:
+    """What an answer's value names as masks: the value, or every code and shape of a mapping, also those under other or repeated keys."""
+    if not isinstance(value, Mapping):
+        return [value]
+    other = {key: part for key, part in value.items() if key not in ("counts", "size")}
+    codes = [value, *({**value, key: part} for key, part in repeated_in(value) if key == "counts")] if "counts" in value else []
+    return codes + [part for part in other.values() if isinstance(part, Mapping) and "counts" in part] + named_shapes(other)
+
+
+def beyond_limits(value: Any) -> str:
+    """Why a value has more polygons or corners than are read; "" if it is within the limits."""
+    if isinstance(value, list) and len(value) > MAX_POLYGONS and all(isinstance(part, (list, Mapping)) and corners_of(part) for part in value):
+        return f"the answer has more than {MAX_POLYGONS} polygons, which are not read"
+    return beyond_corners(value)
+
+
 def mask_iou(a: Rle, b: Rle) -> float:
     """|a & b| / |a | b| in [0, 1]; two empty masks give 0."""
     if coco.area(a) == 0 and coco.area(b) == 0:
@@ -137,8 +153,9 @@ class MaskReward(Graded):
         height, width = target["size"]
         found = [f.value for f in find_values(answer.text)]
         picture = scene.meta.get("picture", self.picture)
-        masks = [m for value in found for m in [read_mask(value, int(height), int(width), scene.spaces, picture)] if m]
+        masks = [m for value in found for part in parts_of(value) for m in [read_mask(part, int(height), int(width), scene.spaces, picture)] if m]
         if len(masks) != 1:
-            return self.unreadable(answer, "mask") if not masks else self.refuse("several masks in the answer")
+            limit = next(filter(None, map(beyond_limits, found)), "")
+            return self.unreadable(answer, "mask", limit) if not masks else self.refuse("several masks in the answer")
         iou = mask_iou(masks[0], target)
         return Grade(float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}")

@@ -17,7 +17,7 @@ from vlrl.types import CoordinateSpace
 from vlrl_rewards.boxes.reading import point_to_original
 from vlrl_rewards.boxes.unbracketed import are_corners
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
-from vlrl_rewards.literals import find_values, is_number
+from vlrl_rewards.literals import find_values, is_number, repeated_in
 
 MAX_CORNERS = 500
 _KEYS = ("polygon", "segmentation", "points", "corners", "rbox", "rotated_box", "obb", "bbox_2d", "bbox")
@@ -58,10 +58,35 @@ def corners_of(value: Any) -> list[tuple[float, float]] | None:
     return points if 3 <= len(points) <= MAX_CORNERS else None
 
 
+def beyond_corners(value: Any) -> str:
+    """Why a shape has more corners than are read; "" if none has."""
+    if isinstance(value, Mapping):
+        return next(filter(None, map(beyond_corners, value.values())), "")
+    if not isinstance(value, (list, tuple)):
+        return ""
+    pairs = sum(isinstance(v, (list, tuple)) and len(v) == 2 and all(map(is_number, v)) for v in value)
+    if pairs > MAX_CORNERS or sum(map(is_number, value)) > 2 * MAX_CORNERS:
+        return f"a shape has more than {MAX_CORNERS} corners and is not read"
+    return next(filter(None, map(beyond_corners, value)), "")
+
+
+def named_shapes(value: Any) -> list[list[tuple[float, float]]]:
+    """The different shapes that a value names: one, or one for each key of a mapping ("polygon", "segmentation" ...) that has another."""
+    if not isinstance(value, Mapping):
+        corners = corners_of(value)
+        return [corners] if corners else []
+    found: list[list[tuple[float, float]]] = []
+    for key, member in [*value.items(), *repeated_in(value)]:
+        corners = corners_of(member) if str(key).lower() in _KEYS or isinstance(member, Mapping) else None
+        if corners and corners not in found:
+            found.append(corners)
+    return found
+
+
 def shapes_in(text: str) -> list[list[tuple[float, float]]]:
     """The corners of each shape in a text; "(0, 0), (9, 0), (9, 9)" is one shape."""
     values = find_values(text)
-    found = [corners for value in values if (corners := corners_of(value.value))]
+    found = [corners for value in values for corners in named_shapes(value.value)]
     if found or len(values) < 3 or not all(are_corners(text, a.end, b.start) for a, b in pairwise(values)):
         return found
     corners = corners_of([value.value for value in values])
@@ -117,7 +142,8 @@ class PolygonReward(Graded):
     def grade(self, target: Polygon, answer: Answer, scene: Scene) -> Grade:
         found = shapes_in(answer.text)
         if len(found) != 1:
-            return self.unreadable(answer, "polygon") if not found else self.refuse("several polygons in the answer")
+            limit = next(filter(None, (beyond_corners(value.value) for value in find_values(answer.text))), "")
+            return self.unreadable(answer, "polygon", limit) if not found else self.refuse("several polygons in the answer")
         shape = polygon(_converted(found[0], scene.spaces, scene.meta.get("picture", self.picture)))
         if shape is None:
             return self.refuse("the outline encloses no area, or crosses itself")

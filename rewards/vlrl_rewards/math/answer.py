@@ -6,10 +6,10 @@ import re
 
 from vlrl_rewards.kinds import Case
 from vlrl_rewards.math.read import is_code, read
-from vlrl_rewards.math.wording import contrasted, without_markup
+from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words, total_in
 from vlrl_rewards.parsing import Answer, committed
-from vlrl_rewards.text.denials import bounded, hedges, taken_back
+from vlrl_rewards.text.denials import bounded, denied, hedges, settled, taken_back
 
 NO_ANSWER = "no committed answer"
 _PROSE = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{3,}|[.!?]\s")  # a longer answer without it is a list or a formula
@@ -97,10 +97,11 @@ def _whole(match: re.Match[str]) -> bool:
 
 def lone_number(sentence: str) -> tuple[int, int] | None:
     """[start, end) of the number behind the last "=", or of the only number of a sentence or of its conclusion. None if the sentence hedges."""
-    sentence = contrasted(sentence)
+    sentence = settled(sentence)
     if hedges(sentence) or bounded(sentence.rstrip(" .")) or _QUOTES.match(sentence) or is_code(sentence):
         return None
-    found = [match for match in _LITERAL.finditer(sentence) if sentence[: match.start()].rstrip()[-1:] not in (*"+*/^×÷",)]
+    found = [match for match in _LITERAL.finditer(sentence) if not denied(sentence, *match.span())]
+    found = [match for match in found if sentence[: match.start()].rstrip()[-1:] not in (*"+*/^×÷",)]
     total = total_in(sentence, [(float(m[0].replace(",", "")), m.start()) for m in found]) if len(found) > 1 and all(map(_whole, found)) else None
     if total is not None:
         return found[total].span()

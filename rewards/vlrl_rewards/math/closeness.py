@@ -20,7 +20,7 @@ class Closeness(Graded):
 
         decay:     exp(-rate |x - g| / (|g| + eps))
         relative:  max(0, 1 - |x - g| / |g|)
-        mra:       mean over t of 1[|x - g| / |g| < 1 - t]
+        mra:       mean over t of 1[|x - g| / |g| <= 1 - t]
         absolute:  exp(-rate |x - g|)
 
     Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression reward); Thinking in Space, arXiv:2412.14171,

@@ -11,9 +11,9 @@ from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import MAX_DIGITS, Node, NotMath
 from vlrl_rewards.math.parser import parse
 from vlrl_rewards.math.units import SCALE, Unit, currency, known, parse_unit, split_unit
-from vlrl_rewards.math.wording import congruence, contrasted, decimal_comma, degrees, in_base, local_number, without_entities, worded_quantity
+from vlrl_rewards.math.wording import congruence, decimal_comma, degrees, in_base, local_number, without_entities, worded_quantity
 from vlrl_rewards.math.written_numbers import number_words
-from vlrl_rewards.text.denials import bounded, hedges
+from vlrl_rewards.text.denials import bounded, hedges, settled
 
 _SAYS = re.compile(
     r"^.*(?:\b(?:is|are|equals?|be|of|gives?|get|to|as|was|at|has|have|contains?)\b(?:\s+(?:equal\s+to|simply|just|exactly))?|[:：]|=(?![^=]*[a-z]{4}))\s*",
@@ -64,7 +64,7 @@ _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,5
 
 @dataclass(frozen=True)
 class Reading:
-    """The tree of an answer, its unit, its text, and other readings (None without one): "1,234" as a list (`listed`), "0,25" as a decimal (`decimal`)."""
+    """The tree of an answer, its unit, its text, and other readings or None: "1,234" as a list (`listed`), "0,25" as a decimal (`decimal`)."""
 
     node: Node
     unit: Unit | None
@@ -212,10 +212,10 @@ def read(text: str) -> Reading | None:
     if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text):
         return None
     text = without_entities(text)
-    hedged = hedges(contrasted(text))
+    hedged = hedges(settled(text))
     if bounded(re.sub(r"\\text\w*\s*\{([^{}]*)\}", r"\1", _REASON.sub("", _trim(text)))) or bounded(_trim(text)):
         return None
-    text = _bare(contrasted(text))
+    text = _bare(settled(text))
     for piece in dict.fromkeys(_pieces(text)):
         if not piece.strip():
             continue

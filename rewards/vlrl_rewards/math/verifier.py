@@ -20,7 +20,7 @@ from vlrl_rewards.math.value import NoValue, TooBig, exact, numeric, refuel, sym
 from vlrl_rewards.parsing import Answer, clean
 from vlrl_rewards.text.denials import refuses
 from vlrl_rewards.text.verifier import text as text_kind
-from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 _SHORT_SCALE = re.compile(r"(?<=\d)\s?([kKMBT])(?=\W*$)")
@@ -28,7 +28,7 @@ _SHORT_SCALE = re.compile(r"(?<=\d)\s?([kKMBT])(?=\W*$)")
 
 @verifier("math")
 def math(case: Case) -> Verdict:
-    """Mathematical equality of the committed answer and the gold answer. Raises ValueError on an empty gold."""
+    """Mathematical equality of the committed answer and the gold answer. Raises GoldError on an empty gold."""
     gold = _gold_text(case)
     answer, problem = find_answer(case)
     if answer is None and problem == NO_ANSWER and len(case.visible) < 400 and clean(case.visible) == clean(gold):
@@ -49,7 +49,7 @@ def _gold_text(case: Case) -> str:
     if isinstance(gold, (list, tuple)):
         gold = ", ".join(str(item) for item in gold)
     if gold is None or not str(gold).strip():
-        raise ValueError("gold: the gold answer is empty, so no answer can be right")
+        raise GoldError("gold: the gold answer is empty, so no answer can be right")
     return str(gold).strip()
 
 

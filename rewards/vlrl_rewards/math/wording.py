@@ -1,4 +1,4 @@
-"""Numbers in other spellings: separators of other locales, quantities in words, bases and moduli, statements that contrast ("36, not 63")."""
+"""Numbers in other spellings: separators of other locales, quantities in words, bases and moduli; markup around an answer."""
 
 from __future__ import annotations
 
@@ -51,11 +51,6 @@ _CONGRUENT = re.compile(
     r"\{?\s*\(?\s*(?P<modulus>\d{1,30})\s*\)?\s*\}?\s*\)?",
     re.IGNORECASE,
 )
-_CONTRAST = re.compile(
-    r"(?P<said>.*[\w%)}\]°$*])\s*(?:,|\(|;|\s[-–—]|\band\b|,\s*and\b)\s*\bnot\s+(?:the\s+)?(?:\\?\$)?(?:-?\d[\d.,/]*\d|-?\d|\w+)[%°]?\$?(?:\s+[a-z]{1,12})?\)?\s*[.!]?\s*",
-    re.IGNORECASE | re.DOTALL,
-)
-_REPLACED = re.compile(r"(?:(?:it\s+is|it's)\s+)?not\s+(?:-?\d[\d.,/]*\d|-?\d)\s*,?\s*but\s+(?P<said>.*)", re.IGNORECASE | re.DOTALL)
 
 
 def without_markup(text: str) -> str:
@@ -160,14 +155,3 @@ def congruence(text: str) -> Node | None:
         return None  # "7 mod 3" is the number 1
     modulus = int(found["modulus"])
     return ("cong", int(found["value"]) % modulus, modulus)
-
-
-def contrasted(text: str) -> str:
-    """The part of a statement that it asserts: "36" of "36, not 63", "63" of "not 36 but 63"; else the text."""
-    if "not" not in text.lower() or len(text) > 300:
-        return text
-    replaced = _REPLACED.fullmatch(text.strip())
-    if replaced and "not" not in replaced["said"].lower():
-        return replaced["said"]
-    found = _CONTRAST.fullmatch(text)
-    return found["said"] if found and "not" not in found["said"].lower() and any(char.isdigit() for char in found["said"]) else text

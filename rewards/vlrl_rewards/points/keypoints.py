@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.registry import register
-from vlrl_rewards.boxes.reading import point_to_original
+from vlrl_rewards.boxes.reading import beyond_limits, point_to_original
 from vlrl_rewards.boxes.unbracketed import label_before
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values, is_number
@@ -82,7 +82,7 @@ class Keypoints(Graded):
         gold, area = target
         points = self.read(answer.text)
         if points is None:
-            return self.unreadable(answer, "keypoints")
+            return self.unreadable(answer, "keypoints", beyond_limits(answer.text))
         picture = scene.meta.get("picture", self.picture)
         converted = [None if p is None else point_to_original(p, scene.spaces, picture) for p in points]
         score = oks(converted, gold, area, self.sigmas)

@@ -11,7 +11,18 @@ import numpy as np
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.matching import hungarian
-from vlrl_rewards.boxes.reading import Box, Point, committed_item, gold_boxes, gold_points, parse_boxes, read_boxes, read_points, says_none
+from vlrl_rewards.boxes.reading import (
+    Box,
+    Point,
+    beyond_limits,
+    committed_item,
+    gold_boxes,
+    gold_points,
+    parse_boxes,
+    read_boxes,
+    read_points,
+    says_none,
+)
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 
 
@@ -129,7 +140,7 @@ class Points(Graded):
     def grade(self, target: list[Any], answer: Answer, scene: Scene) -> Grade:
         points = read_points(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
         if points is None or not (points or answer.text):
-            return self.unreadable(answer, "point")
+            return self.unreadable(answer, "point", beyond_limits(answer.text))
         if not target or not points:
             return Grade(1.0, True, "no points, and the answer says so") if not target and not points else self.refuse("misses or false alarms")
         hits = len(hungarian(np.array([[self.closeness(p, g) for g in target] for p in points])))

@@ -40,7 +40,8 @@ class Sat(Graded):
 
     def target(self, gold: Any, scene: Scene) -> list[list[int]]:
         listed = isinstance(gold, (list, tuple)) and all(isinstance(clause, (list, tuple)) for clause in gold)
-        clauses = [[int(v) for v in clause] for clause in gold] if listed else []
+        whole = listed and all(isinstance(v, int) and not isinstance(v, bool) for clause in gold for v in clause)
+        clauses = [list(clause) for clause in gold] if whole else []
         if not clauses or not all(clause and all(clause) for clause in clauses):
             raise ValueError(f"answer: {gold!r} is not a list of clauses such as [[1, -2], [2, 3]]")
         most = max(abs(v) for clause in clauses for v in clause)
@@ -73,7 +74,8 @@ class Chain(Graded):
     mode: Literal["all", "last", "share"] = "all"
 
     def target(self, gold: Any, scene: Scene) -> list[int]:
-        numbers = [int(n) for n in gold] if isinstance(gold, (list, tuple)) else read_integers(str(gold)) or []
+        listed = isinstance(gold, (list, tuple)) and all(isinstance(n, (int, str)) for n in gold)
+        numbers = [int(n) for n in gold] if listed else read_integers(str(gold)) or []
         if not numbers:
             raise ValueError(f"answer: {gold!r} is not a list of numbers such as [3, 5, -2]")
         return numbers

@@ -114,7 +114,10 @@ class Jigsaw(Graded):
 
 def gold_order(gold: Any) -> list[int]:
     """The gold permutation of 1..n. Raises ValueError if it is not one."""
-    flat = [int(v) for row in gold for v in (row if isinstance(row, (list, tuple)) else [row])] if isinstance(gold, (list, tuple)) else None
+    flat = [v for row in gold for v in (row if isinstance(row, (list, tuple)) else [row])] if isinstance(gold, (list, tuple)) else None
+    if flat is not None and not all(isinstance(v, (int, str)) and str(v).strip().isdecimal() for v in flat):
+        raise ValueError(f"answer: {gold!r:.200} has members that are not positive whole numbers; give a text such as '2 1 4 3' or a list")
+    flat = None if flat is None else [int(v) for v in flat]
     numbers = flat if flat is not None else [int(n) for n in _INTEGERS.findall(str(gold))]
     order = read_order(" ".join(map(str, numbers)), len(numbers))
     if not numbers or (order is None and numbers != [1]):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.verdict import GoldError
 
 _MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _MOVE_NAMES = {
@@ -70,10 +71,12 @@ class Maze(Graded):
 
     def target(self, gold: Any, scene: Scene) -> tuple[list[str], Cell, dict[Cell, int]]:
         rows = [r for r in gold.split("\n") if r] if isinstance(gold, str) else list(gold) if isinstance(gold, (list, tuple)) else []
+        if not rows or not all(isinstance(row, str) for row in rows):
+            raise GoldError(f"answer: the maze {gold!r:.200} is not a list of texts; give rows such as ['S.#', '..G'], or one text with line breaks")
         marks = {c: [(i, j) for i, row in enumerate(rows) for j, x in enumerate(row) if x == c] for c in "SG"}
         reach = distances(rows, marks["G"][0]) if len(marks["G"]) == 1 else {}
         if len(marks["S"]) != 1 or marks["S"][0] not in reach:
-            raise ValueError(f"answer: the maze {gold!r:.200} needs one S, one G and a path between them, in rows such as 'S.#', '..G'")
+            raise GoldError(f"answer: the maze {gold!r:.200} needs one S, one G and a path between them, in rows such as 'S.#', '..G'")
         return rows, marks["S"][0], reach
 
     def grade(self, target: tuple[list[str], Cell, dict[Cell, int]], answer: Answer, scene: Scene) -> Grade:

@@ -12,6 +12,7 @@ from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.parsing import clean
+from vlrl_rewards.text.denials import settled
 
 _EDGE = " \t\n.,;:!?\"'`*()[]{}<>“”‘’"
 _ARTICLE = re.compile(r"\A(?:an?|the)\s+(?=\S)")
@@ -39,7 +40,7 @@ def said_label(text: str) -> str:
         values = [found.value for found in find_values(text)]
         named = [values[0][key] for key in _NAME_KEYS if key in values[0]] if len(values) == 1 and isinstance(values[0], dict) else []
         return normal_label(named[0]) if len(named) == 1 and isinstance(named[0], str) else ""
-    return normal_label(_LEAD.sub("", text.replace("\u2019", "'"), count=1))
+    return normal_label(_LEAD.sub("", settled(text.replace("\u2019", "'")), count=1))
 
 
 def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:

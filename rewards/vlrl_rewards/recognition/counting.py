@@ -7,24 +7,28 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.literals import MAX_CHARS
 from vlrl_rewards.math.written_numbers import one_number
 
 _SHARE = re.compile(r"[0-9]\s?(?:%|percent\b)", re.IGNORECASE)
-MRA_THRESHOLDS = tuple(0.5 + 0.05 * step for step in range(10))
+MRA_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).tolist())
 
 
 def mean_relative_accuracy(value: float, gold: float) -> float:
-    """Mean relative accuracy (MRA), in [0, 1]: share of the thresholds t in {0.50, 0.55, ..., 0.95} with |value - gold| / |gold| < 1 - t.
+    """Mean relative accuracy (MRA), in [0, 1]: share of the thresholds t in {0.50, 0.55, ..., 0.95} with |value - gold| / |gold| <= 1 - t.
 
-    For gold 0 only the value 0 scores 1.
-    Source: Thinking in Space (VSI-Bench), arXiv:2412.14171, eq. 1.
+    In binary floating point, as the benchmark computes it: 8 for 10 scores 0.6, since 1 - 0.8 is a little below 0.2.
+    Source: Thinking in Space (VSI-Bench), arXiv:2412.14171, eq. 1, which prints <; its released code has <=
+    (vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py, e6a72f39). Deviates: |gold| in place of gold; for gold 0 only 0 scores 1.
     """
     if gold == 0:
         return float(value == 0)
     error = abs(value - gold) / abs(gold)
-    return sum(error < 1 - t - 1e-12 for t in MRA_THRESHOLDS) / len(MRA_THRESHOLDS)
+    return sum(error <= 1 - t for t in MRA_THRESHOLDS) / len(MRA_THRESHOLDS)
 
 
 def relative_accuracy(value: float, gold: float) -> float:
@@ -42,7 +46,7 @@ def gold_number(gold: Any, whole: bool = False) -> float:
     number: float | None = None
     if isinstance(gold, str):
         number = one_number(gold, tagged=True)
-    elif isinstance(gold, (int, float)) and not isinstance(gold, bool):
+    elif isinstance(gold, (int, float)) and not isinstance(gold, bool) and abs(gold) < 1e300:
         number = float(gold)
     if number is None or not math.isfinite(number) or (whole and number != int(number)):
         raise ValueError(f"answer: {gold!r} is not a {'count' if whole else 'number'}; give one {'whole ' if whole else ''}number")
@@ -55,7 +59,7 @@ def gold_number(gold: Any, whole: bool = False) -> float:
 class Counting(Graded):
     """Counting accuracy: the predicted number n against the gold number n*.
 
-        exact: 1[n = n*];  relative: max(0, 1 - |n - n*| / n*);  mra: mean over t of 1[|n - n*| / n* < 1 - t]
+        exact: 1[n = n*];  relative: max(0, 1 - |n - n*| / n*);  mra: mean over t of 1[|n - n*| / n* <= 1 - t]
 
     Paper: mra of Thinking in Space, arXiv:2412.14171, eq. 1; relative as the regression reward of Video-R1, arXiv:2503.21776.
     Deviates: Video-R1 adds 1e-9 to numerator and denominator; here, for gold 0, only the answer 0 scores 1.
@@ -71,7 +75,7 @@ class Counting(Graded):
     def grade(self, target: float, answer: Answer, scene: Scene) -> Grade:
         number = one_number(answer.text, answer.tagged)
         if number is None:
-            return self.refuse("the answer does not commit to one number")
+            return self.refuse("the answer does not commit to one number") if len(answer.text) <= MAX_CHARS else self.unreadable(answer, "number")
         if number != int(number) or number < 0 or _SHARE.search(answer.text):
             return self.refuse("not a count", str(number))
         rules = {"exact": lambda n, g: float(n == g), "relative": relative_accuracy, "mra": mean_relative_accuracy}

@@ -9,7 +9,7 @@ from rapidfuzz.distance import Levenshtein
 
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
-from vlrl_rewards.parsing import clean
+from vlrl_rewards.parsing import clean, unmarked
 
 MAX_TEXT = 20_000
 
@@ -34,6 +34,7 @@ class Ocr(Graded):
 
     Paper: Video-R1, arXiv:2503.21776 (1 - WER); Perception-R1, arXiv:2504.07954 (1 - normalised edit distance); ANLS, arXiv:1905.13648.
     Deviates: both texts are normalised (NFKC, collapsed white space); `case: false` and `punctuation: false` ignore case and punctuation.
+    The marks of emphasis (`**SALE**`) and quotes around the whole answer may be there or not.
     Edge: empty: 0; a gold list gives the best score of its members; more than 20,000 characters: 0. Range [0, 1]; correct where the texts are equal.
     """
 
@@ -57,9 +58,10 @@ class Ocr(Graded):
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
         said = self.plain(answer.text)
         if not said or len(said) > MAX_TEXT:
-            return self.refuse("no text in the answer" if not said else "the answer is too long")
-        best = max(self.similarity(said, meant) for meant in target)
-        return Grade(best, said in target, f"{self.metric} {best:.3f}", said[:200])
+            return self.refuse("no text in the answer" if not said else f"the answer has more than {MAX_TEXT:,} characters and is not read")
+        bare = self.plain(unmarked(answer.text))
+        best, text = max((self.similarity(form, meant), form) for form in dict.fromkeys(filter(None, (said, bare))) for meant in target)
+        return Grade(best, bool({said, bare} & set(target)), f"{self.metric} {best:.3f}", text[:200])
 
     def similarity(self, said: str, meant: str) -> float:
         """Similarity of two normalised texts by `metric`, in [0, 1]."""

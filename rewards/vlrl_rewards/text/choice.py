@@ -10,9 +10,9 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.math.answer import lone_number
 from vlrl_rewards.math.judge import judge
 from vlrl_rewards.parsing import Answer, clean, committed
-from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, PAUSES, SECOND_THOUGHT, THAN, WRONG, refuses, taken_back
+from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, SECOND_THOUGHT, THAN, TURN, WRONG, refuses, taken_back
 from vlrl_rewards.text.letters import DENIED, LETTERS, TAIL_CHARS, label_of, mentions
-from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _OPENING = re.compile(r"^[^\w%+\\-]+")
 MAX_NAMED = 8  # an answer that names its option more often is no answer
@@ -21,9 +21,9 @@ _REASON = re.compile(
 )
 _BARE_LETTERS = re.compile(r"(?:[\W_]*[A-J](?![\w']))+[\W_]*")
 _TURN = re.compile(
-    rf"\b(?:but|and|then|now)\s+(?:actually|in\s+fact|{SECOND_THOUGHT}|now|it['’]s|it\s+is)\b|\b(?:{PAUSES}|{SECOND_THOUGHT})[,.:;]"
+    rf"{TURN}|\b(?:but|and|then|now)\s+(?:in\s+fact|{SECOND_THOUGHT}|now|it['’]s|it\s+is)\b"
     r"|\bI(?:'d|'ll|\s+would|\s+will)?\s+(?:pick|choose|select|go\s+with)\b|\bbetween\s+[A-J]\s+and\s+[A-J],"
-    r"|(?:^|[.;?!,\n]|\s[–—-])\s*(?:no|nope)\b\s*[,.:;!—–-]|\bfinal(?:ly)?(?:\s+(?:answer|choice))?\s*[:=]",
+    r"|(?:^|\s[–—-])\s*(?:no|nope)\b\s*[,.:;!—–-]",
     re.IGNORECASE,
 )
 _DOUBTED = re.compile(r"\?\s*(?:no|nope|wrong|incorrect)\b\W*$", re.IGNORECASE)  # "B? No."
@@ -80,7 +80,7 @@ class Options:
         return cls(() if bare else texts, len(choices) or 10)
 
     def gold(self, gold: object) -> frozenset[str]:
-        """The letters of the gold answer. Raises ValueError if it names no option."""
+        """The letters of the gold answer. Raises GoldError if it names no option."""
         if isinstance(gold, (list, tuple, set, frozenset)):
             return frozenset().union(*(self.gold(item) for item in gold))
         if isinstance(gold, int) and not isinstance(gold, bool) and str(gold) not in self.texts and 0 <= gold < self.count:
@@ -98,7 +98,7 @@ class Options:
             label, _ = label_of(text)
             found = frozenset(label) if label else frozenset()
         if not found or (self.texts and max(found) >= LETTERS[self.count]):
-            raise ValueError(f"gold: {gold!r} is none of the options {list(self.texts) or 'A-J'}")
+            raise GoldError(f"gold: {gold!r} is none of the options {list(self.texts) or 'A-J'}")
         return found
 
 
@@ -212,7 +212,7 @@ def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, 
 def mcq(case: Case) -> Verdict:
     """Multiple choice: exactly the gold option (or set of options), by letter or by words.
 
-    gold: a letter ("B", "(b)", "B. Paris"), an option's words, an index from 0, or several of these. Raises ValueError if it is no option.
+    gold: a letter ("B", "(b)", "B. Paris"), an option's words, an index from 0, or several of these. Raises GoldError if it is no option.
     """
     options = Options.of(case.choices)
     gold = options.gold(case.gold)

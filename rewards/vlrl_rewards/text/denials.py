@@ -8,8 +8,10 @@ import re
 NOT = r"not|never|neither|nor"
 ALL_BUT = r"(?:any\w{0,6}|every\w{0,6}|all)\s+but"
 ASIDE = r"except(?:\s+for)?|exclud\w+|ignor(?:e|ing)|avoid\w*|reject\w*|without"
-THAN = r"(?:other|rather)\s+than|instead\s+of|opposite\s+of"
+THAN = r"(?:other|rather)\s+than|instead\s+of|opposite\s+of|as\s+opposed\s+to"
 WRONG = r"wrong|incorrect|false"  # what stands before these words is not the answer
+REJECTS = r"eliminat\w+|rul(?:e|es|ed|ing)\s+out|skip\w*|dismiss\w*|discard\w*|reject\w*|den(?:y|ies|ied)|disagree\s+with"
+CANNOT = r"cannot|can\s+not|can['’]t|could\s+not|couldn['’]t|must\s+not|mustn['’]t|should\s+not|shouldn['’]t"
 
 # Uncertainty: the answer may be this or something else.
 MAYBE = r"maybe|perhaps|possibly"
@@ -24,6 +26,11 @@ AND_MORE = r"or\s+so|(?:or|and)\s+(?:more|less|fewer|above|below|greater|over|up
 SECOND_THOUGHT = r"scratch\s+that|on\s+second\s+thoughts?"
 TAKES_BACK = rf"{SECOND_THOUGHT}|i\s+mean|(?:just\s+)?kidding"
 PAUSES = r"wait|sorry|oops|correction|actually|hold\s+on"
+# A turn of an answer: what follows it replaces what stands before ("A? No, B", "A, or rather B", "A; final: B").
+TURN = (
+    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|[.,;!\n—–]\s*(?:no|nope)\b\s*[,.:;!—–-]|\b(?:{SECOND_THOUGHT})\b[\s,.:;]*|\b(?:{PAUSES})\b\s*[,.:;!…]+"
+    r"|\b(?:(?:or|but)\s+)?i\s+mean\b[\s,:]*|\bor\s+rather\b[\s,:]*|\b(?:but|and)\s+actually\b[\s,:]*|\bfinal(?:ly)?(?:\s+(?:answer|choice))?\s*[:=]"
+)
 
 _REFUSAL = re.compile(
     r"\b(?:i|we)(?:\s+am|'m|\s+are|'re)?\s+(?:really\s+|truly\s+|very\s+)?(?:sorry|afraid)\b"
@@ -39,7 +46,8 @@ _REFUSAL = re.compile(
 _HEDGE = re.compile(
     rf"\b(?:either|or\s+it\s+(?:{MIGHT})|(?:{MIGHT})\s+(?:also\s+)?be|{MAYBE}|{NOT}|cannot|isn't|ain't|"
     r"one\s+of|any\s+of|all\s+of\s+(?:them|the\s+above|these)|both|unsure|unclear|hard\s+to\s+say|depends|between|"
-    r"anything|whatever|doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
+    rf"anything|whatever|{THAN}|{REJECTS}|{CANNOT}|(?:is|are|was|were|be)\s+(?:\w{{1,12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
+    r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
@@ -63,14 +71,49 @@ _BOUND = re.compile(
 )
 _LOOK = 80
 _BEFORE = re.compile(
-    rf"(?:\b(?:{NOT}|no|nowhere|cannot|{ASIDE}|{ALL_BUT}|nothing\s+but|{THAN})|n['’]t)"
+    rf"(?:\b(?:{NOT}|no|nowhere|{CANNOT}|{ASIDE}|{REJECTS}|{ALL_BUT}|nothing\s+but|{THAN}|(?:{WRONG})(?:\s+\w{{1,10}})?\s*(?:is|are|[:=]))|n['’]t)"
     r"[\s(]+(?:(?:an?|the|be|at|in|on|is|it|its?|box|point|region|area|span|located|equal|to|exactly|from|given|by|bounding|click|tap|press|coordinates?)[\s(:]+){0,5}$",
     re.IGNORECASE,
 )
 _AFTER = re.compile(
-    rf"[\s)\]}}>\"'`*.,]{{0,5}}(?:(?:(?:which\s)?(?:is|are|was|were|would\sbe)\s(?:\w{{1,12}}ly\s)?(?:{WRONG}|not\b))|(?:is|are|was|were)n['’]t\b|wrong\b|incorrect\b|\?\sno\b)",
+    rf"[\s)\]}}>\"'`*.,;]{{0,5}}(?:(?:(?:which\s)?(?:is|are|was|were|would\sbe|(?:{MIGHT})\sbe)\s(?:\w{{1,12}}ly\s)?(?:{WRONG}|not\b))|(?:is|are|was|were)n['’]t\b"
+    rf"|(?:is|was|were|are)\s(?:my|the|an?|our)\s(?:first|initial|earlier|old|previous|wrong|bad)\b|(?:{WRONG})\b|(?:{TAKES_BACK})\b|\?\sno\b)",
     re.IGNORECASE,
 )
+
+
+_TURNS = re.compile(TURN, re.IGNORECASE)
+_ITEM = r"(?:[-$€£]?\d[\d.,/:]*\d%?|[-$€£]?\d%?|[\w'-]+(?:\s[\w'-]+){0,2})"
+_CONTRAST = re.compile(
+    rf"(?P<said>.*[\w%)}}\]°$*'\"])\s*(?:(?:,\s*(?:and\s+|but\s+)?|\(|;\s*|\s[-–—]\s*|\s+and\s+|\s+but\s+)\bnot\s+(?:the\s+)?|,?\s+(?:instead\s+of|rather\s+than|as\s+opposed\s+to)\s+)"
+    rf"(?:an?\s+|the\s+)?\\?{_ITEM}[%°]?\$?\)?\s*[.!]?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_REPLACED = re.compile(
+    rf"(?:(?:it\s+is|it's)\s+)?(?:not|instead\s+of|rather\s+than)\s+(?:an?\s+|the\s+)?{_ITEM}\s*(?:,\s*but|\bbut|,)\s+(?P<said>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def settled(text: str) -> str:
+    """The part of a short answer that it asserts in the end, else the text.
+
+    "B" of "B, not A", "not A but B", "B instead of A", "A? No, B", "A, or rather B", "A. Correction: B". At most 300 characters are read.
+    """
+    if len(text) > 300:
+        return text
+    turns = list(_TURNS.finditer(text))
+    if turns and text[: turns[-1].start()].strip() and any(c.isalnum() for c in text[turns[-1].end() :]):
+        text = text[turns[-1].end() :]
+    replaced = _REPLACED.fullmatch(text.strip())
+    if replaced and not _hedge_in(replaced["said"]):
+        return replaced["said"]
+    found = _CONTRAST.fullmatch(text)
+    return found["said"] if found and not _hedge_in(found["said"]) else text
+
+
+def _hedge_in(text: str) -> bool:
+    return re.search(rf"\b(?:{NOT}|or|{THAN})\b", text, re.IGNORECASE) is not None
 
 
 def bounded(text: str) -> bool:

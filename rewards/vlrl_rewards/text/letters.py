@@ -6,7 +6,7 @@ import re
 import string
 
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, THAN, WRONG
+from vlrl_rewards.text.denials import ALL_BUT, ASIDE, CANNOT, NOT, REJECTS, THAN, WRONG
 
 TAIL_CHARS = 4000  # characters at the end of an answer that are read
 LETTERS = string.ascii_uppercase
@@ -21,8 +21,8 @@ _BEFORE = re.compile(
 )
 _NAMES = re.compile(r"\b(?:options?|choices?|answers?|letters?)\s*[:=]?\s*[(\[*\"']*$", re.IGNORECASE)
 _NEGATED = re.compile(
-    rf"(?:\b(?:{NOT}|no|neg|{ALL_BUT}|{ASIDE}|{THAN}|eliminat\w+|rul(?:e|es|ed|ing)\s+out|skip\w*|dismiss\w*|discard\w*|than|beats|outranks|over|besides"
-    rf"|(?:{WRONG})(?:\s+(?:one|option|answer|choice))?\s+is)|n't)"
+    rf"(?:\b(?:{NOT}|no|neg|{ALL_BUT}|{ASIDE}|{THAN}|{REJECTS}|{CANNOT}|than|beats|outranks|over|besides"
+    rf"|(?:{WRONG})(?:\s+(?:one|option|answer|choice))?(?:\s+is|\s*[:=]))|n't)"
     r"\s+(?:be\s+|choose\s+|pick\s+|select\s+|the\s+|options?\s+|choices?\s+|answers?\s+)*[(\[*\"']*$",
     re.IGNORECASE,
 )

@@ -18,8 +18,8 @@ from vlrl_rewards.math.read import read
 from vlrl_rewards.math.written_numbers import number_words
 from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed, last_answer
 from vlrl_rewards.text import metrics as metric
-from vlrl_rewards.text.denials import WRONG, hedges, refuses, taken_back
-from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, taken_back
+from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _SAYS = re.compile(r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*", re.IGNORECASE | re.DOTALL)
 _MADE = re.compile(
@@ -32,10 +32,10 @@ _LEAD = re.compile(r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+b
 
 
 def golds_of(gold: Any) -> list[str]:
-    """The accepted texts of a gold answer. Raises ValueError if there is none, or an empty one."""
+    """The accepted texts of a gold answer. Raises GoldError if there is none, or an empty one."""
     texts = [str(item) for item in gold] if isinstance(gold, (list, tuple, set)) else [str(gold if gold is not None else "")]
     if not texts or not all(clean(text) for text in texts):
-        raise ValueError(f"gold: {gold!r} is empty, so no answer can be right")
+        raise GoldError(f"gold: {gold!r} is empty, so no answer can be right")
     return [_unwrapped(text) for text in texts]
 
 
@@ -76,7 +76,7 @@ def candidates(answer: str) -> list[str]:
     """The answer, and the parts of it that may be the answer itself: behind "is" or ":", without an introduction."""
     head = answer.strip().rstrip(".!")
     short = _without_lead(head)
-    found = [answer, head, short]
+    found = [answer, head, short, _without_lead(settled(head))]
     if not hedges(head) and not _REPORTED.search(head):
         says = _SAYS.match(head)
         tail = head[says.end() :] if says else ""

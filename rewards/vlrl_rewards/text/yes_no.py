@@ -12,14 +12,14 @@ from vlrl_rewards.graded import Grade, Graded, Scene, judged
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.text.choice import context_of
-from vlrl_rewards.text.denials import SECOND_THOUGHT, WRONG, refuses, taken_back
+from vlrl_rewards.text.denials import CANNOT, MIGHT, SECOND_THOUGHT, TURN, WRONG, refuses, taken_back
 from vlrl_rewards.text.letters import TAIL_CHARS
-from vlrl_rewards.verdict import Verdict, right, wrong
+from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
 _NO = "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
 _TURN = re.compile(
-    rf"\b(?:wait|actually|correction|{SECOND_THOUGHT})\b\W*(?:(?:wait|actually|no,|it\s+is|it's|the\s+answer\s+is)\W*)*",
+    rf"(?:{TURN}|\b(?:wait|actually|correction|alternatively|{SECOND_THOUGHT})\b)\W*(?:(?:wait|actually|no,|it\s+is|it's|the\s+answer\s+is)\W*)*",
     re.IGNORECASE,
 )
 _ABSENT = re.compile(
@@ -32,7 +32,7 @@ _FIRST = re.compile(
 _LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b\s*:?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
 _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
 _OPEN = re.compile(
-    rf"\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|no)\s+if\s+(?:yes|no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b",
+    rf"\b(?:{CANNOT})\s+be\b|\b(?:{_YES}|{_NO})\s+(?:{MIGHT}|would)\s+be\b|\b(?:{_YES}|{_NO})\s+if\b|\balternatively\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|no)\s+if\s+(?:yes|no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b",
     re.IGNORECASE,
 )
 _BETWEEN = r"\W{1,3}(?:(?:and|or)\W)?"
@@ -72,7 +72,7 @@ def yes_no(case: Case) -> Verdict:
     """Yes or no (true or false): of the committed answer, else of the whole response. Both, or neither, is wrong."""
     gold = case.gold if isinstance(case.gold, bool) else yes_or_no(str(case.gold))
     if gold is None:
-        raise ValueError(f"gold: {case.gold!r} is neither yes nor no")
+        raise GoldError(f"gold: {case.gold!r} is neither yes nor no")
     text = case.visible
     answer = committed(case.response, lambda said: yes_or_no(said) is not None) or committed(case.response)
     if answer is not None and answer.problem:

@@ -40,7 +40,9 @@ _SHARED_UNIT = re.compile(
     rf"(?P<unit>\s?(?:hours?|hrs?|h|minutes?|mins?|{_MILLISECONDS})|m)(?!\w)(?!{_AND}(?:{_NUMBER})\s?(?:{_MINUTES}|{_SECONDS})(?!\w))",
     re.IGNORECASE,
 )
-_START = re.compile(r"\b(?:start|begin)(?:ning|ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"'<>{}]", re.IGNORECASE)
+_START = re.compile(
+    r"\b(?:start|begin)(?:ning|ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?|[\"<>{}]|(?<![a-z])'|'(?![a-z])", re.IGNORECASE
+)
 _END = re.compile(r"[,;]?[\s\"']{0,4}\bend(?:ing|s)?(?:[_ ]?(?:time|seconds?|sec|s))?[\"']?\s?[:=]\s?", re.IGNORECASE)
 _MORE = re.compile(rf"\s{{0,4}},\s{{0,4}}{_TIME}")
 _LESS = re.compile(rf"{_TIME}\s{{0,4}},\s{{0,4}}$")

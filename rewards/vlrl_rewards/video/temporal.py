@@ -91,6 +91,8 @@ class Timestamp(Graded):
 
     def target(self, gold: Any, scene: Scene) -> Span:
         if isinstance(gold, (int, float)) and not isinstance(gold, bool):
+            if not 0 <= gold < 1e9:
+                raise ValueError(f"answer: {gold!r:.50} is not a time in seconds; give a number from 0 to 1e9")
             return float(gold), float(gold)
         times = read_times(gold) if isinstance(gold, str) else []
         if len(times) == 1 and not read_spans(str(gold)):

@@ -75,7 +75,7 @@ def test_iou_raises_on_broken_gold(rollout, gold):
     [
         ("<answer>10</answer>", 1, 1, 1),
         ("There are ten.", 1, 1, 1),
-        ("<answer>9</answer>", 0, 0.9, 0.8),
+        ("<answer>9</answer>", 0, 0.9, 0.9),
         ("I see 3 red ones.\nAltogether 10.", 1, 1, 1),
         ("<answer>25</answer>", 0, 0, 0),
         ("<answer>9 or 10 or 11</answer>", 0, 0, 0),
@@ -99,7 +99,19 @@ def test_counting_zero_and_broken_gold(rollout):
     for gold in ("many", 2.5, None, float("nan")):
         with pytest.raises(ValueError, match="count"):
             score(rollout, "counting", gold, "<answer>1</answer>")
-    assert mean_relative_accuracy(130, 100) == pytest.approx(0.4)  # error 0.3 < 0.5, 0.45, 0.4, 0.35
+    assert mean_relative_accuracy(130, 100) == pytest.approx(0.5)  # error 0.3 <= 0.5, 0.45, 0.4, 0.35, 0.3
+
+
+def test_mra_is_the_official_one():
+    """Values of the benchmark's own code, run on these pairs: binary rounding decides at the edges (8 and 5.5 for 10)."""
+    official = {
+        10: {9.5: 1.0, 9: 0.9, 8.5: 0.8, 8: 0.6, 7.5: 0.6, 7: 0.5, 6.5: 0.4, 6: 0.3, 5.5: 0.1, 5: 0.1, 4.9: 0.0},
+        1: {1.45: 0.2, 1.05: 1.0},
+        4: {5: 0.6, 3: 0.6, 6: 0.1, 2: 0.1},
+    }
+    for gold, values in official.items():
+        for value, expected in values.items():
+            assert mean_relative_accuracy(value, gold) == pytest.approx(expected), (value, gold)
 
 
 @pytest.mark.parametrize(
