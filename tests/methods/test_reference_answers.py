@@ -209,15 +209,15 @@ def test_self_reward_loss():
             SELF_REWARD_AT.set(rollout, place)
     logp = [[-1.0, -18.0], [-1.0, -13.0], [-1.0, -23.0], [-1.0, -1.0]]
     x = inputs(logp, reward=[1.0, 0.0, 0.0, 1.0], groups=[g], group_of=[0] * 4, lengths=[1, 1, 1, 2])
-    out = Laser()(x)
+    out = Laser(c=-23.0)(x)
     assert out.loss.tolist() == pytest.approx([0.25, 1.0, 0.0, 0.0])  # two right, two wrong: weights 1
     assert out.metrics["laser/agrees"].item() == pytest.approx(1 / 3)  # 0.5 is not above a half
     (grad,) = torch.autograd.grad(out.loss.sum(), x.logp_BT)
     assert grad.tolist() == [[0.0, pytest.approx(-0.1)], [0.0, pytest.approx(0.2)], [0.0, 0.0], [0.0, 0.0]]
     three = inputs(logp[:3], reward=[1.0, 0.0, 0.0], groups=[type(g)(g.prompt, g.rollouts[:3])], group_of=[0] * 3, lengths=[1, 1, 1])
-    assert Laser()(three).loss.tolist() == pytest.approx([0.25 * 1.5, 0.75, 0.0])
-    assert Laser(balanced=False)(three).loss.tolist() == pytest.approx([0.25, 1.0, 0.0])
-    late = Laser(start=5)
+    assert Laser(c=-23.0)(three).loss.tolist() == pytest.approx([0.25 * 1.5, 0.75, 0.0])
+    assert Laser(c=-23.0, balanced=False)(three).loss.tolist() == pytest.approx([0.25, 1.0, 0.0])
+    late = Laser(c=-23.0, start=5)
     late.setup(run(phase_step=4))
     assert late(three).loss.tolist() == [0.0] * 3
 
@@ -228,17 +228,17 @@ def test_the_policys_opinion_joins_the_advantage():
         SELF_REWARD_AT.set(rollout, 1)
         rollout.logp = [-1.0, 0.0]
         rollout.signals["old_logp"] = [-1.0, logp]
-    LaserSelfRewarded().prepare([g])
+    LaserSelfRewarded(c=-23.0).prepare([g])
     assert [rollout.logp for rollout in g] == [[-1.0, -18.0], [-1.0, -13.0]]
-    plain = LaserSelfRewarded(scale="none", start=5)
+    plain = LaserSelfRewarded(c=-23.0, scale="none", start=5)
     plain.setup(run(phase_step=4))
     assert plain([g]) == [[0.5, -0.5]] and [TOKEN_ADVANTAGES[rollout] for rollout in g] == [[0.5, 0.0], [-0.5, 0.0]]
     # r_s 0.5 and 1: A_self -+ 0.25
-    assert LaserSelfRewarded(scale="none")([g])[0] == pytest.approx([0.9 * 0.5 - 0.025, -0.9 * 0.5 + 0.025])
-    assert LaserSelfRewarded(scale="none", min_std=0.5)([g]) == [[0.5, -0.5]]
+    assert LaserSelfRewarded(c=-23.0, scale="none")([g])[0] == pytest.approx([0.9 * 0.5 - 0.025, -0.9 * 0.5 + 0.025])
+    assert LaserSelfRewarded(c=-23.0, scale="none", min_std=0.5)([g]) == [[0.5, -0.5]]
     g.rollouts[1].info.clear()
-    LaserSelfRewarded().prepare([g])
-    assert LaserSelfRewarded(scale="none", tau=1.0)([g])[0] == pytest.approx([0.25, -0.25])
+    LaserSelfRewarded(c=-23.0).prepare([g])
+    assert LaserSelfRewarded(c=-23.0, scale="none", tau=1.0)([g])[0] == pytest.approx([0.25, -0.25])
 
 
 def test_views_are_compared_within_themselves():

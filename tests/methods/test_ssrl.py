@@ -21,7 +21,7 @@ class Pieces:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [("a<i>bc</i>d", [(4, 6)]), ("<i>a</i><i>b</i>", [(3, 4), (11, 12)]), ("x<i>yz", [(4, 6)]), ("</i>a", []), ("", [])]
+    ("text", "found"), [("a<i>bc</i>d", [(1, 10)]), ("<i>a</i><i>b</i>", [(0, 8), (8, 16)]), ("x<i>yz", []), ("</i>a", []), ("", [])]
 )
 def test_spans(text, found):
     assert spans(text, "i") == found
@@ -33,8 +33,8 @@ def test_information_is_not_trained_on():
     g = group(1, 0, lengths=[6, 2])
     g.rollouts[0].ids, g.rollouts[1].ids = [0, 1, 2, 3, 4, 5], [0, 5]
     x = inputs([[-1.0] * 6] * 2, lengths=[6, 2], groups=[g])
-    # "c</" reaches beyond the span: it is trained; a rollout without the tag keeps all
-    assert mask(x).tolist() == [[1, 1, 0, 1, 1, 1], [1] * 6]
+    # the tags are masked with what they hold; a rollout without the tag keeps all
+    assert mask(x).tolist() == [[1, 0, 0, 0, 0, 1], [1] * 6]
     assert Ssrl()(x).tolist() == [[1] * 6] * 2
 
 
@@ -61,3 +61,20 @@ ASKED = "<think>a</think><search>b</search><information>c</information>"
 )
 def test_form(text, expected):
     assert SearchFormat()(Rollout(Prompt(Row("r", "q", "e"), ()), [1], text=text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ASKED + "<think>d</think><answer>e</answer>", 1.0),  # two thoughts, one search
+        ("<think>d</think><answer>e</answer>", 0.5),  # one thought, no search
+        (ASKED + "<answer>e</answer>", 0.25),  # one thought for one search: 1/2 of 1/2
+        (ASKED * 7 + "<think>d</think><answer>e</answer>", 1.0),
+        (ASKED * 8 + "<think>d</think><answer>e</answer>", 0.0),  # nine thoughts
+        ("<search>b</search><information>c</information><think>d</think><answer>e</answer>", 0.0),
+        (ASKED.replace("b", "b\nb") + "<think>d</think><answer>e</answer>", 0.0),
+        (ASKED + "<think>d</think><answer>e</answer> done", 0.0),
+    ],
+)
+def test_the_released_grade(text, expected):
+    assert SearchFormat(graded=True, most=7)(Rollout(Prompt(Row("r", "q", "e"), ()), [1], text=text)) == expected

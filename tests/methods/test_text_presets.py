@@ -43,7 +43,7 @@ OWN_DATA = {
     "guru": ("math", {"answer": "1/2", "task": "math"}, "\\boxed{0.5}", 1.0, 0.0),
     "verif": ("rules", {"answer": [{"id": "punctuation:no_comma"}], "task": "instructions"}, "yes indeed", 1.0, None),
     "prompt_based_length_control_rl": ("length", {"answer": "4", "meta": {"length": [1, 100]}}, "<answer>4</answer>", 0.0, None),
-    "ssrl": ("format", {"answer": "e", "task": "qa"}, "<think>d</think><answer>e</answer>", 1.0, 0.0),
+    "ssrl": ("format", {"answer": "e", "task": "qa"}, "<think>d</think><answer>e</answer>", 0.5, 0.0),
     "deeptheorem": ("verdict", {"answer": "proved", "task": "theorem"}, "<think>a</think><answer>\\boxed{proved}</answer>", 1.0, 0.0),
 }  # fmt: skip
 

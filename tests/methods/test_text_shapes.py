@@ -203,8 +203,14 @@ def test_what_noise_cannot_be_put_right():
     with pytest.raises(ValueError, match="corrects verdicts of 0 or 1"):
         on(NoisyVerifierCorrections())[0](scored(0.5))
     shape, made = on(NoisyVerifierCorrections(), advantage=GRPO(scale="group"))
-    with pytest.raises(ConfigError, match="divides by the std of rewards, so the correction):
+    with pytest.raises(ConfigError, match="divides by the std of rewards, so the correction"):
         shape.check(made)
+    for advantage in (GRPO(scale="none"), Reinforce(decay=0.9)):  # a mean removes what the forward correction adds
+        shape, made = on(NoisyVerifierCorrections(mode="forward"), advantage=advantage)
+        with pytest.raises(ConfigError, match="subtracts a mean"):
+            shape.check(made)
+    shape, made = on(NoisyVerifierCorrections(mode="forward"), advantage=Reinforce(decay=0.0))
+    assert shape.check(made) is None
 
 
 def test_curiosity_is_capped_by_the_reward():

@@ -19,12 +19,14 @@ OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b
 class LabArithmetic(GeneratedSource):
     """A sum of `terms` numbers from 0 to `largest`, with the given operations, from left to right; the answer is an int.
 
-    Held-out sums are those whose text is hashed into a fixed fifth of all sums, so none of them is seen in training.
+    Held-out sums are those whose text is hashed into a fixed fifth of all sums, so none of them is seen in training. `paraphrased` adds the same sum
+    in other words as `meta["paraphrase"]`.
     """
 
     terms: int = 2
     largest: int = 9
     operations: tuple[str, ...] = ("+",)
+    paraphrased: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,7 +42,8 @@ class LabArithmetic(GeneratedSource):
             text, value = self._sum(rng)
             if (random.Random(f"arithmetic split {text}").random() < 0.2) == (self.split == "heldout"):
                 break
-        return Row(self.id(index), f"{text}=", value, task="arithmetic", target=tagged_answer(str(value)))
+        meta = {"paraphrase": f"what is {text}?"} if self.paraphrased else {}
+        return Row(self.id(index), f"{text}=", value, task="arithmetic", target=tagged_answer(str(value)), meta=meta)
 
     def _sum(self, rng: random.Random) -> tuple[str, int]:
         value = rng.randint(0, self.largest)

@@ -187,6 +187,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "random": "a control: its score is independent of the response",
     "flipped": "a control: for a share of the prompts it scores wrong answers on purpose",
     "inverted": "a control: it scores wrong answers on purpose",
+    "noisy": "a control: it errs at the given rates on purpose",
     "format_length": "it replaces a gold answer: it scores format and length only, on purpose",
     "reasoning_phrases": "it scores phrases, whatever the answer; with `of` it scores wrong answers only",
     "group_diversity": "it compares the rollouts of a group; a single rollout scores 0",

@@ -121,3 +121,37 @@ class Flipped(Control):
         if not 0 <= value <= 1:
             raise ValueError(f"flipped: the score {value} is not in [0, 1]")
         return 1.0 - value if uniform("flipped", self.seed, rollout.row.id) < self.p else value
+
+
+@register("noisy")
+@dataclass(frozen=True, kw_only=True)
+class Noisy(Control):
+    """Noisy verdict, a control: a verifier with known error rates.
+
+        P(r = 1 | wrong) = rho0,  P(r = 0 | correct) = rho1
+
+    Paper: synthetic noise of Cai et al. 2025, arXiv:2510.00915 (false positives rho0, false negatives rho1, independent per rollout).
+    Edge: what is correct is decided by the reward `of`. Drawn from the group's id and the rollout's index in it: a restart draws the same; a rollout
+    outside a group is drawn from its row and text. Rates 0 are the reward `of` as 0 and 1.
+    """
+
+    rho0: float = 0.0
+    rho1: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_share("rho0", self.rho0)
+        _check_share("rho1", self.rho1)
+
+    def __call__(self, rollout: Rollout) -> float:
+        return self.verdict(rollout, uniform("noisy", self.seed, rollout.row.id, rollout.text))
+
+    def score(self, group: Group) -> list[float]:
+        if not group.id:
+            return [self(rollout) for rollout in group]
+        return [self.verdict(rollout, uniform("noisy", self.seed, group.row.id, group.id, i)) for i, rollout in enumerate(group)]
+
+    def verdict(self, rollout: Rollout, u: float) -> float:
+        """1 or 0, from a uniform draw."""
+        return float(u >= self.rho1 if self.true(rollout) >= self.inner.correct_at - 1e-9 else u < self.rho0)

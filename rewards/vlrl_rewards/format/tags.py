@@ -14,6 +14,7 @@ from vlrl_rewards.parsing import boxes_in, visible
 _THINK_TAG = re.compile(r"</?\s*think\s*>", re.IGNORECASE)
 _SEARCH_TAG = re.compile(r"<(/?)(think|search|information|answer)>")
 _SEARCH_ORDER = re.compile(r"(?:(?:think )?search information )*think answer ")
+_GRADED_ORDER = re.compile(r"think (?:think |search information )*answer ")
 
 
 def has_content(text: str) -> bool:
@@ -152,14 +153,18 @@ class SearchFormat(Reward):
     """Format of structured self-search (SSRL).
 
         r = 1[text = (<think>? <search> <information>)* <think> <answer>, each block closed and not empty]
+        r = min(1, t / 2) min(t, s + 1) / max(t, s + 1)   (with `graded`: t thoughts, s searches)
 
-    Only white space may stand between blocks; a search needs no thought before it. More than `most` searches: 0.
-    Paper: SSRL, arXiv:2508.10874 (format reward of the structured self-search); the exact rule is ours. Edge: a text without a search is
-    accepted, as for the paper's easy questions. The gold answer is not read. Range: 0 or 1.
+    Only white space may stand between blocks; a search needs no thought before it. More than `most` searches: 0. `graded` is the released rule: the
+    text begins with a thought and ends with the answer, every search is one line with its information behind it, and more than `most` + 1 thoughts
+    earn 0. Paper: SSRL, arXiv:2508.10874; released code: TsinghuaC3I/SSRL at 3009f21, verl/workers/reward_manager/naive.py (at most 8 thoughts).
+    Deviates: the rule without `graded` is ours; the release also refuses the placeholders of its prompt, and accepts further answers in the middle.
+    Edge: a text without a search is accepted, as for the paper's easy questions (`graded`: 1/2). The gold answer is not read. Range [0, 1].
     """
 
     reads_answer: ClassVar[bool] = False
     most: int = 10
+    graded: bool = False
 
     def __call__(self, rollout: Rollout) -> float:
         text = rollout.text.strip()[:200_000]
@@ -171,5 +176,17 @@ class SearchFormat(Reward):
         between = [text[b.end() : a.start()] for (_, b), (a, _) in zip(pairs, pairs[1:], strict=False)]
         outside = [text[: marks[0].start()], *between, text[marks[-1].end() :]]
         kinds = [a[2] for a, _ in pairs]
-        well_made = all(any(char.isalnum() for char in block) for block in blocks) and not any(part.strip() for part in outside)
+        filled = all(any(char.isalnum() for char in block) for block in blocks)
+        if self.graded:
+            searches_fit = all("\n" not in block for kind, block in zip(kinds, blocks) if kind == "search")
+            framed = not outside[0].strip() and not outside[-1].strip()
+            return self._grade(kinds) if filled and searches_fit and framed else 0.0
+        well_made = filled and not any(part.strip() for part in outside)
         return float(well_made and kinds.count("search") <= self.most and _SEARCH_ORDER.fullmatch(" ".join(kinds) + " ") is not None)
+
+    def _grade(self, kinds: list[str]) -> float:
+        """The released score of a sequence of blocks."""
+        if _GRADED_ORDER.fullmatch(" ".join(kinds) + " ") is None:
+            return 0.0
+        thoughts, turns = kinds.count("think"), kinds.count("search") + 1
+        return min(1.0, thoughts / 2) * min(thoughts, turns) / max(thoughts, turns) if thoughts <= self.most + 1 else 0.0

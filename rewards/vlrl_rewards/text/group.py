@@ -42,6 +42,7 @@ class CrossVote(Reward):
     """
 
     reads_answer: ClassVar[bool] = False
+    requires = (PARAPHRASED,)
 
     def __call__(self, rollout: Rollout) -> float:
         return 0.0

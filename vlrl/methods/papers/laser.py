@@ -9,6 +9,7 @@ Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943, with released code.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import ConfigError, register
-from vlrl.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping
+from vlrl.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 SELF_REWARD_AT: Annotation[int] = Annotation(
@@ -78,6 +79,13 @@ def append(rollout: Rollout, token: int) -> None:
     rollout.signals.clear()
 
 
+@dataclass
+class LaserSelfRewardedState(State):
+    """c as measured in the first step; None before, and where the config gives it."""
+
+    c: float | None = None
+
+
 @register("laser.self_rewarded")
 @dataclass(frozen=True)
 class LaserSelfRewarded(GRPO):
@@ -85,18 +93,27 @@ class LaserSelfRewarded(GRPO):
 
     z is the token of `laser.last_token`; log-probs are in nats. A = A_verifier before step `start` of the phase (steps; below 1 a share of the
     phase), and in groups whose r_s have a std of `min_std` or less. Advantages are written per token: that of z is 0.
-    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23, min_std 0.1, 200 steps of warm-up.
+    c is the reference's log-prob of z; None: its mean over the rollouts of the first step, with the weights that the phase starts from.
+    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23 (Qwen2.5's), min_std 0.1, 200 steps of warm-up.
     Edge: a rollout without z (truncated) has r_s 0.
     """
 
     tau: float = 0.1
     beta: float = 0.1
-    c: float = -23.0
+    c: float | None = None
     min_std: float = 0.1
     start: float = 0
     needs = ("old_logp",)
     provides = (TOKEN_ADVANTAGES, SELF_REWARD)
     requires = (SELF_REWARD_AT,)
+
+    def init_state(self) -> LaserSelfRewardedState:
+        return LaserSelfRewardedState()
+
+    @property
+    def constant(self) -> float | None:
+        """c: the config's, else the measured one; None before the first step."""
+        return self.state.c if self.c is None else self.c
 
     def check(self, run: RunContext) -> None:
         super().check(run)
@@ -105,6 +122,9 @@ class LaserSelfRewarded(GRPO):
 
     def prepare(self, groups: Sequence[Group]) -> None:
         super().prepare(groups)
+        if self.constant is None:
+            found = [rollout.signals["old_logp"][at] for group in groups for rollout in group if (at := SELF_REWARD_AT.get(rollout)) is not None]
+            self.state.c = self.run.mean(math.fsum(found), len(found))
         for rollout in (rollout for group in groups for rollout in group):
             SELF_REWARD.set(rollout, self.self_reward(rollout))
             at = SELF_REWARD_AT.get(rollout)
@@ -134,7 +154,7 @@ class LaserSelfRewarded(GRPO):
     def self_reward(self, rollout: Rollout) -> float:
         """r_s in [0, 1]."""
         at = SELF_REWARD_AT.get(rollout)
-        return 0.0 if at is None else min(1.0, max(0.0, self.beta * (rollout.signals["old_logp"][at] - self.c)))
+        return 0.0 if at is None else min(1.0, max(0.0, self.beta * (rollout.signals["old_logp"][at] - (self.constant or 0.0))))
 
 
 def with_rewards(group: Group, rewards: Sequence[float]) -> Group:
@@ -150,18 +170,26 @@ class Laser(LossTerm):
     With `balanced`, w = n / (2 n_k) for the n rollouts of the group, n_k of them as correct (or as wrong) as this one, and 1 where all are correct or
     all are wrong. The loss is 0 before step `start` of the phase (steps; below 1 a share of the phase).
     Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1, beta 0.1, c -23 (a constant for the reference's
-    log-prob), balanced, from step 200 on. Deviates: the release balances over the batch. Shapes: (B,); log-probs in nats.
+    log-prob; None: that of advantage `laser.self_rewarded`), balanced, from step 200 on. Deviates: the release balances over the batch. Shapes:
+    (B,); log-probs in nats.
     """
 
     coef: float = 0.1
     beta: float = 0.1
-    c: float = -23.0
+    c: float | None = None
     balanced: bool = True
     start: float = 0
     requires = (SELF_REWARD_AT,)
 
     def check(self, run: RunContext) -> None:
         check_begins(run, f"loss_terms: {self.name!r} start", self.start)
+        if self.c is None and not isinstance(run.advantage, LaserSelfRewarded):
+            raise ConfigError("loss_terms: 'laser' reads c from advantage 'laser.self_rewarded', which this run does not use; give c, as c: -23")
+
+    @property
+    def constant(self) -> float:
+        """c: the config's, else the advantage's."""
+        return (self.run.advantage.constant or 0.0) if self.c is None else self.c
 
     def __call__(self, x: LossInputs) -> PerToken:
         waiting = self.start and self.run.phase_step < steps_of(self.start, self.run)
@@ -170,7 +198,7 @@ class Laser(LossTerm):
         at_B = torch.tensor([max(place, 0) for place in places], device=x.logp_BT.device)
         weights = self.weights(places, x.group_B.tolist(), correct)
         weight_B, correct_B = (torch.tensor(values, device=x.logp_BT.device, dtype=x.logp_BT.dtype) for values in (weights, correct))
-        score_B = self.beta * (x.logp_BT.gather(1, at_B[:, None])[:, 0] - self.c)
+        score_B = self.beta * (x.logp_BT.gather(1, at_B[:, None])[:, 0] - self.constant)
         scored_B = weight_B > 0
         loss_B = torch.where(scored_B, weight_B * (score_B - correct_B).square(), 0.0 * x.logp_BT[:, 0])
         agrees = ((score_B.detach() > 0.5) == (correct_B > 0.5))[scored_B].to(x.logp_BT.dtype)

@@ -43,8 +43,8 @@ class NoisyVerifierCorrections(RewardShaping):
     appeal calls correct, counts that decay by `decay` per group; a step's groups, those of all ranks, count from the next step.
     Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915. Deviates: no code was found; the estimate takes a rule-based appeal of every rollout
     where the paper appeals a sample to a small language model. Edge: rates that are the same for all rollouts of a group are an affine map:
-    division by the std undoes both corrections, a group's mean the forward one, and a backward correction with one rate for all prompts only scales the
-    gradient under a group mean; what removes the correction is refused. A verdict other than 0 and 1 raises ValueError.
+    division by the std undoes both corrections, a group's mean the forward one, and a backward correction with one rate for all prompts only scales
+    the gradient under a group mean; what removes the correction is refused. A verdict other than 0 and 1 raises ValueError.
     """
 
     mode: Literal["backward", "forward"] = "backward"
@@ -68,9 +68,10 @@ class NoisyVerifierCorrections(RewardShaping):
             if slot and slot not in run.rewards:
                 raise ConfigError(f"reward_shaping: {key}={slot!r} of {self.name!r} is no reward slot; known: {', '.join(run.rewards)}")
         forward = self.mode == "forward"
-        baseline = isinstance(run.advantage, Reinforce) and run.advantage.decay > 0
-        if (forward and (isinstance(run.advantage, GroupRelative) or baseline)) or (isinstance(run.advantage, GRPO) and run.advantage.scale != "none"):
-            what = "subtracts a mean, which is all that the forward correction changes" if forward else "divides by the std of rewards"
+        centred = isinstance(run.advantage, GroupRelative) or (isinstance(run.advantage, Reinforce) and run.advantage.decay > 0)
+        scaled = isinstance(run.advantage, GRPO) and run.advantage.scale != "none"
+        if scaled or (forward and centred):
+            what = "divides by the std of rewards" if scaled else "subtracts a mean, which is all that the forward correction changes"
             raise ConfigError(
                 f"reward_shaping: advantage {run.advantage.name!r} {what}, so the correction of {self.name!r} would have no effect; "
                 "use advantage: {name: reinforce, decay: 0}, or, for mode: backward, advantage: {name: grpo, scale: none}"

@@ -1,6 +1,7 @@
 """SSRL: self-search, where the policy writes its own search results; information masking leaves them out of the loss.
 
-`ssrl` is a token weight. Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874.
+`ssrl` is a token weight. Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874; released code: TsinghuaC3I/SSRL at 3009f21,
+verl/trainer/ppo/ray_trainer.py.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from vlrl.types import LossInputs, Rollout
 @register("ssrl")
 @dataclass(frozen=True)
 class Ssrl(TokenWeight):
-    """SSRL's information mask: w_t = 0 for tokens that lie wholly between `<tag>` and `</tag>`, else 1; the tags themselves are trained.
+    """SSRL's information mask: w_t = 0 for tokens that lie wholly in `<tag>...</tag>`, the tags included, else 1.
 
-    Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874 (information mask).  Deviates: known to us from the paper's description only. Shapes: (B, T).
-    Edge: a rollout without the tag has weight 1 everywhere; before `setup`, without a tokenizer, all weights are 1.
+    Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874 (information mask); released code: create_information_loss_mask. Deviates: its pattern does not
+    match across lines; here information of several lines is masked too. Shapes: (B, T). Edge: an unclosed tag masks nothing; a rollout without the
+    tag has weight 1 everywhere; before `setup`, without a tokenizer, all weights are 1.
     """
 
     tag: str = "information"
@@ -46,13 +48,14 @@ class Ssrl(TokenWeight):
 
 
 def spans(text: str, tag: str) -> list[tuple[int, int]]:
-    """[start, end) of the characters between `<tag>` and `</tag>`; an unclosed last one extends to the end."""
+    """[start, end) of the characters from each `<tag>` to its `</tag>`, both included; an unclosed tag has none."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     found: list[tuple[int, int]] = []
     at = 0
     while (start := text.find(opening, at)) >= 0:
         end = text.find(closing, start)
-        end = len(text) if end < 0 else end
-        found.append((start + len(opening), end))
-        at = end
+        if end < 0:
+            break
+        at = end + len(closing)
+        found.append((start, at))
     return found
