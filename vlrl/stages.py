@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlrl.capabilities import Annotation, Capability
 from vlrl.context import PolicyModel, RunContext
+from vlrl.one_text import ScoresTexts
 from vlrl.types import (
     Completion,
     FilterDecision,
@@ -283,7 +284,7 @@ class Environment(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reward(Stage):
+class Reward(ScoresTexts, Stage):
     """Scores a rollout. Raises for a broken gold answer or verifier, never for a bad response: that gets a score.
 
     `weight` is its factor in the total (0: only logged). `tasks` limits it to rows of these tasks; empty means all. `correct_at` is the score from
@@ -305,15 +306,12 @@ class Reward(Stage):
     @abstractmethod
     def __call__(self, rollout: Rollout) -> float | Awaitable[float]: ...
 
-    def score(self, group: Group) -> Sequence[float | Awaitable[float]] | Awaitable[Sequence[float]]:
+    def score_group(self, group: Group) -> Sequence[float | Awaitable[float]] | Awaitable[Sequence[float]]:
         """The scores of a group's rollouts; a reward that compares siblings overrides it."""
         return [self(rollout) for rollout in group]
 
     def correct(self, rollout: Rollout, score: float) -> bool:
-        """Whether a rollout with this score is correct: the score reaches `correct_at`.
-
-        A reward whose score says nothing about correctness alone (a rank, a score that falls with length) overrides it.
-        """
+        """Whether a rollout with this score is correct: it reaches `correct_at`. A reward whose score does not tell (a rank) overrides it."""
         return score >= self.correct_at - 1e-9
 
 
@@ -421,13 +419,8 @@ class TokenWeight(Stage):
     kind: ClassVar[str] = "token_weight"
     home: ClassVar[str] = "vlrl.methods"
 
-    @property
-    def needs_old_logp(self) -> bool:
-        """Whether `prepare` reads the signal "old_logp" of the rollouts."""
-        return False
-
     def prepare(self, groups: Sequence[Group]) -> None:
-        """Called on all ranks with this rank's groups, with their advantages, before the first update of a step: statistics over the step."""
+        """Called on all ranks with this rank's groups before the first update of a step; with `needs` "old_logp" they have that signal."""
 
     @abstractmethod
     def __call__(self, x: LossInputs) -> Tensor: ...
@@ -447,11 +440,7 @@ class LossTerm(Stage):
 
 @dataclass(frozen=True)
 class Denominators:
-    """Counts over one optimizer step, all its micro-batches and all ranks. Every split into micro-batches gives the same gradient.
-
-    `tokens` carry loss; `sequences` and `groups` are those with at least one such token: a rollout that is left out whole (overlong filtering, a
-    baseline) does not shrink the mean of the others.
-    """
+    """Counts over one optimizer step, all its micro-batches and all ranks: tokens that carry loss; sequences and groups with at least one of them."""
 
     tokens: float
     sequences: float

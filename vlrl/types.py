@@ -128,27 +128,8 @@ class CoordinateSpace:
         return tuple(value / self.scale[i % 2] for i, value in enumerate(xy))
 
 
-__all__ = [
-    "Clip",
-    "Completion",
-    "CoordinateSpace",
-    "Edited",
-    "FilterDecision",
-    "Group",
-    "LossInputs",
-    "Media",
-    "MediaError",
-    "Message",
-    "PerToken",
-    "Prompt",
-    "Request",
-    "Rollout",
-    "Row",
-    "RowError",
-    "RowView",
-    "Sampling",
-    "TokenBatch",
-]
+__all__ = ["Clip", "Completion", "CoordinateSpace", "Edited", "FilterDecision", "Group", "LossInputs", "Media", "MediaError"]
+__all__ += ["Message", "PerToken", "Prompt", "Request", "Rollout", "Row", "RowError", "RowView", "Sampling", "TokenBatch"]
 
 
 Message = Mapping[str, Any]  # {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"} | {"type": "video"}]}

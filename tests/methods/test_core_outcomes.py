@@ -119,8 +119,8 @@ def test_gates_calibration_and_lengths_do_not_change_what_is_correct():
     sure, unsure = f"{RIGHT}<confidence>0.9</confidence>", f"{RIGHT}<confidence>0</confidence>"
     assert correct({"name": "calibrated", "parts": {"a": {"name": "math"}}}, answers(sure, unsure, RIGHT, WRONG)) == [True, True, True, False]
     long = answers(RIGHT, WRONG, ids=5000)
-    for spec in ({"name": "length_budget", "tokens": 10, "alpha": 0.01}, {"name": "length_budget", "tokens": 10, "mode": "max", "alpha": 0.01},
-                 {"name": "cosine_length", "max_tokens": 100}):  # fmt: skip
+    budget = {"name": "length_budget", "tokens": 10, "alpha": 0.01}
+    for spec in (budget, {**budget, "mode": "max"}, {"name": "cosine_length", "max_tokens": 100}):
         assert correct(spec, long) == [True, False] == correct(spec, answers(RIGHT, WRONG, ids=1))
     assert correct({"name": "cosine_length", "right": [1.0, 0.5], "wrong": [0.0, -0.5], "exceed": -0.5}, answers(RIGHT, WRONG)) == [True, False]
 

@@ -72,22 +72,23 @@ def group_advantages(
         "none": list,
     }[baseline]
     centred_groups = [deviations(values) for values in groups]
-    square_sum = math.fsum(d * d for row in centred_groups for d in row)
-    pooled = {
-        "batch_std": std(rewards, unbiased),
-        "centred_batch_std": math.sqrt(square_sum / max(len(rewards) - unbiased, 1)),
-    }.get(scale, 0.0)
+    pooled = 0.0
+    if scale == "batch_std":
+        pooled = std(rewards, unbiased)
+    elif scale == "centred_batch_std":
+        pooled = math.sqrt(math.fsum(d * d for row in centred_groups for d in row) / max(len(rewards) - unbiased, 1))
+    divisors = [_divisors(values, scale, pooled, eps, unbiased) for values in groups]
+    return _write(reward_B, rows, [[d / by if d else 0.0 for d, by in zip(row, parts)] for row, parts in zip(centred_groups, divisors)])
 
-    def divisors(values: Sequence[float]) -> list[float]:
-        if scale == "none":
-            return [1.0] * len(values)
-        if scale == "others_std":
-            spreads = [std([*values[:i], *values[i + 1 :]], unbiased) for i in range(len(values))]
-            return [spread + eps if spread else 1.0 for spread in spreads]
-        return [(std(values, unbiased) if scale == "std" else pooled) + eps] * len(values)
 
-    parts = [[d / by if d else 0.0 for d, by in zip(row, divisors(values))] for row, values in zip(centred_groups, groups)]
-    return _write(reward_B, rows, parts)
+def _divisors(values: Sequence[float], scale: str, pooled: float, eps: float, unbiased: bool) -> list[float]:
+    """What the deviations of a group's rewards are divided by; `pooled` is the std of the batch."""
+    if scale == "none":
+        return [1.0] * len(values)
+    if scale == "others_std":
+        spreads = [std([*values[:i], *values[i + 1 :]], unbiased) for i in range(len(values))]
+        return [spread + eps if spread else 1.0 for spread in spreads]
+    return [(std(values, unbiased) if scale == "std" else pooled) + eps] * len(values)
 
 
 def rloo_advantages(reward_B: Tensor, group_B: Tensor) -> Tensor:

@@ -154,7 +154,7 @@ def learn(groups: Sequence[Group], run: RunContext) -> Sums:
     sums: Sums = {}
     run.stats.updates = 0
     off_policy = run.settings.ppo_epochs * run.settings.num_minibatches > 1 and run.rollout.samples
-    off_policy = off_policy or any(weight.needs_old_logp for weight in run.objective.token_weights.values())
+    off_policy = off_policy or any("old_logp" in weight.needs for weight in run.objective.token_weights.values())
     if off_policy:
         at_start = [name for name in run.objective.needs if name in run.aux_tensors and run.aux_tensors[name].at_start]
         with run.policy.gather_params():

@@ -65,8 +65,8 @@ class TIS(TokenWeight):
         return TISState()
 
     @property
-    def needs_old_logp(self) -> bool:
-        return self.normalise
+    def needs(self) -> tuple[str, ...]:
+        return ("old_logp",) if self.normalise else ()
 
     def prepare(self, groups: Sequence[Group]) -> None:
         if not self.normalise:
