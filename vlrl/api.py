@@ -185,7 +185,7 @@ class BatchFunctionReward(FunctionReward):
     def __call__(self, rollout: Rollout) -> Any:
         raise TypeError(f"{self.name!r} scores whole groups: call score(group)")
 
-    def score(self, group: Group) -> Any:
+    def score_group(self, group: Group) -> Any:
         columns = columns_of(group.row)
         chat = isinstance(columns.get("prompt"), list)
         texts = [rollout.text for rollout in group]

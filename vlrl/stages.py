@@ -92,7 +92,6 @@ class Stage(ABC):  # noqa: B024
     visits: ClassVar[int] = 1  # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
 
     # These three are overridden by a class attribute without annotation, or by a property where they depend on the config.
-
     @property
     def needs(self) -> Sequence[str]:
         """Names of the extra tensors that it reads."""
@@ -285,7 +284,7 @@ class Environment(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Reward(ScoresTexts, Stage):
-    """Scores a rollout. Raises for a broken gold answer or verifier, never for a bad response: that gets a score.
+    """Scores a rollout. Raises for a broken gold answer or verifier, never for a bad response: that gets a score. `score(text, gold)` needs no run.
 
     `weight` is its factor in the total (0: only logged). `tasks` limits it to rows of these tasks; empty means all. `correct_at` is the score from
     which on an answer is correct (`correct`), where this reward is the outcome of a row (`Rollout.correct`).

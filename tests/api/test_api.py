@@ -83,7 +83,7 @@ def test_functions_read_columns_by_name():
     assert reward(rollouts[0]) == 3.0 and reward(rollouts[1]) == 2.0 and reward.reads_answer
     seen = {}
     batch = BatchFunctionReward(function=lambda completions, **columns: seen.update(columns) or [len(text) for text in completions])
-    assert batch.score(Group(prompt, rollouts)) == [1, 2] and not batch.reads_answer
+    assert batch.score_group(Group(prompt, rollouts)) == [1, 2] and not batch.reads_answer
     assert seen["level"] == [2, 2] and seen["prompts"] == ["Q", "Q"] and seen["completion_ids"] == [[1], [1, 1]] and seen["answer"] == ["7", "7"]
     assert columns_of(row)["task"] == "t"
 

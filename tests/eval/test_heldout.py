@@ -33,7 +33,7 @@ class Scored(Reward):
 class ScoredTogether(Scored):
     """The same for a whole group."""
 
-    def score(self, group):
+    def score_group(self, group):
         return [self(rollout) for rollout in group]
 
 

@@ -50,7 +50,7 @@ def test_a_reward_scores_a_gold_or_raises_value_error(name):
         prompt = Prompt(Row("gold", "?", answer=gold, choices=seed.choices, meta=dict(dict(seed.options).get("meta", {}))), ())
         rollouts = [Rollout(prompt, [0], text=text) for text in (seed.right, f"<answer>{seed.right}</answer>", "")]
         try:
-            assert len(list(reward.score(Group(prompt, rollouts)))) == 3
+            assert len(list(reward.score_group(Group(prompt, rollouts)))) == 3
         except ValueError as error:
             assert str(error)
 

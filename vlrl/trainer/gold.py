@@ -61,7 +61,7 @@ def _broken(run: RunContext, row: Row) -> str:
             continue
         group = Group(Prompt(row, ()), [_demonstration(row)], id="gold")
         try:
-            _close(reward.score(group))
+            _close(reward.score_group(group))
         except ValueError as error:  # what verifiers raise for a gold that they cannot read
             return f"reward {slot!r} cannot read the answer {_short(row.answer)}: {_one_line(error)}"
         except Exception as error:  # perhaps because there is no run yet
@@ -70,7 +70,7 @@ def _broken(run: RunContext, row: Row) -> str:
 
 
 def _can_try(reward: Reward) -> bool:
-    return not inspect.iscoroutinefunction(type(reward).__call__) and not inspect.iscoroutinefunction(type(reward).score)
+    return not inspect.iscoroutinefunction(type(reward).__call__) and not inspect.iscoroutinefunction(type(reward).score_group)
 
 
 def _demonstration(row: Row) -> Rollout:

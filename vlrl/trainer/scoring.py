@@ -74,9 +74,9 @@ async def _score_all(groups: Sequence[Group], rewards: Mapping[str, Reward], fai
 async def _score_slot(group: Group, slot: str, reward: Reward, failures: list) -> None:
     if not len(group) or not applies(slot, reward.tasks, group.row):
         return
-    if type(reward).score is not Reward.score:
+    if type(reward).score_group is not Reward.score_group:
         try:
-            values: Any = reward.score(group)
+            values: Any = reward.score_group(group)
             values = await values if inspect.isawaitable(values) else values
             values = [await value if inspect.isawaitable(value) else value for value in values]
             scores = [_number(value) for value in values]

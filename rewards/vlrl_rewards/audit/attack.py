@@ -262,7 +262,7 @@ def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str 
     right = right or f"<answer>{seed.right}</answer>"
     math_pool.warm(wait=True)
     found = []
-    alone = type(reward).score is Reward.score
+    alone = type(reward).score_group is Reward.score_group
     best, empty = 0.0, 0.0
     try:
         best, empty = _scores(reward, seed, right, "")

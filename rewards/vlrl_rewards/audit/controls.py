@@ -46,7 +46,7 @@ class Random(Reward):
     def __call__(self, rollout: Rollout) -> float:
         return float(uniform("random", self.seed, rollout.row.id, rollout.text) < self.p)
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         if not group.id:
             return [self(rollout) for rollout in group]
         return [float(uniform("random", self.seed, group.row.id, group.id, i) < self.p) for i in range(len(group))]
@@ -147,7 +147,7 @@ class Noisy(Control):
     def __call__(self, rollout: Rollout) -> float:
         return self.verdict(rollout, uniform("noisy", self.seed, rollout.row.id, rollout.text))
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         if not group.id:
             return [self(rollout) for rollout in group]
         return [self.verdict(rollout, uniform("noisy", self.seed, group.row.id, group.id, i)) for i, rollout in enumerate(group)]

@@ -106,7 +106,7 @@ def _of_reward(name: str) -> Subject:
     def judge(_: int, response: str) -> Any:
         prompt = Prompt(row, ())
         rollouts = [Rollout(prompt, list(range(len(text.split()))), text=text) for text in (response, right)]
-        scores: Any = reward.score(Group(prompt, rollouts))
+        scores: Any = reward.score_group(Group(prompt, rollouts))
         return [float(score) for score in scores]
 
     return Subject(name, judge, 1, (right, seed.right, *seed.wrong, *(FORMS[name].own if name in FORMS else seed.own).values()))

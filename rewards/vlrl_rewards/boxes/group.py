@@ -37,7 +37,7 @@ class BoxAgreement(Reward):
     def __call__(self, rollout: Rollout) -> float:
         raise ValueError("box_agreement: needs the whole group; call score(group) in place of reward(rollout)")
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         found = {i: box for i, rollout in enumerate(group) if (box := self.box_of(rollout)) is not None}
         scores = [0.0] * len(group)
         if len(found) < 2:
@@ -87,7 +87,7 @@ class IouHard(Iou):
     by: Literal["exp", "power", "log", "size"] = "exp"
     k: float = 1.0
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         scores = [self(rollout) for rollout in group]
         mean = sum(scores) / max(1, len(scores))
         table = {"exp": math.exp(1 - mean), "power": max(0.0, 1.05 - mean) ** self.k, "log": max(0.0, -math.log(max(1e-9, 0.02 + mean)))}

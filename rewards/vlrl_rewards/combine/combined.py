@@ -143,7 +143,7 @@ class Lexicographic(Combined):
         self.values(rollout)
         return 0.5
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         columns = [numbers(reward, group) for reward in self.built.values()]
         for slot, column in zip(self.built, columns, strict=True):
             for rollout, value in zip(group, column, strict=True):
@@ -180,7 +180,7 @@ class NormalisedSum(Combined):
         self.values(rollout)
         return 0.0
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         totals = [0.0] * len(group)
         for slot, reward in self.built.items():
             column = numbers(reward, group)

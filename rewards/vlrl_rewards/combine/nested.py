@@ -43,7 +43,7 @@ def number(reward: Reward, rollout: Rollout) -> float:
 
 def numbers(reward: Reward, group: Group) -> list[float]:
     """The scores of a group. Raises TypeError if the reward is asynchronous."""
-    scores = reward.score(group)
+    scores = reward.score_group(group)
     if inspect.isawaitable(scores):
         return [_plain(scores, reward)]
     return [_plain(score, reward) for score in scores]

@@ -47,7 +47,7 @@ class CrossVote(Reward):
     def __call__(self, rollout: Rollout) -> float:
         return 0.0
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         answers = [folded(last_answer(rollout.text)[:2000]) for rollout in group]
         turned = [bool(PARAPHRASED.get(rollout, False)) for rollout in group]
         votes = {side: majority([a for a, t in zip(answers, turned, strict=True) if t is side]) for side in (False, True)}
@@ -79,7 +79,7 @@ class GroupDiversity(Reward):
     def __call__(self, rollout: Rollout) -> float:
         return 0.0
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         if len(group) < 2:
             return [0.0] * len(group)
         return self.of_formulas(group) if self.by == "formulas" else self.of_text(group)

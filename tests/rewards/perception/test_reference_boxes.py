@@ -149,11 +149,11 @@ def test_groups_of_boxes(group):
         said = [random_boxes(rng, 1, gold)[0] for _ in range(rng.integers(4, 7))]
         sample, iou = group(gold[0], [tag(box) for box in said]), ious(said, said)
         agreement = (iou.sum(1) - 1) / (len(said) - 1)
-        assert BoxAgreement().score(sample) == pytest.approx(agreement.tolist(), abs=1e-9)
+        assert BoxAgreement().score_group(sample) == pytest.approx(agreement.tolist(), abs=1e-9)
         votes = np.zeros((80, 80))
         for x1, y1, x2, y2 in (np.array(box) + 10 for box in said):  # a near box may begin left of the picture
             votes[y1:y2, x1:x2] += 1
         shares = [votes[b[1] + 10 : b[3] + 10, b[0] + 10 : b[2] + 10].mean() / votes.max() for b in said]
-        assert BoxAgreement(mode="votes").score(sample) == pytest.approx(shares, abs=1e-9)
+        assert BoxAgreement(mode="votes").score_group(sample) == pytest.approx(shares, abs=1e-9)
         each = ious(said, gold)[:, 0]
-        assert IouHard().score(sample) == pytest.approx((each * math.exp(1 - each.mean())).tolist(), abs=1e-9)
+        assert IouHard().score_group(sample) == pytest.approx((each * math.exp(1 - each.mean())).tolist(), abs=1e-9)

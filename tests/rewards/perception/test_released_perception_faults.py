@@ -219,7 +219,7 @@ def test_weights_of_a_group_come_from_that_group(group):
     """UniVG-R1 averages over the batch of a device, so that other prompts change a prompt's weight."""
     easy = group(BOX, [tag("[10,10,30,30]")] * 2)
     hard = group(BOX, [tag("[10,10,30,30]"), ""])
-    assert IouHard().score(easy) == pytest.approx([1, 1]) and IouHard().score(hard)[0] > 1.5
+    assert IouHard().score_group(easy) == pytest.approx([1, 1]) and IouHard().score_group(hard)[0] > 1.5
 
 
 def test_rewards_of_a_mixed_batch_are_their_own(rollout):

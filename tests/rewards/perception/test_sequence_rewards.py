@@ -181,10 +181,10 @@ def test_box_agreement(group):
         "<answer>no idea</answer>",
         "<answer>[0,0,10,10][1,1,2,2]</answer>",
     ]
-    assert BoxAgreement().score(group(None, texts)) == pytest.approx([0.75, 0.75, 0.5, 0, 0])
+    assert BoxAgreement().score_group(group(None, texts)) == pytest.approx([0.75, 0.75, 0.5, 0, 0])
     # Votes: 3 on the upper half, 2 on the lower one.
-    assert BoxAgreement(mode="votes").score(group(None, texts)) == pytest.approx([5 / 6, 5 / 6, 1, 0, 0])
-    assert BoxAgreement().score(group(None, texts[:1])) == [0]
+    assert BoxAgreement(mode="votes").score_group(group(None, texts)) == pytest.approx([5 / 6, 5 / 6, 1, 0, 0])
+    assert BoxAgreement().score_group(group(None, texts[:1])) == [0]
     with pytest.raises(ValueError, match="group"):
         BoxAgreement()(group(None, texts).rollouts[0])
 
@@ -192,12 +192,12 @@ def test_box_agreement(group):
 def test_hard_prompts_weigh_more(group):
     texts = ["<answer>[0,0,10,10]</answer>", "<answer>[0,0,10,5]</answer>", ""]
     sample = group([0, 0, 10, 10], texts, size=(20, 10))
-    assert IouHard().score(sample) == pytest.approx([math.exp(0.5), math.exp(0.5) / 2, 0])
-    assert IouHard(by="power", k=2).score(sample) == pytest.approx([0.55**2, 0.55**2 / 2, 0])
-    assert IouHard(by="log").score(sample) == pytest.approx([-math.log(0.52), -math.log(0.52) / 2, 0])
-    assert IouHard(by="size").score(sample) == pytest.approx([0.5, 0.25, 0])
+    assert IouHard().score_group(sample) == pytest.approx([math.exp(0.5), math.exp(0.5) / 2, 0])
+    assert IouHard(by="power", k=2).score_group(sample) == pytest.approx([0.55**2, 0.55**2 / 2, 0])
+    assert IouHard(by="log").score_group(sample) == pytest.approx([-math.log(0.52), -math.log(0.52) / 2, 0])
+    assert IouHard(by="size").score_group(sample) == pytest.approx([0.5, 0.25, 0])
     with pytest.raises(ValueError, match="size"):
-        IouHard(by="size").score(group([0, 0, 10, 10], texts))
+        IouHard(by="size").score_group(group([0, 0, 10, 10], texts))
 
 
 def test_words():

@@ -23,22 +23,22 @@ def group(size, name="1/0/0", row="r"):
 
 
 def test_random_has_its_share_whatever_the_response():
-    scores = reward("random", p=0.3).score(group(4000))
+    scores = reward("random", p=0.3).score_group(group(4000))
     assert set(scores) == {0.0, 1.0}
     assert abs(sum(scores) / 4000 - 0.3) < 0.03  # four standard deviations
 
 
 @pytest.mark.parametrize(("p", "expected"), [(0.0, {0.0}), (1.0, {1.0})])
 def test_random_at_the_ends(p, expected):
-    assert set(reward("random", p=p).score(group(50))) == expected
+    assert set(reward("random", p=p).score_group(group(50))) == expected
     assert {reward("random", p=p)(one(text)) for text in TEXTS.values()} == expected
 
 
 def test_random_is_the_same_again_and_new_in_another_group_or_seed():
-    first = reward("random").score(group(64))
-    assert first == reward("random").score(group(64))
-    assert first != reward("random").score(group(64, name="2/0/0"))
-    assert first != reward("random", seed=1).score(group(64))
+    first = reward("random").score_group(group(64))
+    assert first == reward("random").score_group(group(64))
+    assert first != reward("random").score_group(group(64, name="2/0/0"))
+    assert first != reward("random", seed=1).score_group(group(64))
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)

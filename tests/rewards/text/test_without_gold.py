@@ -96,16 +96,16 @@ def siblings(rollout, *texts):
 
 def test_diversity_of_formulas(rollout):
     reward = build(Reward, {"name": "group_diversity", "by": "formulas"})
-    assert reward.score(siblings(rollout, "$a$ $b$", "$a$ $c$ $d$", "none", "")) == pytest.approx([0.5, 2 / 3, 0.0, 0.0])
-    assert reward.score(siblings(rollout, "$a$", "$a$")) == [0.0, 0.0]
-    assert reward.score(siblings(rollout, "$a$")) == [0.0] and reward(rollout("4", "$a$")) == 0.0
+    assert reward.score_group(siblings(rollout, "$a$ $b$", "$a$ $c$ $d$", "none", "")) == pytest.approx([0.5, 2 / 3, 0.0, 0.0])
+    assert reward.score_group(siblings(rollout, "$a$", "$a$")) == [0.0, 0.0]
+    assert reward.score_group(siblings(rollout, "$a$")) == [0.0] and reward(rollout("4", "$a$")) == 0.0
 
 
 def test_diversity_of_words(rollout):
     reward = build(Reward, {"name": "group_diversity"})
     same, other = "one two three four five", "six seven eight nine ten"
-    assert reward.score(siblings(rollout, same, same, other)) == pytest.approx([0.5, 0.5, 1.0])
-    assert reward.score(siblings(rollout, same, "", "!!")) == [1.0, 0.0, 0.0]
+    assert reward.score_group(siblings(rollout, same, same, other)) == pytest.approx([0.5, 0.5, 1.0])
+    assert reward.score_group(siblings(rollout, same, "", "!!")) == [1.0, 0.0, 0.0]
 
 
 def log2(*places):
@@ -190,9 +190,9 @@ def test_views_vote_for_each_other(rollout, plain, turned, expected):
     group = siblings(rollout, *(f"<answer>{said}</answer>" if said else "" for said in (*plain, *turned)))
     for made in group.rollouts[len(plain) :]:
         made.info["paraphrased"] = True
-    assert build(Reward, {"name": "cross_vote"}).score(group) == expected
+    assert build(Reward, {"name": "cross_vote"}).score_group(group) == expected
 
 
 def test_alone_nobody_votes(rollout):
-    assert build(Reward, {"name": "cross_vote"}).score(siblings(rollout, "<answer>4</answer>", "4 or 5")) == [0.0, 0.0]
+    assert build(Reward, {"name": "cross_vote"}).score_group(siblings(rollout, "<answer>4</answer>", "4 or 5")) == [0.0, 0.0]
     assert majority(["", "b", "a", "a"]) == "a" and majority(["", ""]) == ""
