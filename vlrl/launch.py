@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -51,9 +52,9 @@ class Launch:
         return tree
 
     def command(self, config_file: Path, words: Sequence[str]) -> list[str]:
-        """The command line of `accelerate launch`, with the words of `vlrl train`."""
+        """The command line of `accelerate launch` (`main` below), with the words of `vlrl train`."""
         port = [] if self.nodes > 1 else ["--main_process_port", "0"]  # a free one
-        return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file), *port, "-m", "vlrl", "train", *words]
+        return [sys.executable, "-m", "vlrl.launch", "--config_file", str(config_file), *port, "-m", "vlrl", "train", *words]
 
     def environment(self) -> dict[str, str]:
         """The environment of the processes: without a GPU, DeepSpeed is told so."""
@@ -93,3 +94,20 @@ def find_deepspeed_config() -> None:
         os.environ[_VARIABLE] = str(deepspeed_file(named))
     if os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true" and os.environ.get("LOCAL_RANK", "0") == "0":
         extension_locks.watch()
+
+
+def main() -> None:
+    """`accelerate launch`, which ends with the exit code of the first rank that failed, and without a traceback of its own: the ranks say why."""
+    from accelerate.commands.launch import main as launch
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    try:
+        launch()
+    except ChildFailedError as error:
+        codes = [failure.exitcode for failure in error.failures.values()]
+        raise SystemExit(next((code for code in codes if code > 0), 128 - codes[0])) from None
+
+
+if __name__ == "__main__":
+    main()

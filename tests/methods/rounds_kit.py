@@ -48,7 +48,9 @@ def letters(speak, rows=(), room=200, **parts):
             rollout.reward = rollout.outcome = rollout.rewards["answer"]
             rollout.correct = rollout.outcome == 1.0
 
-    policy = SimpleNamespace(tokenizer=Letters(), encode=lambda prompt: list(said(prompt)), spaces=lambda prompt: (), version=0)
+    policy = SimpleNamespace(
+        tokenizer=Letters(), encode_text=Letters().encode, encode=lambda prompt: list(said(prompt)), spaces=lambda prompt: (), version=0
+    )
     defaults = {
         "engine": SimpleNamespace(generate=generate), "score": score, "policy": policy, "sampling": lambda p, a: Sampling(max_tokens=8),
         "settings": SimpleNamespace(max_prompt_tokens=room, steps=10), "rows": {"main": list(rows)}, "seed": 0, "phase_step": 0, "asked": asked,

@@ -15,7 +15,7 @@ from vlrl.policy.encoder import LRUCache
 from vlrl.policy.forward import score_tokens
 from vlrl.registry import ConfigError, build
 from vlrl.trainer.loss_inputs import make_batch
-from vlrl.types import CoordinateSpace, Group, Rollout
+from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
 
 class DistributedStandIn(torch.nn.Module):
@@ -93,8 +93,9 @@ def test_spaces_units_and_prefix(policy: Policy) -> None:
 
 
 def test_placeholders_without_media_are_refused(policy: Policy) -> None:
-    with pytest.raises(ValueError, match=r"'<\|image_pad\|> here'.* 0 images, but 1 placeholders"):
-        policy.encode(ask("<|image_pad|> here"))
+    shown = Prompt(Row("here", "q"), ({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "here"}]},))
+    with pytest.raises(ValueError, match="'here'.* 0 images, but 1 placeholders"):
+        policy.encode(shown)
     with pytest.raises(ValueError, match="reads no images"):
         policy_of("text").encode(PROMPTS["image"])
 

@@ -98,7 +98,7 @@ def test_the_step_goes_on_with_another_row(tmp_path):
     for line in lines:
         if line["id"] != "picture":
             place = int(line["id"][3:])
-            assert line["location"] == f"rows.jsonl:{place + 1}" and type(ERRORS[place]).__name__ in line["reason"] or line["reason"] == "cut"
+            assert (line["location"] == f"rows.jsonl:{place + 1}" and type(ERRORS[place]).__name__ in line["reason"]) or line["reason"] == "cut"
     said = [data["message"] for kind, data in run.recorder.events if kind == "warning"]
     assert any("row 'bad1' (rows.jsonl:2) was left out: UnicodeDecodeError" in line for line in said) and len(said) == 7
     folder = checkpoint.save(run)

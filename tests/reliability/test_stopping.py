@@ -59,8 +59,8 @@ def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, 
     seconds = 60 if second else 3
     process = start(run, *TROUBLE, f"watch.stop_seconds={seconds}", env={**ENVIRONMENT, "TROUBLE": str(folder)})
     wait_for(lambda: steps_of(run) >= 3, process)
-    (folder / "sleep").write_text("")
-    wait_for((folder / "sleep.seen").exists, process)
+    (folder / "sleep-reward").write_text("")
+    wait_for((folder / "sleep-reward.seen").exists, process)
     if second:
         other = start(run, *TROUBLE, words=["--resume"])  # a second start beside the first
         _, refused = other.communicate(timeout=150)

@@ -100,6 +100,7 @@ def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path,
             os.killpg(process.pid, signal.SIGTERM if len(asked) == 2 else signal.SIGKILL)
             signal.alarm(10)
 
+    (folder / STOP_FILE).unlink(missing_ok=True)
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     before = {number: signal.signal(number, handle) for number in (*SIGNALS, signal.SIGALRM)}
     try:

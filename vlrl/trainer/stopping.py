@@ -16,10 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vlrl.launch import LAUNCHED
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 STOP_FILE = "stop"
 _SAME = 1.0  # seconds within which a signal that arrives again (from a terminal and from the launcher) is one signal
-_GRACE = 3.0  # seconds in which an interrupted main thread may end by itself
+_POLL = 1.0  # seconds between two looks at the stop file
 
 
 class StopRequest:
@@ -32,7 +34,7 @@ class StopRequest:
         output: The run's folder, for the stop file.
         seconds: Time from the first signal to the forced end.
         at_end: Called before a forced end (it releases the lock).
-        speak: Whether this process prints what it does.
+        speak: Whether this process prints what it does, and removes the stop file.
     """
 
     def __init__(self, output: Path, seconds: float, at_end: Callable[[], None] = lambda: None, speak: bool = True) -> None:
@@ -44,7 +46,8 @@ class StopRequest:
         self._old_wakeup = -1
 
     def __enter__(self) -> StopRequest:
-        (self.output / STOP_FILE).unlink(missing_ok=True)  # of an earlier run
+        if LAUNCHED not in os.environ:  # our launcher has removed that of an earlier run, and may have made one already
+            self._forget()
         if threading.current_thread() is not threading.main_thread():
             return self
         self._inner, self._outer = socket.socketpair()
@@ -56,12 +59,17 @@ class StopRequest:
 
     def __exit__(self, *_: object) -> None:
         self._finished.set()
+        self._forget()
         if self._old:
             for number, handler in self._old.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(self._old_wakeup)
             self._inner.close()
             self._outer.close()
+
+    def _forget(self) -> None:
+        if self.speak:
+            (self.output / STOP_FILE).unlink(missing_ok=True)
 
     def asked(self) -> str:
         """Why the run should stop after this step: the signal's name or the stop file; "" for no reason."""
@@ -74,11 +82,11 @@ class StopRequest:
 
     def _listen(self) -> None:
         while not self._finished.is_set():
-            left = self.since + self.seconds - time.monotonic() if self.reason else None
-            if left is not None and left <= 0:
+            left = self.since + self.seconds - time.monotonic() if self.asked() else _POLL
+            if left <= 0:
                 self._end_now(f"the step and its checkpoint took longer than watch.stop_seconds ({self.seconds:g} s)", signal.SIGTERM)
             try:
-                self._outer.settimeout(left)
+                self._outer.settimeout(min(left, _POLL))
                 data = self._outer.recv(1)
             except TimeoutError:
                 continue

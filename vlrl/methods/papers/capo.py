@@ -1,7 +1,7 @@
 """CAPO: credit assignment with a generative process reward model; tokens of steps that the judge finds wrong get a lower reward.
 
-`capo` is an advantage estimator per token, for `token_credit: {name: per_token}`. It reads the annotations CRITIQUES and STEP_ENDS, which a judge
-plug-in writes; none is shipped.
+    capo               advantage estimator per token, for `token_credit: {name: per_token}`; reads the annotations CRITIQUES and STEP_ENDS
+    capo.rule_critic   reward shaping that writes them: a critic by rule, for rows with gold steps, in place of the paper's language model
 
 Paper: Xie et al. 2025 (CAPO), arXiv:2508.02298: token rewards, outcome 2 and process 1, votes.
 Deviates: that the normalisation is over the tokens of the group is vlrl's reading (no code was released).
@@ -10,6 +10,7 @@ Deviates: that the normalisation is over the tokens of the group is vlrl's readi
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,15 +21,14 @@ from vlrl.context import RunContext
 from vlrl.methods.core.advantage import GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.registry import register
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.stages import TOKEN_ADVANTAGES, RewardShaping
 from vlrl.types import Group, Rollout
 
+HINT = "reward_shaping: {critic: {name: capo.rule_critic}}, or a judge of yours"
 CRITIQUES: Annotation[list[list[int]]] = Annotation(
-    "capo.critiques", list, hint="a judge plug-in that writes it", doc="one list of wrong step numbers (0-based) per sample of the judge"
+    "capo.critiques", list, hint=HINT, doc="one list of wrong step numbers (0-based) per sample of the judge"
 )
-STEP_ENDS: Annotation[list[int]] = Annotation(
-    "capo.step_ends", list, hint="a judge plug-in that writes it", doc="where each step of the rollout ends, in tokens"
-)
+STEP_ENDS: Annotation[list[int]] = Annotation("capo.step_ends", list, hint=HINT, doc="where each step of the rollout ends, in tokens")
 
 
 @register("capo")
@@ -46,6 +46,7 @@ class CAPO(GroupRelative):
     process: float = 1.0
     vote: Literal["majority", "union", "intersection"] = "majority"
     provides = (TOKEN_ADVANTAGES,)
+    requires = (CRITIQUES, STEP_ENDS)
 
     def check(self, run: RunContext) -> None:
         super().check(run)
@@ -74,3 +75,43 @@ class CAPO(GroupRelative):
                 rewards[start:end] = [self.outcome * rollout.reward - self.process] * (min(end, len(rollout)) - start)
             start = end
         return rewards
+
+
+@register("capo.rule_critic")
+@dataclass(frozen=True)
+class CapoRuleCritic(RewardShaping):
+    """CAPO's critique by rule: a step is wrong if the row's gold steps do not have it; writes CRITIQUES and STEP_ENDS.
+
+    A step is a match of `pattern` in the text, such as "a27+5=32"; it ends with the token in which the match ends, and begins where the step before
+    it ended. Gold: `row.meta[steps]`. Rewards are unchanged. Paper: arXiv:2508.02298 lets a language model name the wrong steps, several times; one
+    sample of a rule is vlrl's stand-in for tasks whose steps can be checked. Edge: a row without gold steps raises ValueError; a rollout without a
+    step has none.
+    """
+
+    pattern: str = r"[A-Za-z]\d+(?:[-+*/]\d+)+=-?\d+"
+    steps: str = "steps"
+    provides = (CRITIQUES, STEP_ENDS)
+
+    def __call__(self, group: Group) -> list[float]:
+        gold = group.row.meta.get(self.steps)
+        if not gold:
+            raise ValueError(
+                f"row {group.row.id!r}: 'capo.rule_critic' needs meta[{self.steps!r}], the gold steps; use a judge for rows without them"
+            )
+        right = {str(step) for step in gold}
+        for rollout in group:
+            pieces = [self.run.policy.tokenizer.decode([token]) for token in rollout.ids]
+            found = list(re.finditer(self.pattern, "".join(pieces)[:100_000]))
+            CRITIQUES.set(rollout, [[number for number, match in enumerate(found) if match[0] not in right]])
+            STEP_ENDS.set(rollout, [token_end(pieces, match.end()) for match in found])
+        return group.rewards
+
+
+def token_end(pieces: Sequence[str], at: int) -> int:
+    """How many tokens the first `at` characters take; a token that reaches beyond them counts."""
+    length = 0
+    for number, piece in enumerate(pieces, 1):
+        length += len(piece)
+        if length >= at:
+            return number
+    return len(pieces)

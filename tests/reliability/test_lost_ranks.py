@@ -1,0 +1,145 @@
+"""Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a checkpoint. All ranks end in a bounded time
+with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from reliability_kit import CONFIGS, ENVIRONMENT, ROOT, WORDS, steps_of, verify_equal
+
+from vlrl.files import read_jsonl
+from vlrl.trainer import checkpoint
+
+pytestmark = pytest.mark.deepspeed
+
+TIMEOUT = 8  # watch.rank_timeout, seconds
+BOUND = 75  # torch's launcher waits 30 seconds before it kills a stopped rank
+MORE = [
+    *(f"plugins=[{ROOT / 'tests' / 'reliability' / 'trouble.py'}]", "rewards.any={name: troubled}", "engine={name: hf_with_trouble}"),
+    "steps=24",
+    *(f"watch.rank_timeout={TIMEOUT}", "watch.checkpoint_every=4"),
+]
+
+
+def launch(output: Path, log: Path, folder: Path, *words: str, sharding: str = "ddp") -> subprocess.Popen:
+    """`vlrl train --processes 2`, its output in a file."""
+    command = [sys.executable, "-m", "vlrl", "train", *CONFIGS, *WORDS, *MORE, f"output={output}", "--processes", "2", "--sharding", sharding, *words]
+    with log.open("w") as file:
+        return subprocess.Popen(command, cwd=ROOT, env={**ENVIRONMENT, "TROUBLE": str(folder)}, stdout=file, stderr=file)
+
+
+def finish(output: Path, log: Path, folder: Path, *words: str, sharding: str = "ddp") -> None:
+    assert launch(output, log, folder, *words, sharding=sharding).wait(timeout=400) == 0, log.read_text()[-3000:]
+
+
+def lines_of(log: Path) -> list[str]:
+    """Our own lines."""
+    return [line for line in log.read_text().splitlines() if line.startswith("vlrl: ")]
+
+
+def wait_for(condition, job: subprocess.Popen, log: Path, seconds: float = 240) -> None:
+    deadline = time.time() + seconds
+    while not condition():
+        assert job.poll() is None and time.time() < deadline, log.read_text()[-3000:]
+        time.sleep(0.01)
+
+
+def ranks_of(output: Path) -> dict[int, int]:
+    """rank -> pid of the ranks that write to a folder."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            environment, words = (place / "environ").read_bytes().split(b"\0"), (place / "cmdline").read_bytes()
+        except OSError:
+            continue
+        rank = next((item[5:] for item in environment if item.startswith(b"RANK=")), None)
+        if rank is not None and f"output={output}".encode() in words:
+            found[int(rank)] = int(place.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finish(folder / "run", folder / "log", folder)
+    return folder / "run"
+
+
+def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path) -> None:
+    """The run goes on with two ranks to the end of the undisturbed one; nothing is lost and nothing is there twice."""
+    finish(output, tmp_path / "resumed", tmp_path, "--resume")
+    verify_equal(undisturbed, output)
+    assert [row["name"] for row in read_jsonl(output / "events.jsonl") if row["kind"] == "heldout"] == ["cold_start", "final"]
+
+
+def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subprocess.Popen, log: Path) -> None:
+    """After some steps, rank 1 meets the trouble, and stays where it is."""
+    wait_for(lambda: steps_of(output) >= 6, job, log)
+    (folder / f"{kind}-{place}").write_text("1")
+    wait_for((folder / f"{kind}-{place}.seen").exists, job, log)
+    (folder / f"{kind}-{place}").unlink()
+
+
+PLACES = ("sampling", "step", "checkpoint")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, place, number) -> None:
+    output, log = tmp_path / "run", tmp_path / "log"
+    job = launch(output, log, tmp_path)
+    make_trouble("sleep", place, output, tmp_path, job, log)
+    ranks = ranks_of(output)
+    os.kill(ranks[1], number)
+    begun = time.time()
+    assert job.wait(timeout=BOUND + 30) != 0
+    assert time.time() - begun < BOUND
+    said = [line for line in lines_of(log) if "rank 1" in line]
+    assert len(said) == 1, log.read_text()[-3000:]
+    assert f"rank 1 (pid {ranks[1]} on" in said[0] and "does not answer: killed, stopped, out of memory" in said[0] and "--resume" in said[0]
+    assert "Traceback" not in log.read_text()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
+    verify_resumed(undisturbed, output, tmp_path)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_rank_without_memory_says_so_and_ends_all_ranks(undisturbed, tmp_path, place) -> None:
+    output, log = tmp_path / "run", tmp_path / "log"
+    job = launch(output, log, tmp_path)
+    wait_for(lambda: steps_of(output) >= 6, job, log)
+    (tmp_path / f"memory-{place}").write_text("1")
+    begun = time.time()
+    assert job.wait(timeout=BOUND + 30) != 0 and time.time() - begun < BOUND
+    (tmp_path / f"memory-{place}").unlink()
+    said = lines_of(log)
+    assert len(said) == 1 and "rank 1, step" in said[0] and "out of memory" in said[0] and "lower micro_batch_tokens" in said[0], log.read_text()[
+        -3000:
+    ]
+    assert "Traceback" not in log.read_text()
+    verify_resumed(undisturbed, output, tmp_path)
+
+
+def test_a_signal_stops_both_ranks_at_the_same_step(undisturbed, tmp_path) -> None:
+    output, log = tmp_path / "run", tmp_path / "log"
+    job = launch(output, log, tmp_path)
+    wait_for(lambda: steps_of(output) >= 5, job, log)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=BOUND) == 75, log.read_text()[-3000:]
+    step = steps_of(output)
+    assert step < 24 and checkpoint.newest_intact(output)[0] == output / checkpoint.FOLDER / f"step-{step:06d}"
+    said = [line for line in lines_of(log) if "its checkpoint is" in line]
+    assert len(said) == 1 and f"after step {step}" in said[0]
+    other = launch(output, tmp_path / "running", tmp_path, "--resume")  # and a second start while it runs
+    wait_for(lambda: steps_of(output) > step, other, tmp_path / "running")
+    second = launch(output, tmp_path / "second", tmp_path, "--resume")
+    assert second.wait(timeout=120) != 0
+    refused = [line for line in lines_of(tmp_path / "second") if "in use by" in line]
+    assert (len(refused) == 1 and f"pid {ranks_of(output).get(0, 'gone')} on" in refused[0]) or other.poll() == 0
+    assert other.wait(timeout=300) == 0
+    verify_equal(undisturbed, output)
