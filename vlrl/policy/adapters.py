@@ -41,16 +41,28 @@ def has_adapter(model: Any) -> bool:
 def attach_lora(model: Any, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> Any:
     """The model with a new adapter on the linear layers of `parts` whose name matches `targets` ("" means all but the output head).
 
+    `options` are the fields of PEFT's config; `peft_config` names its class (LoraConfig), for LNTuningConfig the layers are the norms.
     Raises ConfigError if no layer matches.
     """
-    from peft import LoraConfig, get_peft_model
+    import peft
 
+    fields = dict(options)
+    kind = fields.pop("peft_config", "LoraConfig")
+    of_kind = is_norm if kind == "LNTuningConfig" else is_linear
     head = model.get_output_embeddings()
-    linear = [name for name, module in model.named_modules() if is_linear(module) and module is not head]
-    chosen = [name for name in linear if part_of(name) in parts and re.search(targets, name)]
+    layers = [name for name, module in model.named_modules() if of_kind(module) and module is not head]
+    chosen = [name for name in layers if part_of(name) in parts and re.search(targets, name)]
     if not chosen:
-        raise ConfigError(f"trainable: no linear layer of {', '.join(parts)} matches targets={targets!r}; layers are called like {linear[-1]!r}")
-    return get_peft_model(model, LoraConfig(target_modules=chosen, **options))
+        what = "norm" if of_kind is is_norm else "linear layer"
+        raise ConfigError(f"trainable: no {what} of {', '.join(parts)} matches targets={targets!r}; layers are called like {layers[-1]!r}")
+    if kind == "IA3Config":
+        fields["feedforward_modules"] = [name for name in chosen if name.endswith("down_proj")]
+    return peft.get_peft_model(model, getattr(peft, kind)(target_modules=chosen, **fields))
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether `module` normalises: a LayerNorm or RMSNorm."""
+    return type(module).__name__.endswith(("LayerNorm", "RMSNorm"))
 
 
 def is_linear(module: nn.Module) -> bool:

@@ -135,15 +135,17 @@ class Params:
     # --- adapters and the KL reference ----------------------------------------------------------------------------------------------
 
     def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str, base_is_trained: bool) -> None:
-        """Put a LoRA adapter on the model and freeze everything else. No effect if the model already has one.
+        """Put an adapter on the model and freeze everything else. No effect if the model already has one.
 
-        `base_is_trained`: the weights differ from the loaded ones, so that they must be saved with the adapter.
+        `base_is_trained`: the weights differ from the loaded ones, so that they must be saved with the adapter; so do those of an adapter that is
+        initialised from the weights (`options["alters_base"]`).
         """
         if has_adapter(self.model):
             return
-        if base_is_trained:
+        fields = dict(options)
+        if fields.pop("alters_base", False) or base_is_trained:
             self.base_origin = None
-        self.model = adapters.attach_lora(self.model, options, parts, targets)
+        self.model = adapters.attach_lora(self.model, fields, parts, targets)
 
     def keep_reference(self, renew: bool = False) -> None:
         """Copy the weights as they are now as the reference, unless there is one already (or `renew`).
