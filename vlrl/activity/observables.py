@@ -209,3 +209,16 @@ def gradient_at_high_covariance(record: Record) -> float:
     top = ranked[: max(1, len(ranked) // 10)]
     overall = mean([token[2] for token in tokens])
     return mean([token[2] for token in top]) / overall if overall else 0.0
+
+
+@observable
+def advantage_by_length(record: Record) -> float:
+    """Correlation of a rollout's length with its advantage, mean over groups."""
+    return mean([correlation([float(len(rollout)) for rollout in group], [rollout.advantage for rollout in group]) for group in record.trained()])
+
+
+@observable
+def advantage_by_likelihood(record: Record) -> float:
+    """Correlation of a rollout's mean log-prob when it was sampled with its advantage, mean over groups."""
+    groups = [[rollout for rollout in group if rollout.logp] for group in record.trained()]
+    return mean([correlation([mean(rollout.logp) for rollout in group], [rollout.advantage for rollout in group]) for group in groups])
