@@ -70,7 +70,7 @@ def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path):
             time.sleep(0.01)
         process.communicate()
     process = start(folder, "--resume", "--json")
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=480)
     assert process.returncode == 0, err.decode()[-2000:]
     assert metrics_of(folder) == metrics_of(undisturbed[0])
     assert weights_of(folder) == weights_of(undisturbed[0])
