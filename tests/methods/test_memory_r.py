@@ -7,7 +7,7 @@ import json
 import pytest
 from make import end_step, group, run
 
-from vlrl.methods.papers.memory_r import SIZE, MemoryR, embedding, nearest
+from vlrl.methods.papers.memory_r import SIZE, MemoryR, embedding, neighbours, scaled
 
 
 def on(**fields):
@@ -27,35 +27,44 @@ def test_embeddings():
     assert sum(a * b for a, b in zip(one, other)) < 0.3 and embedding("") == embedding("   ") == [0.0] * SIZE
 
 
-def test_nearest_answer_of_similar_questions():
+def test_answers_of_similar_questions():
     kept = [([1.0, 0.0], [1.0, 0.0]), ([1.0, 0.0], [0.6, 0.8]), ([0.0, 1.0], [0.0, 1.0])]
-    assert nearest([1.0, 0.0], [0.0, 1.0], kept, k=2) == pytest.approx(0.8)  # the third is about another question
-    assert nearest([1.0, 0.0], [0.0, 1.0], kept, k=3) == 1.0 and nearest([1.0, 0.0], [1.0, 0.0], [], k=1) is None
+    assert neighbours([1.0, 0.0], kept, k=1) == [[1.0, 0.0], [0.6, 0.8]]  # both answers of the one question
+    assert len(neighbours([1.0, 0.0], kept, k=2)) == 3 and neighbours([1.0, 0.0], [], k=1) == []
+    assert (scaled(2.0, [1.0, 3.0], alone=0.0), scaled(2.0, [2.0], alone=0.3), scaled(5.0, [1.0], alone=0.0)) == (0.5, 0.3, 1.0)
 
 
 def test_near_the_right_ones():
-    """Values of s_correct - s_wrong: +d for the remembered correct text, then -d for the wrong one: the largest and the smallest value."""
+    """1 - n(d): the remembered correct text has distance 0, the least; another one the largest."""
     shape = on(exploit=0.5, explore=0.0)
     pair = ((1.0, "four apples"), (0.0, "no idea"))
     assert shape(answers(*pair)) == [1.0, 0.0] == shape(answers(*pair))  # the memory is empty until the end of the step
     end_step(shape, [])
     assert shape.metrics() == {"memory/correct": 2.0, "memory/wrong": 2.0} == shape.metrics()
-    assert shape(answers((0.0, "no idea"))) == [0.0]  # the first value: there is no other one to scale it by
+    assert shape(answers((0.0, "four apples"))) == [pytest.approx(0.5, abs=1e-3)]  # the first value counts as it is: 1 - 0
     end_step(shape, [])
     again = on(exploit=0.5, explore=0.0)
     again.load_state_dict(json.loads(json.dumps(shape.state_dict())))
-    assert again(answers(*pair)) == [1.5, 0.0]
+    assert again(answers((0.0, "no idea"))) == [0.0]  # the largest distance
     end_step(again, [])
     (between,) = again(answers((0.0, "four pears")))
     assert 0.0 < between < 0.5
 
 
-def test_novelty_is_scaled_by_its_history():
+def test_unlike_the_wrong_ones():
+    """n(1 - s): far from the remembered wrong answers is worth more, for correct and wrong answers alike."""
     shape = on(exploit=0.0, explore=1.0)
-    shape(answers((1.0, "abc abc")))
-    for text, value in (("abc abc", 0.0), ("xyz xyz", 1.0), ("abc abc", 0.0)):  # 1 - 1 is the only value at first; as unlike as any; the least
+    shape(answers((0.0, "abc abc")))
+    for reward, text, value in ((0.0, "abc abc", 0.0), (0.0, "xyz xyz", 1.0), (1.0, "xyz xyz", 1.0)):
         end_step(shape, [])
-        assert shape(answers((0.0, text))) == [value]
+        if value == 1.0 and reward:
+            shape.state.wrong[:] = shape.state.wrong[:1]  # "abc abc" alone
+        assert shape(answers((reward, text))) == [pytest.approx(reward + value, abs=1e-3)]
+    late = on(exploit=0.0, explore=1.0, explore_from=2)
+    for text in ("abc", "xyz"):
+        late(answers((0.0, text)))
+        end_step(late, [])
+        assert late(answers((0.0, "uvw"))) == [0.0]  # one question so far
 
 
 def test_memory_is_bounded():

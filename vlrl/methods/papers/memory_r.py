@@ -37,25 +37,27 @@ class MemoryRState(State):
 @register("memory_r")
 @dataclass(frozen=True)
 class MemoryR(RewardShaping):
-    """Memory-R+'s rewards: r + exploit n(s_correct - s_wrong) + explore n(1 - s_any), s the largest cosine with answers of the `k` nearest questions.
+    """Memory-R+'s rewards: r + exploit (1 - n(d)) + explore n(1 - s).
 
-    s_correct, s_wrong, s_any: among the remembered answers that were correct, that were wrong, among both. n scales to [0, 1] by the smallest and the
-    largest of the last `window` values. The answers of a step, on all ranks, join the memory at its end; `correct` and `wrong` keep their last
-    `capacity` answers each.
-    Paper: Le et al. 2025 (Memory-R+), arXiv:2504.02273 (memories of successes and failures, kNN, exploit and explore rewards); released code: novelty
-    1 - max cosine, normalised over the last 100. Deviates: texts are embedded by hashed character trigrams, not by a sentence encoder; the
-    exploit term and both weights are ours. Edge: with an empty memory rewards are unchanged.
+    d is the distance of the answer from the mean of the remembered correct answers, s its largest cosine with the remembered wrong ones, both among
+    the answers of the `k` most similar questions. n scales to [0, 1] by the smallest and the largest of the last `window` values; the first value
+    counts as it is in the exploit term (at most 1) and as 0 in the explore term. The explore term begins once `explore_from` questions have wrong
+    answers. The answers of a step, on all ranks, join the memory at its end; `correct` and `wrong` keep their last `capacity` answers each.
+    Paper: Le et al. 2025 (Memory-R+), arXiv:2504.02273; released code: thaihungle/Memory-R at a193f4f, rewards/ir_knn_st.py and run_gsm8k.py (both
+    weights 1, k 1, window 100, 500 questions). Deviates: texts are embedded by hashed character trigrams, not by a sentence encoder; an answer joins
+    after its step, in the release before it is scored. Edge: with an empty memory its term is 0.
     """
 
-    exploit: float = 0.1
-    explore: float = 0.1
-    k: int = 5
+    exploit: float = 1.0
+    explore: float = 1.0
+    k: int = 1
     capacity: int = 200
     window: int = 100
+    explore_from: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.k, self.capacity, self.window) < 1:
-            raise ValueError(f"k={self.k}, capacity={self.capacity} and window={self.window} must be at least 1")
+        if min(self.k, self.capacity, self.window, self.explore_from) < 1:
+            raise ValueError(f"k={self.k}, capacity={self.capacity}, window={self.window} and explore_from={self.explore_from} must be at least 1")
 
     def init_state(self) -> MemoryRState:
         return MemoryRState()
@@ -73,14 +75,17 @@ class MemoryR(RewardShaping):
 
     def bonus(self, question: Sequence[float], answer: Sequence[float], additions: dict[str, list[Any]]) -> float:
         """What is added to the reward of an answer; its two values are appended to `additions`."""
-        s_correct, s_wrong = (nearest(question, answer, memory, self.k) for memory in (self.state.correct, self.state.wrong))
-        known = [s for s in (s_correct, s_wrong) if s is not None]
-        if not known:
-            return 0.0
-        exploit, explore = (s_correct or 0.0) - (s_wrong or 0.0), 1 - max(known)
-        additions["exploit"].append(exploit)
-        additions["explore"].append(explore)
-        return self.exploit * scaled(exploit, self.state.exploit) + self.explore * scaled(explore, self.state.explore)
+        total, given = 0.0, np.asarray(answer)
+        if correct := neighbours(question, self.state.correct, self.k):
+            distance = float(np.linalg.norm(given - np.mean(correct, axis=0)))
+            additions["exploit"].append(distance)
+            total += self.exploit * (1 - scaled(distance, self.state.exploit, alone=min(1.0, distance)))
+        wrong = neighbours(question, self.state.wrong, self.k)
+        if wrong and len({tuple(asked) for asked, _ in self.state.wrong}) >= self.explore_from:
+            novelty = 1 - max(float(np.asarray(one) @ given) for one in wrong)
+            additions["explore"].append(novelty)
+            total += self.explore * scaled(novelty, self.state.explore, alone=0.0)
+        return total
 
     def end_step(self, run: RunContext) -> None:
         state = self.state
@@ -104,16 +109,17 @@ def embedding(text: str) -> list[float]:
     return [round(float(v), 4) for v in (vector / norm if norm and text.strip() else 0.0 * vector)]
 
 
-def nearest(question: Sequence[float], answer: Sequence[float], memory: Sequence[Sequence[Sequence[float]]], k: int) -> float | None:
-    """The largest cosine of `answer` with the answers remembered for the k questions most similar to `question`; None for an empty memory."""
-    if not memory:
-        return None
-    similarity = np.asarray([q for q, _ in memory]) @ np.asarray(question)
-    neighbours = np.argsort(-similarity, kind="stable")[:k]
-    return float(max(np.asarray(memory[i][1]) @ np.asarray(answer) for i in neighbours))
+def neighbours(question: Sequence[float], memory: Sequence[Sequence[Sequence[float]]], k: int) -> list[Sequence[float]]:
+    """The answers remembered for the k questions most similar to `question`."""
+    asked = list(dict.fromkeys(tuple(q) for q, _ in memory))
+    if not asked:
+        return []
+    order = np.argsort(-(np.asarray(asked) @ np.asarray(question)), kind="stable")[:k]
+    chosen = {asked[i] for i in order}
+    return [answer for q, answer in memory if tuple(q) in chosen]
 
 
-def scaled(value: float, last: Sequence[float]) -> float:
-    """The value scaled to [0, 1] by the smallest and the largest of it and the last values; 0 where all are equal."""
+def scaled(value: float, last: Sequence[float], alone: float) -> float:
+    """The value scaled to [0, 1] by the smallest and the largest of it and the last values; `alone` where all are equal."""
     low, high = min([value, *last]), max([value, *last])
-    return (value - low) / (high - low) if high > low else 0.0
+    return (value - low) / (high - low) if high > low else alone
