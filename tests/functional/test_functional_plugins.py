@@ -35,6 +35,8 @@ LOSSES = [
     ({"name": "vespo", "positive": [1.0, 2.0], "negative": [2.0, 1.5]}, lambda x: F.vespo_loss(*four(x), (1.0, 2.0), (2.0, 1.5))),
     ({"name": "cpgd", "eps": 0.3}, lambda x: F.cpgd_loss(*four(x), 0.3)),
     ({"name": "kimi_k1_5", "tau": 0.4}, lambda x: F.mirror_descent_loss(*four(x), 0.4)),
+    ({"name": "dppo", "low": 0.1, "high": 0.2, "cap": 2.0}, lambda x: F.dppo_loss(*four(x), "tv", 0.1, 0.2, 2.0)),
+    ({"name": "dppo", "divergence": "kl", "cap": 0.0}, lambda x: F.dppo_loss(*four(x), "kl", cap=None)),
     ({"name": "policy_gradient"}, lambda x: F.reinforce_loss(x.logp_BT, x.advantage_BT, x.mask_BT)),
 ]
 
@@ -47,7 +49,7 @@ def test_policy_losses(config, function):
     assert all(torch.equal(own.metrics[name], value) for name, value in expected.metrics.items())
 
 
-@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3", "abs"])
 @pytest.mark.parametrize("gradient", ["direct", "k2", "importance"])
 def test_kl(kind, gradient):
     x = inputs()
@@ -67,14 +69,32 @@ def test_importance_weights(level, mode):
     assert torch.equal(build(TokenWeight, {"name": "icepop", "low": 0.6, "high": 1.4})(x), F.icepop_weights(*pair, low=0.6, high=1.4))
 
 
-def test_importance_weights_leave_other_writers_alone():
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("level", ["token", "sequence_sum", "sequence_mean", "sequence_max"])
+def test_rejection(estimator, level):
+    x = inputs()
+    own = build(TokenWeight, {"name": "rejection", "estimator": estimator, "level": level, "limit": 0.2})(x)
+    expected = F.rejection_mask(x.old_logp_BT, x.sampled_logp_BT, x.mask_BT, kind=estimator, level=level, limit=0.2)
+    assert torch.equal(own, expected) and 0 < expected.mean() < 1
+
+
+def test_off_policy_sequence_mask():
+    x = inputs()
+    own = build(TokenWeight, {"name": "off_policy_sequence_mask", "delta": 0.05})(x)
+    expected = F.off_policy_sequence_mask(x.logp_BT, x.sampled_logp_BT, x.advantage_BT, x.mask_BT, delta=0.05)
+    assert torch.equal(own, expected) and 0 < expected.mean() < 1
+
+
+@pytest.mark.parametrize("config", [{"name": "tis", "level": "sequence"}, {"name": "rejection"}, {"name": "off_policy_sequence_mask"}])
+def test_weights_of_the_engine_leave_other_writers_alone(config):
     x = inputs()
     x.batch.rollouts[0].source = "expert"
-    assert (build(TokenWeight, {"name": "tis", "level": "sequence"})(x)[0] == 1).all()
+    assert (build(TokenWeight, config)(x)[0] == 1).all()
 
 
 AGGREGATIONS = [
     ({"name": "token_mean"}, "token_mean", {}),
+    ({"name": "token_sum"}, "token_sum", {}),
     ({"name": "sequence_mean"}, "sequence_mean", {}),
     ({"name": "constant", "length": 11}, "constant", {"length": 11}),
     ({"name": "dcpo.only_token_mean"}, "sequence_mean_sum", {}),
@@ -92,6 +112,14 @@ ADVANTAGES = [
     ({"name": "grpo", "eps": 0.1, "unbiased": False}, lambda r, n, g: F.group_advantages(r, g, eps=0.1, unbiased=False)),
     ({"name": "grpo", "scale": "batch"}, lambda r, n, g: F.group_advantages(r, g, scale="batch_std")),
     ({"name": "grpo", "scale": "none"}, lambda r, n, g: F.group_advantages(r, g, scale="none")),
+    (
+        {"name": "grpo", "baseline": "leave_one_out", "scale": "others"},
+        lambda r, n, g: F.group_advantages(r, g, baseline="leave_one_out", scale="others_std"),
+    ),
+    ({"name": "grpo", "scale": "centred_batch"}, lambda r, n, g: F.group_advantages(r, g, scale="centred_batch_std")),
+    ({"name": "grpo", "baseline": "batch", "scale": "batch"}, lambda r, n, g: F.group_advantages(r, g, baseline="batch_mean", scale="batch_std")),
+    ({"name": "pass_at_k_max", "eps": 0.1}, lambda r, n, g: F.pass_at_k_max_advantages(r, g, eps=0.1)),
+    ({"name": "pass_at_k_max", "scale": "none"}, lambda r, n, g: F.pass_at_k_max_advantages(r, g, scale="none")),
     ({"name": "rloo"}, lambda r, n, g: F.rloo_advantages(r, g)),
     ({"name": "reinforce_pp", "eps": 0.1}, lambda r, n, g: F.reinforce_pp_advantages(r, n, eps=0.1)),
     ({"name": "reinforce_pp", "baseline": True}, lambda r, n, g: F.reinforce_pp_advantages(r, n, g)),

@@ -1,6 +1,6 @@
 """Advantages of papers: numbers by hand."""
 
-from math import exp, log, sqrt, tanh
+from math import exp, gamma, log, sqrt, tanh
 from types import SimpleNamespace
 
 import pytest
@@ -64,9 +64,9 @@ def test_hardness_weighs_hard_prompts_more():
 
 
 def test_bnpo_by_hand():
-    # p = 1/4 and 3/4: m = 1/2, v = 1/16, k = 3; a = b = 3/2; alpha = beta = 3/2; density 8/pi sqrt(p (1 - p))
+    # p = 1/4 and 3/4: m = 1/2, v = 1/8 (unbiased), k = 1; a = b = 1/2; alpha = beta = 7/6
     a, b = BNPO(max_reward=1.0)([group(1, 0, 0, 0), group(1, 1, 1, 0)])
-    weight = 1 / (8 / 3.141592653589793 * sqrt(3 / 16))
+    weight = gamma(7 / 6) ** 2 / gamma(7 / 3) / (3 / 16) ** (1 / 6)
     assert a == pytest.approx([0.75 * weight, *[-0.25 * weight] * 3]) and b[3] == pytest.approx(-0.75 * weight)
 
 

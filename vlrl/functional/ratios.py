@@ -239,7 +239,7 @@ def off_policy_sequence_mask(
         delta: threshold in nats per token.
 
     Returns:
-        (B, T): 0 or 1, without gradient.
+        (B, T): 0 or 1, without gradient. Tokens outside the mask have 1.
 
     Raises:
         ValueError: for shapes that differ.
@@ -250,7 +250,7 @@ def off_policy_sequence_mask(
             [1., 1.]])
     """
     away_B1 = -sequence_log_ratio(logp_BT.detach(), sampled_logp_BT, mask_BT)
-    negative_BT = per_token(advantages, logp_BT, "advantages") < 0
+    negative_BT = kept_tokens(mask_BT, logp_BT, "logp_BT") & (per_token(advantages, logp_BT, "advantages") < 0)
     return (~(negative_BT & (away_B1 > delta))).to(logp_BT.dtype)
 
 
