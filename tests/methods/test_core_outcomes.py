@@ -101,7 +101,7 @@ def answers(*texts, ids=3, **fields):
 def correct(spec, made):
     """What the scorer writes: `Rollout.correct` for every rollout of a group."""
     reward = build(Reward, spec)
-    scores = reward.score(made)
+    scores = reward.score_group(made)
     return [reward.correct(rollout, value) for rollout, value in zip(made, scores)]
 
 
@@ -137,7 +137,7 @@ def test_two_combined_rewards_do_not_mix_up_their_parts():
     """Both call a part "accuracy"; the first asks for 4, the second never sees its answer."""
     made = answers(RIGHT)
     first, second = (build(Reward, {"name": "weighted_sum", "parts": {"accuracy": part}}) for part in ({"name": "math"}, {"name": "exact"}))
-    values = [reward.score(made)[0] for reward in (first, second)]
+    values = [reward.score_group(made)[0] for reward in (first, second)]
     assert [reward.correct(made.rollouts[0], value) for reward, value in zip((first, second), values)] == [
         True,
         second.built["accuracy"](made.rollouts[0]) >= 1,

@@ -56,11 +56,11 @@ def test_the_forward_correction_is_right_on_average_for_a_verifier_with_its_rate
     g = group(*[0.0] * 400, texts=["<answer>4</answer>"] * 200 + ["<answer>5</answer>"] * 200)
     for rollout in g:
         object.__setattr__(rollout.prompt.row, "answer", "4")
-    found = noisy.score(g)
-    assert set(found) == {0.0, 1.0} and noisy.score(g) == found
+    found = noisy.score_group(g)
+    assert set(found) == {0.0, 1.0} and noisy.score_group(g) == found
     right, wrong = sum(found[:200]) / 200, sum(found[200:]) / 200
     assert 0.65 < right < 0.85 and 0.15 < wrong < 0.35  # 1 - rho1 and rho0, four standard deviations wide
-    assert Noisy(of={"name": "exact"}, rho0=0.0, rho1=0.0).score(g) == [1.0] * 200 + [0.0] * 200
+    assert Noisy(of={"name": "exact"}, rho0=0.0, rho1=0.0).score_group(g) == [1.0] * 200 + [0.0] * 200
 
 
 def test_a_schedule_that_outlasts_the_run_is_refused():

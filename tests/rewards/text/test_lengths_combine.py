@@ -87,7 +87,7 @@ def test_lexicographic(rollout):
     group = group_of(rollout, FORMED, RIGHT, WRONG, RIGHT)
     spec = {"name": "lexicographic", "parts": {"accuracy": {"name": "math"}, "format": {"name": "tag_format"}}}
     assert build(Reward, spec).score_group(group) == pytest.approx([1.0, 0.5, 0.0, 0.5])
-    assert build(Reward, spec).score(group_of(rollout, RIGHT)) == [0.5]
+    assert build(Reward, spec).score_group(group_of(rollout, RIGHT)) == [0.5]
 
 
 def test_normalised_sum(rollout):
@@ -95,7 +95,7 @@ def test_normalised_sum(rollout):
     spec = {"name": "normalised_sum", "eps": 0.0, "parts": {"accuracy": {"name": "math"}, "format": {"name": "tag_format"}}}
     third = math.sqrt(3)
     assert build(Reward, spec).score_group(group) == pytest.approx([1 + third, 1 - 1 / third, -1 - 1 / third, -1 - 1 / third])
-    assert build(Reward, spec).score(group_of(rollout, RIGHT, RIGHT)) == [0.0, 0.0]
+    assert build(Reward, spec).score_group(group_of(rollout, RIGHT, RIGHT)) == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
