@@ -13,7 +13,7 @@ from tiny import text_run
 
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.conversation import CALLS, CONVERSATION, TRANSCRIPT, TURN_TEXT, TURNS
-from vlrl.methods.papers.rex_rag import INSERTED, PROBE_SHARE, RexRag, RexRagBalanceHeuristic, draw_logp
+from vlrl.methods.papers.rex_rag import ERROR_RATE, INSERTED, PROBE_SHARE, RexRag, RexRagBalanceHeuristic, draw_logp
 
 DOUBTS = "rollout.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
 
@@ -32,7 +32,7 @@ def test_chances_of_a_drawn_text():
     assert math.fsum(draw_logp([1, 5], bank)) == pytest.approx(math.log(1 / 4))  # every text has the same chance in all
 
 
-def test_wrong_answers_are_probed():
+def test_wrong_answers_are_probed(monkeypatch):
     """Of four answers the first is right, the second wrong, the third shows none; the fourth is wrong too, and its probe is right."""
 
     def say(request, index):
@@ -45,11 +45,15 @@ def test_wrong_answers_are_probed():
     said = iter(range(10**6))
     turn = lambda: next(said)  # noqa: E731
     made = speaking(["group_size=4", "rollout.keep=0.25"], say)
+    monkeypatch.setattr(
+        type(made.engine), "score_all", lambda self, pairs: [[-(" Hm" in made.policy.decode(list(ids))) - 1.0] * len(ids) for _, ids in pairs]
+    )
     prompts = [made.prompt_template(made.rows["arithmetic"][i]) for i in range(3)]
     groups = made.rollout(prompts, [4] * 3, made)
     probes = [(g, r) for g in groups for r in g if r.source == "probe"]
     assert 3 <= len(probes) <= 4 and sum(len(g) for g in groups) == 12 + len(probes)  # 12 / 4, and what chance makes of a fraction
-    assert sum("fourth" in r.text for _, r in probes) == 3  # the right ones come first
+    doubts = [made.policy.decode(r.ids[slice(*INSERTED[r])]) for _, r in probes]
+    assert doubts == [" Or so."] * len(probes)  # the likeliest doubts stay, whatever comes of them
     for group, rollout in probes:
         begin, end = INSERTED[rollout]
         doubt = made.policy.decode(rollout.ids[begin:end])
@@ -58,7 +62,12 @@ def test_wrong_answers_are_probed():
         assert len(rollout.logp) == len(rollout.ids) and math.fsum(rollout.logp[begin:end]) == pytest.approx(math.log(1 / 3))
         parent = next(r for r in group if r.source == "policy" and CONVERSATION[r] == CONVERSATION[rollout])
         assert parent.logp[:begin] == rollout.logp[:begin] and parent.ids[:begin] == rollout.ids[:begin]
-        assert PROBE_SHARE[rollout] == sum(r.source == "probe" for r in group) / len(group) and rollout.rewards
+        assert PROBE_SHARE[rollout] == len(probes) / (12 + len(probes)) == PROBE_SHARE[group.rollouts[0]] and rollout.rewards
+        assert ERROR_RATE[rollout] == 0.75
+    correct = sum(r.correct for _, r in probes)
+    made.rollout.end_step(made)
+    assert made.rollout.bound == pytest.approx(0.9 * 0.25 + 0.1 * correct / len(probes))
+    assert made.rollout.metrics()["rex_rag/probe_accuracy"] == (correct, len(probes))
     made.close()
     with pytest.raises(ValueError, match="share"):
         RexRag(share=0.0)
@@ -89,12 +98,20 @@ def test_a_probe_after_a_tool_goes_on_with_it():
 
 
 def test_the_balance_heuristic():
-    """Half the group are probes, q = 0.5 for the second token: mu = (pi_old + 0.5) / 2."""
+    """A quarter of the batch are probes, 0.8 of the conversations wrong, q = 0.5 for the second token.
+
+    A conversation: mu = 0.75 pi_old. A probe: 0.75 pi_old + 0.25 pi_old / 0.8 before the doubt, 0.75 pi_old + 0.125 in it, pi_old behind it.
+    """
     logp = [[-0.1, -1.0, -0.3], [-0.1, -1.0, -0.3]]
     x = inputs(logp=logp, old=[[-0.2, -1.1, -0.3]] * 2, sampled=[[-0.2, math.log(0.5), -0.3]] * 2, advantage=[1.0, 1.0])
     INSERTED.set(x.batch.rollouts[1], (1, 2))
-    PROBE_SHARE.set(x.batch.rollouts[1], 0.5)
     plain = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, 0.2, 0.2).loss
-    out = RexRagBalanceHeuristic()(x).loss
-    assert torch.allclose(out[0], plain[0]) and torch.allclose(out[1, ::2], plain[1, ::2])
-    assert out[1, 1].item() == pytest.approx(-math.exp(-1.0) / (0.5 * math.exp(-1.1) + 0.25))
+    assert torch.equal(RexRagBalanceHeuristic()(x).loss, plain)  # no probes were sampled
+    for rollout in x.batch.rollouts:
+        PROBE_SHARE.set(rollout, 0.25)
+        ERROR_RATE.set(rollout, 0.8)
+    out = RexRagBalanceHeuristic(low=1.0, high=9.0)(x).loss
+    ratio = [[math.exp(new - old) for new, old in zip(row, (-0.2, -1.1, -0.3))] for row in logp]
+    assert out[0].tolist() == pytest.approx([-r / 0.75 for r in ratio[0]])
+    probe = [ratio[1][0] / (0.75 + 0.25 / 0.8), math.exp(-1.0) / (0.75 * math.exp(-1.1) + 0.125), ratio[1][2]]
+    assert out[1].tolist() == pytest.approx([-r for r in probe])

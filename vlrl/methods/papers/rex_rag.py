@@ -4,9 +4,11 @@ inserted.
     rex_rag                     rollout strategy: conversations, and probes of the wrong ones
     rex_rag.balance_heuristic   policy loss: PPO's clip with importance ratios to the mixture that the group was sampled from
 
-Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149; checked against execute_predictions and run_llm_loop of generation.py, against
-exploration_distribution.py and the script of the release (share 0.2, keep_ratio 0.08). Deviates: how the release chooses which probes to keep could
-not be read, the order is ours; so are the words (there 30 sentences that open with <think>); probes start when all conversations are over.
+Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149; checked against the release: MiliLab/REX-RAG at d9dbbb42, search_r1/llm_agent/generation.py
+(execute_predictions, run_llm_loop), verl/trainer/ppo/ray_trainer.py (reorder_batch, revision_accs), verl/workers/actor/dp_actor.py (importance
+sampling), exploration_distribution.py and scripts/search-r1-sgl/run_grpo_sglang_fsdp.sh.
+Deviates: the words are ours (there 30 sentences that open with <think>); probes start when all conversations are over; shares and accuracies are
+those of a call of the strategy (a refill of the batch has its own).
 """
 
 from __future__ import annotations
@@ -25,16 +27,20 @@ from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.branching import per_token
 from vlrl.methods.common.conversation import CALLS, CONVERSATION, SEGMENT, TURNS, Conversation, Segment
+from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.registry import register
-from vlrl.stages import PolicyLoss
+from vlrl.stages import PolicyLoss, State, transient
 from vlrl.types import Group, LossInputs, PerToken, Prompt, Rollout
 
 INSERTED: Annotation[tuple[int, int]] = Annotation(
     "rex_rag.inserted", (tuple, list), hint="rollout: {name: rex_rag}", doc="of a probe: (start, end) of the tokens of the inserted doubt"
 )
 PROBE_SHARE: Annotation[float] = Annotation(
-    "rex_rag.probe_share", float, hint="rollout: {name: rex_rag}", doc="of a probe: the share of probes among the rollouts of its group"
+    "rex_rag.probe_share", float, hint="rollout: {name: rex_rag}", doc="the share of probes among all rollouts that were sampled together"
+)
+ERROR_RATE: Annotation[float] = Annotation(
+    "rex_rag.error_rate", float, hint="rollout: {name: rex_rag}", doc="the share of wrong ones among the conversations that were sampled together"
 )
 
 DOUBTS = (
@@ -62,16 +68,26 @@ class Probe(Conversation):
         return made
 
 
+@dataclass
+class RexRagState(State):
+    """`keep` is the present bound on probes; of the current step the kept probes and how many are correct, `logged` those of the last one."""
+
+    keep: float = -1.0
+    probes: int = transient(0)
+    correct: int = transient(0)
+    logged: tuple[float, float] = transient((0.0, 0.0))
+
+
 @register("rex_rag")
 @dataclass(frozen=True)
 class RexRag(MultiTurn):
     """REX-RAG's mixed sampling: n conversations as in `multi_turn`, of whose wrong ones `share` are probed; the best probes join the group.
 
     Without an `environment` a conversation is a single answer. A probe keeps the conversation up to the last match of `answer`, continues with one of
-    `doubts`, drawn uniformly, and is then sampled from the policy again. The doubt is trained on; its log-probs are those of the draw. Of a step's
-    probes at most `keep` times the number of conversations stay, by outcome, then by the likelihood of what the policy wrote after the doubt: source
-    "probe", on top of the n. INSERTED is the position of the doubt.
-    Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, with released code.
+    `doubts`, drawn uniformly, and is then sampled from the policy again. The doubt is trained on; its log-probs are those of the draw. Probes stay by
+    the mean log-prob that the policy gives to their doubt, at most k times as many as there are conversations: source "probe", on top of the n.
+    INSERTED is the position of the doubt. k begins at `keep` and follows the accuracy of the kept probes: k <- 0.9 k + 0.1 accuracy after each step.
+    Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, sec. 3 (trajectory filter). Logs the kept probes, their accuracy and k.
     Edge: conversations that were truncated, have no match in their last turn, had pictures in a reply or have no turn left are not probed. Groups are
     ragged.
     """
@@ -80,12 +96,20 @@ class RexRag(MultiTurn):
     keep: float = 0.08
     answer: str = r"<answer>.*?</answer>"
     doubts: tuple[str, ...] = DOUBTS
-    provides = (*MultiTurn.provides, INSERTED, PROBE_SHARE)
+    provides = (*MultiTurn.provides, INSERTED, PROBE_SHARE, ERROR_RATE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.share <= 1 or self.keep <= 0 or not self.doubts:
             raise ValueError(f"share={self.share} must be in (0, 1], keep={self.keep} above 0, and doubts={self.doubts} must not be empty")
+
+    def init_state(self) -> RexRagState:
+        return RexRagState()
+
+    @property
+    def bound(self) -> float:
+        """k: kept probes per conversation."""
+        return self.keep if self.state.keep < 0 else self.state.keep
 
     def check(self, run: RunContext) -> None:
         if run.environment is not None:
@@ -99,14 +123,30 @@ class RexRag(MultiTurn):
         finished = [(p.prompt_index, Group(groups[p.prompt_index].prompt, p.finished)) for p in probes if len(p.finished) == 1]
         run.score([group for _, group in finished])
         scored = [(place, group.rollouts[0]) for place, group in finished if len(group)]
-        best = sorted(scored, key=lambda item: (-(item[1].outcome or 0.0), -mean_logp_after(item[1])))
-        for place, rollout in best[: int(self.keep * sum(counts) + draw.random())]:
+        likelihood = doubt_logp([rollout for _, rollout in scored], run)
+        best = sorted(zip(likelihood, range(len(scored))), reverse=True)[: int(self.bound * sum(counts) + draw.random())]
+        own = [rollout for group in groups for rollout in group]
+        error_rate = 1 - success_rate(own)
+        for _, index in best:
+            place, rollout = scored[index]
             groups[place].rollouts.append(rollout)
-        for group in groups:
-            joined = [rollout for rollout in group if rollout.source == "probe"]
-            for rollout in joined:
-                PROBE_SHARE.set(rollout, len(joined) / len(group))
+            self.state.probes += 1
+            self.state.correct += rollout.correct
+        for rollout in (rollout for group in groups for rollout in group):
+            PROBE_SHARE.set(rollout, len(best) / (len(own) + len(best)))
+            ERROR_RATE.set(rollout, error_rate)
         return groups
+
+    def end_step(self, run: RunContext) -> None:
+        state: RexRagState = self.state
+        counts = run.gather([(state.probes, state.correct)])
+        probes, correct = sum(n for n, _ in counts), sum(n for _, n in counts)
+        state.keep = 0.9 * self.bound + 0.1 * (correct / probes if probes else 0.0)
+        state.logged, state.probes, state.correct = (float(state.probes), float(state.correct)), 0, 0
+
+    def metrics(self) -> dict[str, float | tuple[float, float]]:
+        probes, correct = self.state.logged
+        return {"rex_rag/probes": (probes, 0.0), "rex_rag/probe_accuracy": (correct, probes), "rex_rag/keep": self.bound}
 
     def probe(self, groups: Sequence[Group], draw: random.Random, run: RunContext) -> list[Probe]:
         """Resume `share` of the wrong conversations and run them to their end."""
@@ -152,10 +192,11 @@ def draw_logp(drawn: Sequence[int], bank: Sequence[Sequence[int]]) -> list[float
     return [math.log(after / before) for before, after in zip(counts, counts[1:])]
 
 
-def mean_logp_after(rollout: Rollout) -> float:
-    """The mean log-prob of what the policy wrote after the doubt."""
-    own = rollout.logp[INSERTED[rollout][1] :]
-    return math.fsum(own) / max(len(own), 1)
+def doubt_logp(probes: Sequence[Rollout], run: RunContext) -> list[float]:
+    """The mean log-prob that the policy gives to the inserted tokens of each probe."""
+    logps = run.engine.score_all([(rollout.prompt, rollout.ids) for rollout in probes]) if probes else []
+    spans = [slice(*INSERTED[rollout]) for rollout in probes]
+    return [math.fsum(logp[span]) / max(len(logp[span]), 1) for logp, span in zip(logps, spans, strict=True)]
 
 
 @register("rex_rag.balance_heuristic")
@@ -163,26 +204,33 @@ def mean_logp_after(rollout: Rollout) -> float:
 class RexRagBalanceHeuristic(PolicyLoss):
     """REX-RAG's multiple importance sampling: L = -min(r A, clip(r, 1 - low, 1 + high) A), r = pi / mu.
 
-        mu = (1 - a) pi_old + a q for the inserted tokens of a probe, pi_old for all other tokens
+        mu = (1 - a) pi_old + a m
 
-    q is the probability with which they were inserted (the rollout's log-prob of them), a the share of probes in the group: the mixture that the
-    group was drawn from (the balance heuristic, Veach and Guibas 1995). Reads INSERTED and PROBE_SHARE.
-    Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, multiple importance sampling; q checked against exploration_distribution.py of the release.
-    Deviates: the formula of the correction could not be read; this is the usual heuristic. Edge: without probes it is PPO's clip; |log q| and |log r|
-    are clamped to 20. Shapes: (B, T).
+    a is the share of probes in the batch (the balance heuristic, Veach and Guibas 1995). m is the density of the probes: 0 for a conversation; for a
+    probe pi_old e^(-1/j) on the j tokens before the doubt, e the share of wrong conversations (only these are resumed); the probability q with which
+    the doubt's tokens were inserted (the rollout's log-prob of them); pi_old behind it. Reads INSERTED, PROBE_SHARE and ERROR_RATE.
+    Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, multiple importance sampling; checked against dp_actor.py of the release. Edge: without
+    probes it is PPO's clip; |log q| and |log r| are clamped to 20. Shapes: (B, T).
     """
 
     low: float = 0.2
     high: float = 0.2
-    requires = (INSERTED, PROBE_SHARE)
+    requires = (INSERTED, PROBE_SHARE, ERROR_RATE)
 
     def __call__(self, x: LossInputs) -> PerToken:
         mu_BT = x.old_logp_BT.clone()
         for row, rollout in enumerate(x.batch.rollouts):
-            if INSERTED.on(rollout):
-                inserted = slice(*INSERTED[rollout])
-                share = torch.as_tensor(PROBE_SHARE[rollout], dtype=mu_BT.dtype, device=mu_BT.device)
-                q = x.sampled_logp_BT[row, inserted].to(mu_BT).clamp(-20, 0)
-                mu_BT[row, inserted] = torch.logaddexp(mu_BT[row, inserted] + (1 - share).log(), q + share.log())
+            share = PROBE_SHARE.get(rollout, 0.0)
+            if not share:
+                continue
+            of_own = math.log1p(-share) if share < 1 else -math.inf
+            if not INSERTED.on(rollout):
+                mu_BT[row] += of_own
+                continue
+            begin, end = INSERTED[rollout]
+            probe_T = x.old_logp_BT[row].clone()
+            probe_T[begin:end] = x.sampled_logp_BT[row, begin:end].to(probe_T).clamp(-20, 0)
+            probe_T[:begin] -= math.log(ERROR_RATE[rollout]) / max(begin, 1)
+            mu_BT[row] = torch.logaddexp(mu_BT[row] + of_own, probe_T + math.log(share))
         log_BT = ((x.logp_BT - mu_BT) * x.mask_BT).clamp(-20, 20)
         return clipped_ratio_loss(log_BT.exp(), x.advantage_BT, self.low, self.high)
