@@ -45,14 +45,14 @@ class ReScheduleReasoningTree(Independent):
 
     The last level is sampled to its end. The rollouts of a group are the leaves, at most branch^depth; PATH says by which branches one was reached.
     An answer that ends early is a leaf.
-    Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832: branching at the start and at every interval; k = d = 4 in the released example, the
-    interval is ours. All tokens of a leaf are trained on, so a shared beginning counts once per leaf: made for phases that only measure (lr 0).
+    Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832: branching at the start and at every interval; k = d = 4 and 100 tokens in the release
+    (run_batch_vllm.sh). All tokens of a leaf are trained on, so a shared beginning counts once per leaf: made for phases that only measure (lr 0).
     Edge: a prompt with count 0 gives an empty group; other counts do not matter, and must be branch^depth. One engine call per level.
     """
 
     branch: int = 4
     depth: int = 4
-    interval: int = 200
+    interval: int = 100
     provides = (PATH,)
 
     def __post_init__(self) -> None:
@@ -141,11 +141,11 @@ class ReScheduleRScore(Callback):
 
     It goes into the prompt's memory in the run's history, where token weight `re_schedule` reads it. Logs the mean of the step.
     Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832, reasoning score; checked against analyze_tree.py of the release
-    (parent_selection_improvement_topM_sum, M 5): the choice that gains most is made first, nodes below the root and above the parents of leaves
+    (parent_selection_improvement_topM_sum, M 10): the choice that gains most is made first, nodes below the root and above the parents of leaves
     choose. Deviates: an answer that ends early stands for all its continuations. Every rank keeps what all ranks found.
     """
 
-    edits: int = 5
+    edits: int = 10
     requires = (PATH,)
 
     def __post_init__(self) -> None:
