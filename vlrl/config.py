@@ -28,6 +28,7 @@ from typing import Any
 import yaml
 
 from vlrl import renamed
+from vlrl.config_yaml import read, read_file
 from vlrl.redact import without_secrets
 from vlrl.registry import ConfigError, suggest
 
@@ -64,17 +65,6 @@ SLOTS = {  # config slot -> kind of its plug-ins
 }
 MAP_SLOTS = ("select", "rewards", "reward_shaping", "group_filters", "aux_tensors", "token_weights", "loss_terms", "callbacks", "metrics")
 OTHER_KEYS = ("about", "outcome", "seed", "threads", "output", "plugins", "data", "eval", "phases")
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-3 as a number and refuses a key given twice."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
-    list("-+0123456789."),
-)
 
 
 @dataclass(frozen=True)
@@ -159,11 +149,29 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
         for candidate in (root / name, root / f"{name}.yaml"):
             if candidate.is_file():
                 return candidate
+    if known_key(str(name)):
+        raise ConfigError(f"no config {str(name)!r}; a setting is written with its value: {name}=...")
     near = [path for root in dict.fromkeys(roots) if (path := root / Path(name).parent).is_dir()]
     siblings = {str(Path(name).parent / path.name) for folder in near for path in folder.glob("*.yaml")}
     close = difflib.get_close_matches(str(name), sorted(siblings), n=1, cutoff=0.7) if str(name).endswith(".yaml") else []
     known = {path.relative_to(folder).with_suffix("").as_posix() for folder in folders() for path in folder.rglob("*.yaml")}
     raise ConfigError(f"no config {str(name)!r}.{suggest(str(name), close or known)}")
+
+
+def known_key(name: str) -> bool:
+    """Whether a name is a key of a config, or a field of the nested settings like optimizer.lr."""
+    from vlrl.settings import Settings, nested_fields
+
+    return name.partition(".")[0] in {*SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__} and ("." not in name or name in nested_fields())
+
+
+def _refuse_other_files(path: Path, own: Tree) -> None:
+    """Files of `configs` that are no config of a run: evaluation suites and launch files. Raises ConfigError."""
+    kind = path.parent.name if is_shipped(path) else ""
+    if kind == "eval":
+        raise ConfigError(f"{path.stem!r} is an evaluation suite, not a run; use vlrl eval --suite {path.stem}, or eval.suites=[{path.stem}]")
+    if kind in ("accelerate", "deepspeed") or "compute_environment" in own:
+        raise ConfigError(f"{path.stem!r} is a launch file of accelerate, not a run; give the run's config and --processes N --sharding {path.stem}")
 
 
 def load(names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
@@ -177,8 +185,9 @@ def load(names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
     config = Config(total.tree, {path: origin for path, origin in total.origins.items() if _has(total.tree, path)})
     _check_keys(config)
     _list_kept(config, kept)
-    from vlrl.config_check import check_stated
+    from vlrl.config_check import check_stated, check_tree
 
+    check_tree(config)
     check_stated(config, total.stated, total.origins)
     return config
 
@@ -282,8 +291,11 @@ def _check_keys(config: Config) -> None:
         if key not in known:
             raise ConfigError(f"{key}: {_unknown(key, known, config)}")
     phases = config.tree.get("phases") or {}
-    if not isinstance(phases, Mapping) or not all(isinstance(override, (Mapping, type(None))) for override in phases.values()):
-        raise ConfigError(f"phases: expected a map from names to settings, like `phases: {{rl: {{steps: 50}}}}`, got {phases!r}")
+    wrong = {} if isinstance(phases, Mapping) else {"phases": phases}
+    wrong |= {f"phases.{name}": own for name, own in phases.items() if not isinstance(own, (Mapping, type(None)))} if not wrong else {}
+    for path, value in wrong.items():
+        origin = first_origin(path, config.origins)
+        raise ConfigError(f"{path}: expected a map from names to settings, like `phases: {{rl: {{steps: 50}}}}`, got {str(value)[:60]!r} ({origin})")
     for name, override in phases.items():
         for key in override or {}:
             if key == "keeps":
@@ -309,7 +321,7 @@ def _check_keeps(phase: str, keeps: Any, known: Iterable[str]) -> None:
 def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") -> str:
     from vlrl.settings import nested_fields
 
-    origin = config.origins.get(where + key, "config")
+    origin = first_origin(where + key, config.origins)
     if key in renamed.KEYS:
         return f"this key is now called {renamed.KEYS[key]!r} ({origin})"
     top = {name: value for name, value in config.tree.items() if name not in ("phases", "data", "rewards", "about")}
@@ -325,15 +337,14 @@ def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") ->
 def _read(path: Path, stack: tuple[Path, ...]) -> _Layer:
     if path.resolve() in stack:
         raise ConfigError(f"{path}: `extends` goes in a circle: {' -> '.join(p.name for p in (*stack, path))}")
-    try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    origins: Origins = {}
-    own = _construct(node, "", path, origins) if node is not None else {}
+    own, origins = read_file(path)
+    own = {} if own is None else own
     if not isinstance(own, dict):
-        raise ConfigError(f"{path}: expected a mapping at the top, got {type(own).__name__}")
+        raise ConfigError(f"{path}: expected a mapping at the top, like `steps: 50`, got {type(own).__name__}")
+    _refuse_other_files(path, own)
     parents = own.pop("extends", None) or []
+    if not isinstance(parents, (str, list)) or not all(isinstance(parent, str) and parent for parent in parents):
+        raise ConfigError(f"{origins['extends']}: extends: expected a list of configs, like [base/rl], got {parents!r}")
     if own.get("plugins") is not None:
         own["plugins"] = _plugin_paths(own["plugins"], path.parent, origins["plugins"])
     layer = _Layer({}, {})
@@ -363,30 +374,12 @@ def _plugin_paths(value: Any, folder: Path, origin: str) -> list[str]:
     return out
 
 
-def _construct(node: yaml.Node, where: str, path: Path, origins: Origins) -> Any:
-    origins[where] = f"{path}:{node.start_mark.line + 1}"
-    if isinstance(node, yaml.MappingNode):
-        result: Tree = {}
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            if key in result:
-                raise ConfigError(f"{path}:{key_node.start_mark.line + 1}: key {key!r} is given twice")
-            result[key] = _construct(value_node, f"{where}.{key}".lstrip("."), path, origins)
-        return result
-    loader = _Loader("")
-    loader.constructed_objects = {}
-    return loader.construct_object(node, deep=True)
-
-
 def _override(text: str, tree: Tree) -> _Layer:
     path, equals, value = text.partition("=")
     path = path.strip()
     if not equals or not path:
         raise ConfigError(f"override {text!r}: expected key=value, for instance optimizer.lr=1e-5")
-    try:
-        parsed = yaml.load(value, Loader=_Loader) if value.strip() else ""  # a SafeLoader subclass
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {text!r}: not valid YAML: {' '.join(str(error).split())}") from None
+    parsed = read(value, f"override {text[:80]!r}", lines=False)[0] if value.strip() else ""
     if path == "plugins" and parsed is not None:
         parsed = _plugin_paths(parsed, Path(), COMMAND_LINE)
     keys = path.split(".")
@@ -426,6 +419,13 @@ def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, ov
         if path in over_origins:
             origins[path] = over_origins[path]
     return result
+
+
+def first_origin(path: str, origins: Mapping[str, str]) -> str:
+    """Where the value at a path came from, or the first value below it, or the nearest around it; "config" if that is not known."""
+    if found := origins.get(path) or next((origin for leaf, origin in origins.items() if leaf.startswith(f"{path}.")), ""):
+        return found
+    return first_origin(path.rpartition(".")[0], origins) if "." in path else "config"
 
 
 def leaves(tree: Any, where: str = "") -> list[str]:

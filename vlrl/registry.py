@@ -11,11 +11,12 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vlrl import renamed
 from vlrl.plugin_index import PluginEntry, entries, modules_of
@@ -119,6 +120,8 @@ def names(stage: Any) -> list[str]:
 def get(stage: Any, name: str, where: str = "") -> type:
     """The class registered under `name`. Raises ConfigError with a suggestion."""
     table = _TABLE.setdefault(stage, {})
+    if not name:
+        raise ConfigError(f"{where or stage.kind}: not set; name one (`vlrl list {stage.kind}`)")
     if name not in table:
         known = shipped(stage)
         if name not in known:
@@ -155,8 +158,8 @@ def build(stage: Any, spec: Any, where: str = "") -> Any:
         return spec  # built already, in Python
     if isinstance(spec, str):
         spec = {"name": spec}
-    if not isinstance(spec, Mapping) or "name" not in spec:
-        raise ConfigError(f"{where}: expected a mapping with a `name`, got {spec!r}. See `vlrl list {stage.kind}`.")
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
+        raise ConfigError(f"{where}: expected a mapping with a `name`, got {str(spec)[:80]!r}. See `vlrl list {stage.kind}`.")
     spec = expanded(spec, where)
     cls = get(stage, spec["name"], where)
     return make(cls, {key: value for key, value in spec.items() if key != "name"}, where)
@@ -180,8 +183,28 @@ def _field_hint(cls: Any, key: str, known: Iterable[str]) -> str:
     return f" It is now called {new!r}." if new else suggest(key, known)
 
 
+def _invalid(value: Any, hint: Any, error: Exception) -> str:
+    """Why a value is refused, in one line: the value, what is allowed, and for a word where a list belongs the list."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:80] + "..."
+    said = error.errors()[0]["msg"] if hasattr(error, "errors") else "nested too deeply"
+    text = f"{shown} is not valid: {said}"
+    if get_origin(hint) is not Literal:
+        text += f" (type {hint.__name__ if type(hint) is type else hint})"
+    return f"{text}; write a list: [{value}]" if isinstance(value, str) and value and get_origin(hint) in (tuple, list) else text
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return all(map(_is_finite, value)) if isinstance(value, (tuple, list)) else True
+
+
 def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Construct a dataclass from plain values: unknown or missing keys and wrong types are ConfigErrors; numbers are coerced."""
+    """Construct a dataclass from plain values: unknown or missing keys and wrong types are ConfigErrors; numbers are coerced.
+
+    Numbers are finite, except in the fields that the class names in `unbounded` (words of one text), where infinity means that there is no bound.
+    """
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]  # T is a dataclass, which no annotation can say
@@ -190,7 +213,7 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             raise ConfigError(f"{where}.{key}: unknown field of {getattr(cls, 'name', cls.__name__)!r}.{_field_hint(cls, key, fields)}")
     hints = get_type_hints(cls)
     settings = ConfigDict(arbitrary_types_allowed=True)
-    kwargs = {}
+    kwargs: dict[str, Any] = {}
     for key, value in values.items():
         hint = hints[key]
         try:
@@ -198,12 +221,17 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             nested: Any = next((part for part in parts if dataclasses.is_dataclass(part)), None)
             if nested and isinstance(value, Mapping):
                 kwargs[key] = make(nested, value, f"{where}.{key}")
+            elif nested and isinstance(value, (str, int, float, list)):
+                expected = ", ".join(f.name for f in dataclasses.fields(nested)[:3])
+                raise ConfigError(f"{where}.{key}: expected a mapping of fields ({expected}, ...), got {str(value)[:80]!r}")
             else:
                 kwargs[key] = value if nested and value is not None else TypeAdapter(hint, config=settings).validate_python(value)
-        except ValidationError as error:
-            raise ConfigError(
-                f"{where}.{key}: {value!r} is not valid: {error.errors()[0]['msg']} (type {hint.__name__ if type(hint) is type else hint})"
-            ) from None
+        except (ValidationError, RecursionError) as error:
+            raise ConfigError(f"{where}.{key}: {_invalid(value, hint, error)}") from None
+        if isinstance(value, bool) and hint in (int, float):
+            raise ConfigError(f"{where}.{key}: {str(value).lower()} is not valid: expected a number (type {hint.__name__})")
+        if not _is_finite(kwargs[key]) and key not in getattr(cls, "unbounded", "").split():
+            raise ConfigError(f"{where}.{key}: {str(value)[:80]} is not valid: expected a finite number")
     missing = [k for k, f in fields.items() if k not in kwargs and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
     if missing:
         raise ConfigError(f"{where}: {getattr(cls, 'name', cls.__name__)!r} needs a value for {', '.join(missing)}")

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from vlrl.registry import ConfigError, expanded, make
+
+# The largest value of a count: beyond it, only a slip of the hand is meant.
+_MOST = {
+    "steps": 10**8, "group_size": 65_536, "prompts_per_step": 10**6, "num_minibatches": 10**6, "ppo_epochs": 1000,
+    "micro_batch_tokens": 2**30, "max_prompt_tokens": 2**30, "max_refill_rounds": 10**6,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,8 +30,14 @@ class Optimizer:
     max_grad_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.lr < 0 or self.warmup < 0:
-            raise ValueError(f"lr and warmup must not be negative, got lr={self.lr}, warmup={self.warmup}")
+        for name in ("lr", "weight_decay", "eps", "warmup", "max_grad_norm", "min_lr_share"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed: 0 or more")
+        if self.lr > 1000 or self.min_lr_share > 1 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(
+                f"lr={self.lr}, min_lr_share={self.min_lr_share}, betas={list(self.betas)}; allowed: lr up to 1000, min_lr_share up to 1, "
+                "betas from 0 to below 1"
+            )
 
 
 @dataclass(frozen=True)
@@ -77,28 +89,21 @@ class Settings:
     max_refill_rounds: int = 10
     error_limit: float = 0.1
     row_error_limit: float = 0.1
-    loop: str = "synchronous"
+    loop: Literal["synchronous", "one_step_off", "asynchronous"] = "synchronous"
     loop_options: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Optimizer = field(default_factory=Optimizer)
     watch: Watch = field(default_factory=Watch)
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "group_size",
-            "prompts_per_step",
-            "num_minibatches",
-            "ppo_epochs",
-            "micro_batch_tokens",
-            "max_prompt_tokens",
-            "max_refill_rounds",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, most in _MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed: 1 to {most}")
         if self.prompts_per_step % self.num_minibatches:
-            divisors = [d for d in range(1, self.prompts_per_step + 1) if self.prompts_per_step % d == 0]
+            near = sorted(
+                (d for d in range(1, self.prompts_per_step + 1) if self.prompts_per_step % d == 0), key=lambda d: abs(d - self.num_minibatches)
+            )
             raise ValueError(
-                f"num_minibatches={self.num_minibatches} does not divide prompts_per_step={self.prompts_per_step}; use one of {divisors}"
+                f"num_minibatches={self.num_minibatches} does not divide prompts_per_step={self.prompts_per_step}; use one of {sorted(near[:6])}"
             )
         for name in ("error_limit", "row_error_limit"):
             if not 0 <= getattr(self, name) <= 1:
@@ -111,7 +116,8 @@ def settings_of(tree: Mapping[str, Any], where: str = "") -> Settings:
     try:
         return make(Settings, expanded(values, where or "config"), where or "config")
     except ConfigError as error:
-        raise ConfigError(str(error).replace("config.", "", 1) if not where else str(error)) from None
+        text = str(error)
+        raise ConfigError(text if where else text.removeprefix("config: ").removeprefix("config.")) from None
 
 
 _EXAMPLES = {"optimizer": "lr: 1.0e-6", "watch": "keep: 2", "loop_options": "staleness: 2"}
@@ -126,7 +132,9 @@ def check_value(key: str, value: Any) -> None:
     """Check one setting by itself: its type, its range, the fields of a nested one. Raises ConfigError."""
     values = {key: value}
     if key in ("optimizer", "watch", "loop_options") and not isinstance(value, Mapping):
-        raise ConfigError(f"{key}: expected a mapping, like `{key}: {{{_EXAMPLES[key]}}}`, got {value!r}")
+        kinds = get_args(get_type_hints(Optimizer)["kind"])
+        hint = f"; the kind of optimizer is optimizer.kind: {', '.join(kinds)}" if key == "optimizer" and isinstance(value, str) else ""
+        raise ConfigError(f"{key}: expected a mapping, like `{key}: {{{_EXAMPLES[key]}}}`, got {str(value)[:80]!r}{hint}")
     if key == "num_minibatches":
         values["prompts_per_step"] = value  # any number divides itself; whether it divides the phase's own is checked when the phase is built
     settings_of(values)

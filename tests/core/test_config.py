@@ -61,7 +61,7 @@ def test_phases_override_and_null_inside_a_phase_removes_there_only(write):
 
 @pytest.mark.parametrize("text, value", [("1e-3", 0.001), ("-2E+4", -20000.0), (".5e1", 5.0), ("1e", "1e"), ("yes", True), ("1", 1)])
 def test_scientific_numbers_are_numbers(text, value):
-    assert load([], [f"seed={text}"]).tree["seed"] == value
+    assert load([], [f"about.x={text}"]).tree["about"]["x"] == value
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_origins_are_those_of_the_values_that_hold(own):
     "names, words, message",
     [
         (QUICKSTART, ["steps=abc"], r"steps: 'abc' is not valid.*int.*command line"),
-        (QUICKSTART, ["steps=0"], "steps must be at least 1, got 0 .*command line"),
+        (QUICKSTART, ["steps=0"], "steps is 0; allowed: 1 to .*command line"),
         (QUICKSTART, ["optimizer.lr=high"], r"optimizer\.lr: 'high' is not valid.*command line"),
         (QUICKSTART, ["optimizer.lrr=1"], r"optimizer\.lrr: unknown field .*'lr'"),
         (QUICKSTART, ["watch=3"], "watch"),

@@ -36,7 +36,7 @@ def no_model(monkeypatch):
         ("rewards.digits.name=clasification", "rewards.digits: no reward named 'clasification'. Did you mean 'classification'"),
         ("rewards.digits.wieght=2", "rewards.digits.wieght: unknown field .* Did you mean 'weight'"),
         ("num_minibatches=3", "num_minibatches=3 does not divide prompts_per_step=8; use one of"),
-        ("group_size=0", "group_size must be at least 1"),
+        ("group_size=0", "group_size is 0; allowed: 1 to 65536"),
         ("group_size=1", "group_size"),
         ("engine.name=vlm", "engine: no engine named 'vlm'. Did you mean 'vllm'"),
         ("policy.tinny=3", "policy.tinny: unknown field"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,19 @@ from vlrl.config import MAP_SLOTS
 from vlrl.redact import without_secrets
 from vlrl.registry import ConfigError, suggest
 
+PACKAGES = {  # tracker of accelerate -> the packages that bring it, any of them
+    "aim": ("aim",), "clearml": ("clearml",), "comet_ml": ("comet_ml",), "dvclive": ("dvclive",), "mlflow": ("mlflow",), "swanlab": ("swanlab",),
+    "tensorboard": ("tensorboard", "tensorboardX"), "trackio": ("trackio",), "wandb": ("wandb",),
+}  # fmt: skip
+
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raise ConfigError for a tracker that is unknown or whose package is not installed. Starts nothing."""
-    if not names:
-        return
-    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-
-    available = {str(getattr(known, "value", known)) for known in get_available_trackers()}
+    """Raise ConfigError for a tracker that is unknown or whose package is not installed. Imports and starts nothing."""
     for name in names:
-        if name not in LOGGER_TYPE_TO_CLASS:
-            raise ConfigError(f"watch.trackers: no tracker named {name!r}.{suggest(name, LOGGER_TYPE_TO_CLASS)}")
-        if name not in available:
-            raise ConfigError(f"watch.trackers: {name!r} needs its package: pip install {name}, or remove it from watch.trackers")
+        if name not in PACKAGES:
+            raise ConfigError(f"watch.trackers: no tracker named {name!r}.{suggest(name, PACKAGES)}")
+        if not any(find_spec(package) for package in PACKAGES[name]):
+            raise ConfigError(f"watch.trackers: {name!r} needs its package: pip install {PACKAGES[name][0]}, or remove it from watch.trackers")
 
 
 def open_trackers(names: Sequence[str], folder: Path, run_config: Mapping[str, Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from vlrl.model_folder import check_model
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.packing import Layout, block_mask, dense_mask
 from vlrl.policy.tiny import Tiny
@@ -76,6 +77,7 @@ class Family(Stage):
             raise ConfigError("policy.quantize: only loaded models can be quantised; set `model`, or leave it out")
         if not self.model and self.tiny is None:
             raise ConfigError(f"policy: {self.name!r} needs `model` (a hub id or a folder) or `tiny` (sizes of a random model)")
+        check_model(self.model, self.is_multimodal)
 
     # --- loading --------------------------------------------------------------------------------------------------------------------
 

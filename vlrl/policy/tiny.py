@@ -50,6 +50,10 @@ TEMPLATE = (
 )
 
 
+_SIZES = ("hidden", "layers", "heads", "kv_heads", "intermediate", "vision_hidden", "vision_layers", "vision_heads", "patch", "vocabulary")
+_LARGEST = 65_536
+
+
 @dataclass(frozen=True)
 class Tiny:
     """Sizes of a random model. `vision_*` are ignored by text families; `seed` makes the weights."""
@@ -70,6 +74,14 @@ class Tiny:
     mrope_theta: float = 10000.0  # small images have few positions: a small base separates them
     kind: str = ""  # the architecture, for families that cover several ("qwen2", "qwen3")
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in _SIZES:
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed: 1 to {_LARGEST}")
+        for whole, part in (("hidden", "heads"), ("heads", "kv_heads"), ("vision_hidden", "vision_heads")):
+            if getattr(self, whole) % getattr(self, part):
+                raise ValueError(f"{whole}={getattr(self, whole)} is not a multiple of {part}={getattr(self, part)}")
 
     def text(self, tokenizer: Any) -> dict[str, Any]:
         """The language model's part of a transformers config."""

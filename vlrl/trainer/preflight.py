@@ -17,6 +17,8 @@ from typing import Any
 
 from vlrl import stages as S
 from vlrl.config import Config
+from vlrl.logging.trackers import check_trackers
+from vlrl.model_folder import check_cached, check_model
 from vlrl.plugin_index import PluginEntry, class_constant, imported_packages
 from vlrl.registry import ConfigError, build, load_plugin_file, make, registered, shipped
 from vlrl.settings import Settings
@@ -50,9 +52,11 @@ class Preflight:
             load_plugin_file(file)
         if "policy" not in tree:
             raise ConfigError("policy: not set; add a model, for instance `extends: [models/tiny_qwen2_5_vl]`")
-        build_light(_family(), tree["policy"], "policy")
+        _check_model(build_light(_family(), tree["policy"], "policy"))
         build_light(S.Engine, tree.get("engine") or {"name": ""}, "engine")
         self.phases = [build_parts(self.config, name, build_light) for name in self.config.phases]
+        for phase in self.phases:
+            check_trackers(phase.settings.watch.trackers)
 
     @property
     def current(self) -> Phase:
@@ -91,7 +95,7 @@ class Preflight:
 
 
 def preflight(config: Config, resume: bool = False, overwrite: bool = False) -> Preflight:
-    """Check everything that can be checked without torch. Raises ConfigError."""
+    """`check`, and that the output folder holds no run, or one that may be replaced. Raises ConfigError."""
     from vlrl.trainer.overwrite import check as check_overwrite
 
     output = Path(str(config.tree.get("output") or "runs/unnamed"))
@@ -100,6 +104,7 @@ def preflight(config: Config, resume: bool = False, overwrite: bool = False) -> 
     elif not resume:
         check_free(output)
     checked = Preflight(config)
+    check_cached(str(checked.config.tree["policy"].get("model") or "") if isinstance(checked.config.tree["policy"], Mapping) else "")
     check_output(output)
     check_rows(checked)
     check_golds(checked)
@@ -145,6 +150,7 @@ def stand_in(entry: PluginEntry) -> type:
         kind = simple_type(item.type)
         fields.append((item.name, kind) if item.default is None else (item.name, kind, dataclasses.field(default=None)))
     namespace = {"name": entry.name, "kind": entry.kind, "samples": class_constant(entry, "samples", True)}
+    namespace["unbounded"] = class_constant(entry, "unbounded", "")
     return dataclasses.make_dataclass(entry.cls, fields, kw_only=True, namespace=namespace)
 
 
@@ -156,6 +162,12 @@ def simple_type(text: str) -> Any:
         if not isinstance(node, plain) or (isinstance(node, ast.Name) and node.id not in _SIMPLE):
             return Any
     return eval(compile(tree, "<annotation>", "eval"), {"__builtins__": {}}, _SIMPLE)  # text of our own source files, names as in _SIMPLE
+
+
+def _check_model(family: Any) -> None:
+    """Check the model that a family, or its stand-in, names. Raises ConfigError."""
+    entry = shipped(_Families).get(getattr(family, "name", ""))
+    check_model(getattr(family, "model", "") or "", entry is not None and bool(class_constant(entry, "is_multimodal", True)))
 
 
 class _Families:

@@ -34,19 +34,34 @@ class SequencePolicyLoss(PolicyLoss):
             )
 
 
+def check_several_updates(run: RunContext, loss: str) -> None:
+    """Raise ConfigError for one update per batch, at which the ratio is 1 on every token."""
+    if run.settings.ppo_epochs * run.settings.num_minibatches == 1:
+        raise ConfigError(
+            f"policy_loss: {loss!r} acts on the ratio of the policy to the one that the step started from, which is 1 with ppo_epochs: 1 and "
+            "num_minibatches: 1; set one of them above 1 (num_minibatches: 4)"
+        )
+
+
 @register("ppo_clip")
 @dataclass(frozen=True)
 class PPOClip(PolicyLoss):
     """PPO's clipped loss: L = -min(r A, clip(r, 1 - low, 1 + high) A) with r = pi / pi_old per token.
 
-    `high` > `low` is DAPO's clip-higher (arXiv:2503.14476, eq. 8). `dual_clip` c > 1 bounds the loss of tokens with A < 0 by -c A
-    (Ye et al. 2020, arXiv:1912.09729, eq. 5); 0 switches it off.
+    `high` > `low` is DAPO's clip-higher (arXiv:2503.14476, eq. 8). `dual_clip` c > 1 bounds the loss of tokens with A < 0 by -c A (Ye et al. 2020,
+    arXiv:1912.09729, eq. 5); 0 switches it off. `off_policy` refuses to run with one update per batch: for presets that study the clip.
     Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7. Edge: on the old policy (r = 1) the gradient is that of REINFORCE.
     """
 
+    unbounded = "high"  # .inf: the upper side is not clipped
     low: float = 0.2
     high: float = 0.2
     dual_clip: float = 0.0
+    off_policy: bool = False
+
+    def check(self, run: RunContext) -> None:
+        if self.off_policy:
+            check_several_updates(run, self.name)
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0:
@@ -78,6 +93,9 @@ class DPPO(PolicyLoss):
     def __post_init__(self) -> None:
         if min(self.low, self.high) <= 0 or self.cap < 0:
             raise ValueError(f"low={self.low} and high={self.high} must be above 0, cap={self.cap} not negative (0: none)")
+
+    def check(self, run: RunContext) -> None:
+        check_several_updates(run, self.name)
 
     def __call__(self, x: LossInputs) -> PerToken:
         settings = (self.divergence, self.low, self.high, self.cap or None)
