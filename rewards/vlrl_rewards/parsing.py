@@ -30,6 +30,7 @@ _FOREIGN = (
     r"|\bla\s+réponse(?:\s+finale)?\s+est|\bla\s+respuesta(?:\s+(?:final|correcta))?\s+es|\ba\s+resposta(?:\s+(?:final|correta))?\s+é"
     r"|\bla\s+risposta(?:\s+(?:finale|corretta))?\s+è|\bhet\s+antwoord\s+is(?!\s+niet)|答えは|정답은|답은"
 )
+FOREIGN_LEAD = re.compile(rf"\W*(?:{_FOREIGN})[*_\s]{{0,3}}[:：]?\s*", re.IGNORECASE)
 _PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)
 _DENIED = re.compile(
     rf"\b(?:{WRONG}|worst|bad|tempting|unlikely|least\s+(?:likely|plausible|correct)|not\s+(?:the|a|my)(?:\s+\w+)?|isn't\s+the)\s+"
@@ -198,9 +199,14 @@ def _unwrap(text: str, start: int, end: int) -> tuple[int, int]:
         if len(inner) != 1:
             break
         start, end = start + inner[0][2], start + inner[0][3]
+    marks = re.match(r"\s*([*`]{1,3})", text[start:end])
+    if marks and marks[1] in text[start + marks.end() : end].rstrip("*` \n.,;:!"):  # "**SALE** 50%"
+        return start, end
     while start < end and (text[start].isspace() or text[start] in "*`"):
         start += 1
     while end > start and (text[end - 1].isspace() or text[end - 1] in "*`"):
+        if text[max(start, end - 3) : end].endswith(" *"):  # an operator without its second operand
+            break
         end -= 1
     return start, end
 

@@ -9,7 +9,7 @@ from vlrl_rewards.math.read import is_code, read
 from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words, total_in
 from vlrl_rewards.parsing import Answer, committed
-from vlrl_rewards.text.denials import bounded, denied, hedges, settled, taken_back
+from vlrl_rewards.text.denials import AND_MORE, bounded, denied, hedges, settled, taken_back
 
 NO_ANSWER = "no committed answer"
 _PROSE = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{3,}|[.!?]\s")  # a longer answer without it is a list or a formula
@@ -110,6 +110,7 @@ def lone_number(sentence: str) -> tuple[int, int] | None:
         found = [match for match in found if match.start() >= so[-1].end()] or found
     if not found:
         words = list(_WORD_NUMBER.finditer(sentence))
-        return words[0].span(1) if len(words) == 1 and number_words(words[0][1]) is not None else None
+        bound = len(words) == 1 and re.match(rf"\s+(?:{AND_MORE})\b", sentence[words[0].end(1) :], re.IGNORECASE)
+        return words[0].span(1) if len(words) == 1 and not bound and number_words(words[0][1]) is not None else None
     alone = len(found) == 1 and not re.search(r"[\^_]", sentence) and re.search(r"[a-zA-Z]{2}", sentence)
     return found[-1].span() if alone or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None

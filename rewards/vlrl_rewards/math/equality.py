@@ -163,6 +163,8 @@ def _same_multiset(gold: Sequence[Node], said: Sequence[Node]) -> bool:
 def _sequences(gold: Node, said: Node) -> bool:
     if gold[0] != "seq" or said[0] != "seq":
         whole, single = (gold, said) if gold[0] == "seq" else (said, gold)
+        if whole[1] in ("(", "<", "langle") and _in_unit_vectors(whole[3:], single):
+            return True
         return whole[1] == "{" and len(whole) == 4 and equal(whole[3], single)
     opened = {"<": "(", "langle": "("}
     left, right = (opened.get(gold[1], gold[1]), gold[2]), (opened.get(said[1], said[1]), said[2])

@@ -17,7 +17,7 @@ from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import Node
 from vlrl_rewards.math.pool import compare
 from vlrl_rewards.math.read import Reading, read
-from vlrl_rewards.math.units import DEGREE, Unit, conflict
+from vlrl_rewards.math.units import DEGREE, Unit, conflict, pounds
 from vlrl_rewards.math.value import NoValue, TooBig, exact, refuel, symbols
 from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.text.denials import hedges
@@ -54,6 +54,8 @@ def _texts(gold: str, said: str) -> bool:
 def in_base_unit(reading: Reading, other: Unit | None) -> Node:
     """The value in the base unit if both sides have a known unit and these differ; else unchanged."""
     unit = reading.unit
+    if unit is not None and other is not None:
+        unit, other = pounds(unit, other), pounds(other, unit)
     if unit is None or other is None or unit.noun or other.noun or unit[:2] + unit[3:] == other[:2] + other[3:]:
         return reading.node
     node: Node = ("mul", reading.node, ("num", unit.factor, 0))

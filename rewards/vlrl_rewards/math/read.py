@@ -12,7 +12,8 @@ from vlrl_rewards.math.lexer import MAX_DIGITS, Node, NotMath
 from vlrl_rewards.math.parser import parse
 from vlrl_rewards.math.units import SCALE, Unit, currency, known, parse_unit, split_unit
 from vlrl_rewards.math.wording import congruence, decimal_comma, degrees, in_base, local_number, without_entities, worded_quantity
-from vlrl_rewards.math.written_numbers import number_words
+from vlrl_rewards.math.written_numbers import number_words, numbers_in, total_in
+from vlrl_rewards.parsing import FOREIGN_LEAD
 from vlrl_rewards.text.denials import bounded, hedges, settled
 
 _SAYS = re.compile(
@@ -187,6 +188,9 @@ def _pieces(text: str) -> Iterator[str]:
         yield clause[says.end() :]
     elif clause != short:
         yield _REASON.sub("", clause)
+    lead = FOREIGN_LEAD.match(text)
+    if lead:
+        yield _COPULA.sub("", text[lead.end() :])
     reason = _REASON.sub("", short)
     yield reason
     flat = _TEXTS.sub(r" \1 ", short)
@@ -196,6 +200,10 @@ def _pieces(text: str) -> Iterator[str]:
             said = sentence[says.end() :]
             yield said
             yield _APPROX.sub("", said)
+    found = numbers_in(text) if len(text) < 300 else []
+    total = total_in(text, found)
+    if total is not None:
+        yield f"{found[total][0]:.15g}"
 
 
 def _bare(text: str) -> str:

@@ -56,7 +56,8 @@ _SIGNS = {"$": "usd", "€": "eur", "£": "gbp", "¥": "jpy", "₹": "inr"}
 SCALE = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NOT_NOUNS = frozenset((
     "or", "and", "not", "is", "are", "was", "be", "to", "by", "of", "the", "than", "a", "an", "no", "if", "else", "maybe", "possibly", "perhaps",
-    "either", "neither", "nor", "but", "so", "because", "since", "as", "it", "this", "that", "wrong", "incorrect", "between", "from", "with",
+    "either", "neither", "nor", "false", "roughly", "approximately", "but", "so", "because", "since", "as", "it", "this", "that",
+    "wrong", "incorrect", "between", "from", "with",
     "without", "some", "any", "all", "none", "more", "less", "least", "most", "about", "after", "before", "when", "where", "which", "while",
     "only", "then", "plus", "minus", "times", "divided", "over", "under", "mod", "modulo", "base", "sin", "cos", "tan", "log", "ln", "exp",
     "sqrt", "pi", "infinity", "inf", "e", "i", "x", "y", "z", "u", "union", "for", "at", "on", "what", "how", "why", "who", "can", "cannot",
@@ -228,7 +229,7 @@ def currency(text: str) -> tuple[str, Unit | None]:
     return re.sub(rf"\s?{code}$", "", rest, flags=re.IGNORECASE), Unit(Fraction(1), ((code, 1),))
 
 
-def _pounds(unit: Unit, other: Unit) -> Unit:
+def pounds(unit: Unit, other: Unit) -> Unit:
     """Pounds sterling where the other side is an amount of them, else the unit itself."""
     return Unit(Fraction(1), other.dims) if other.dims == (("gbp", 1),) and unit == known("pound") else unit
 
@@ -239,4 +240,4 @@ def conflict(gold: Unit | None, said: Unit | None) -> bool:
         return False
     if gold.noun or said.noun:
         return "item" not in (gold.noun, said.noun) and not (gold.noun and said.noun and bool(set(gold.noun.split()) & set(said.noun.split())))
-    return _pounds(gold, said).dims != _pounds(said, gold).dims
+    return pounds(gold, said).dims != pounds(said, gold).dims

@@ -32,6 +32,7 @@ _LOCALES = tuple(
     )
 )
 _PARTS = {"half": Fraction(1, 2), "quarter": Fraction(1, 4), "third": Fraction(1, 3), "three quarters": Fraction(3, 4), "two thirds": Fraction(2, 3)}
+_PLURAL = re.compile(r"(?:[a-z]{2}s|people|children|men|women|mice|sheep|fish|dice)$", re.IGNORECASE)
 _PART_OF = re.compile(rf"(?:a\s+)?(?P<part>{'|'.join(_PARTS)})(?:\s+of)?\s+an?\s+(?P<unit>[a-z]+)", re.IGNORECASE)
 _AND_PART = re.compile(
     rf"(?P<count>an?|[a-z-]+(?:\s[a-z-]+){{0,3}}|\d+)\s+(?P<unit>[a-z]+)\s+and\s+(?:a\s+)?(?P<part>{'|'.join(_PARTS)})", re.IGNORECASE
@@ -91,7 +92,7 @@ def decimal_comma(text: str) -> str:
 
 
 def worded_quantity(text: str) -> tuple[Fraction, Unit | None] | None:
-    """(number, unit) of "five kilometers", "half a liter", "an hour and a half", "twelve and a half percent"; None for anything else."""
+    """(number, unit) of "five kilometers", "twelve red apples", "half a liter", "an hour and a half", "twenty-five %"; None for anything else."""
     plain = text.strip()
     if len(plain) > 80:
         return None
@@ -117,7 +118,9 @@ def worded_quantity(text: str) -> tuple[Fraction, Unit | None] | None:
     for cut in range(len(words) - 1, 0, -1):
         count = number_words(" ".join(words[:cut]))
         if count is not None:
-            return _measured(count, " ".join(words[cut:]))
+            counted = parse_unit(" ".join(words[cut:]))
+            things = counted is not None and counted.noun and count.denominator == 1 and len(words) - cut <= 2 and _PLURAL.search(words[-1])
+            return (count, counted) if counted is not None and (things or not counted.noun) else None
     return None
 
 

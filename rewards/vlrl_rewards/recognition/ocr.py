@@ -53,7 +53,7 @@ class Ocr(Graded):
         texts = [self.plain(str(g)) for g in listed if isinstance(g, (str, int))]
         if not all(texts) or not texts or len(texts) != len(listed):
             raise ValueError(f"answer: the gold text {gold!r} is empty or not a text; give a text or a list of texts")
-        return texts
+        return texts + [bare for g in listed if (bare := self.plain(unmarked(str(g)))) and bare not in texts]
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
         said = self.plain(answer.text)

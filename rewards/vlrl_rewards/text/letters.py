@@ -13,7 +13,7 @@ LETTERS = string.ascii_uppercase
 NEGATION_SIGNS = "~¬!≠"
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])[)\].:、]\s*(?=\S)|^\s*\(([A-Za-z])\)\s*")
 _MENTION = re.compile(
-    rf"(?<![A-Za-z0-9'\\_{NEGATION_SIGNS}-])(?P<open>[(\[{{<\"'*`$]{{0,6}})(?P<letter>[A-Za-z])(?P<close>[)\]}}>.:,;!?\"'*`$、]{{0,8}})(?=\s|$|[/,&|+-]|[^\x00-\x7f])(?![\u0334-\u0338])",
+    rf"(?<![A-Za-z0-9'\\_{NEGATION_SIGNS}-])(?<![~¬≠]\s)(?P<open>[(\[{{<\"'*`$]{{0,6}})(?P<letter>[A-Za-z])(?P<close>[)\]}}>.:,;!?\"'*`$、]{{0,8}})(?=\s|$|[/,&|+-]|[^\x00-\x7f])(?![\u0334-\u0338])",
 )
 _BEFORE = re.compile(
     r"(?:\b(?:options?|choices?|answers?|letters?|select(?:ed|ing)?|choos(?:e|ing)|chose|pick(?:ed|ing)?|go(?:ing)?\s+with|\d[).:]|选择?|is|be|are|and|or|to|both)|[:=,/&])\s*[(\[*\"']*$",
