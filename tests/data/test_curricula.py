@@ -71,6 +71,19 @@ def test_levels_after_so_many_prompts():
     assert drawn == [{"a"}, {"a"}, {"b"}, {"b"}, {"c"}]
 
 
+def test_levels_of_equal_length():
+    """Three levels in seven steps: a level ends with the step that completes its third of the phase."""
+    sampler = sampler_for("levels", threshold=2.0, equal=True)
+    drawn = []
+    for step in range(7):
+        rows = sampler(2)
+        drawn.append("".join(sorted(levels_of(rows))))
+        groups = scored(rows, 1.0)
+        settings = SimpleNamespace(steps=7)
+        sampler.end_step(SimpleNamespace(sampled_groups=groups, answered_groups=groups, trained_groups=groups, settings=settings, phase_step=step))
+    assert drawn == ["a", "a", "a", "b", "b", "c", "c"]
+
+
 def test_levels_review_and_other_groups():
     sampler = sampler_for("levels", window=1, review=0.5)
     end_step(sampler, scored([Row("a0", "?")], 1.0))  # never served: says nothing

@@ -11,11 +11,12 @@ from make import end_step, group, run
 from rounds_kit import letters, prepared, prompt
 from tiny import steps, text_run
 
+from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.papers.ar3po import Ar3po
 from vlrl.methods.papers.coba_rl import CobaRl, gain, greedy, proportional, saturation
 from vlrl.methods.papers.dars import Dars
 from vlrl.methods.papers.ead import Ead, annealing
-from vlrl.methods.papers.erpo import Erpo
+from vlrl.methods.papers.erpo import Erpo, ErpoReactivated
 from vlrl.registry import ConfigError
 from vlrl.types import Sampling
 
@@ -117,6 +118,16 @@ def test_rollouts_go_where_they_teach():
     for broken in ({"low": 20}, {"kappa": 2}, {"window": 0}):
         with pytest.raises(ValueError, match="needed"):
             budget(**broken)
+
+
+def test_residual_groups_keep_a_signal():
+    """Rewards 1, 1, 1 and a pseudo 0: mean 0.75, std 0.5, so A = 0.5; a mixed group and a wrong one are GRPO's."""
+    residual, mixed, wrong = group(1, 1, 1), group(1, 0), group(0, 0)
+    made = ErpoReactivated(eps=0.0)([residual, mixed, wrong])
+    assert made[0] == pytest.approx([0.5] * 3) and made[1:] == GRPO(eps=0.0)([mixed, wrong])
+    assert ErpoReactivated(scale="none")([group(1.0, 1.1)])[0] == pytest.approx([0.3, 0.4])  # mean of 1, 1.1, 0 is 0.7
+    run = text_run(["methods/erpo"], ["group_size=4", "num_minibatches=1", "engine.options=['<answer>{answer}</answer>']"])
+    assert steps(run, 2)[0]["grad_norm"] > 0
 
 
 @pytest.mark.parametrize(

@@ -328,8 +328,8 @@ class LevelsState(State):
 class Levels(PromptSampler):
     """SATURN's curriculum: the level rises when the mean accuracy of its last `window` groups reaches `threshold`, or after `max_groups` groups.
 
-    The sources under `data.train` are the levels, in their order. Accuracy is the share of correct rollouts. `max_groups` 0 is no bound. `review`:
-    the share of rows that are drawn from mastered levels.
+    The sources under `data.train` are the levels, in their order. Accuracy is the share of correct rollouts. `max_groups` 0 is no bound; `equal`
+    bounds every level by its equal part of the phase's steps. `review`: the share of rows that are drawn from mastered levels.
     Paper: SATURN, arXiv:2505.16368, sec. 3.4 (difficulty rises when pass@1 at the current level passes a threshold); Ariadne, arXiv:2511.00710
     (mazes grow with accuracy); Jigsaw-R1, arXiv:2505.23590 (stages after so many prompts: a threshold above 1, `max_groups` set).
     Deviates: the accuracy is that of the training groups, not of a held-out set of the level.
@@ -340,6 +340,7 @@ class Levels(PromptSampler):
     window: int = 32
     max_groups: int = 0
     review: float = 0.0
+    equal: bool = False
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.max_groups < 0 or not 0 <= self.review < 1:
@@ -378,7 +379,8 @@ class Levels(PromptSampler):
         state.finished += len(accuracies)
         state.recent = (state.recent + accuracies)[-self.window :]
         mastered = len(state.recent) == self.window and sum(state.recent) / self.window >= self.threshold
-        if state.level + 1 < len(state.mixtures) and (mastered or 0 < self.max_groups <= state.finished):
+        over = self.equal and (state.level + 1) * run.settings.steps <= (run.phase_step + 1) * len(state.mixtures)
+        if state.level + 1 < len(state.mixtures) and (mastered or over or 0 < self.max_groups <= state.finished):
             state.level, state.finished, state.recent = state.level + 1, 0, []
 
     def metrics(self) -> dict[str, float]:

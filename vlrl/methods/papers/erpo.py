@@ -1,20 +1,26 @@
-"""ERPO: residual prompts (all rollouts correct) are sampled at a higher temperature the next time.
+"""ERPO: residual prompts (all rollouts correct) keep a training signal, and are sampled at a higher temperature the next time.
 
-`erpo` is a sampling policy. The paper's pseudo negative reward for groups that are all correct is left out.
+    erpo               sampling policy: the temperature of a prompt rises while it is residual
+    erpo.reactivated   advantage: GRPO's, with a pseudo negative reward in groups that are all correct
 
-Paper: Liu et al. 2025 (ERPO), arXiv:2511.04800: a history per prompt, a temperature that rises for prompts that were solved by all, up to a highest
-one. Its code was not found: that the rise is linear, its size, and that a wrong rollout sets the count back to 0 are ours.
+Paper: Liu et al. 2025 (ERPO), arXiv:2511.04800: reactivated training signals of residual prompts, and a history per prompt with a temperature that
+rises for prompts that were solved by all, up to a highest one. The code that the paper names (DawnLIU35/ERPO) could not be had: that the rise is
+linear, its size, that a wrong rollout sets the count back to 0, and one pseudo reward of 0 per group are ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from vlrl.context import RunContext
+from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import register
 from vlrl.stages import State, transient
-from vlrl.types import Prompt, Sampling
+from vlrl.types import Group, Prompt, Sampling
 
 KEY = "erpo"  # of a row's memory in the run's history: the count c
 
@@ -71,3 +77,26 @@ class Erpo(Plain):
     def metrics(self) -> dict[str, tuple[float, float]]:
         """The share of the step's groups whose rollouts were all correct."""
         return {"erpo/residual": (self.state.residual, self.state.groups)}
+
+
+@register("erpo.reactivated")
+@dataclass(frozen=True)
+class ErpoReactivated(GRPO):
+    """ERPO's reactivated signal: GRPO's advantage; in a group whose rollouts are all correct, that of the rewards and a pseudo negative one.
+
+        A_i = (r_i - mean R) / (std R + eps),  R = {r_1 .. r_n, pseudo}
+
+    The pseudo reward has no rollout. A group filter must keep these groups (accuracy_range with high: 1). Paper: arXiv:2511.04800; the form is ours.
+    Edge: groups of one rollout, and all other groups, are GRPO's.
+    """
+
+    pseudo: float = 0.0
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        advantages = super().__call__(groups)
+        for place, group in enumerate(groups):
+            if len(group) > 1 and all(rollout.correct for rollout in group):
+                rewards = torch.tensor([*group.rewards, self.pseudo], dtype=torch.float64)
+                scale = float(rewards.std(unbiased=self.unbiased)) + self.eps if self.scale != "none" else 1.0
+                advantages[place] = [(reward - float(rewards.mean())) / scale for reward in group.rewards]
+        return advantages
