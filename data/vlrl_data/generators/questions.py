@@ -58,7 +58,8 @@ def description(rng: random.Random, things: list[Thing]) -> Asked:
     """A description that mentions every object; gold: the keywords."""
     names = [name_of(thing) for thing in reading_order(things)]
     said = " ".join(f"I can see that there is a {name} here." for name in names)
-    return "Describe everything in the picture.", names, said, {}
+    vocabulary = [" ".join(kind) for kind in KINDS]
+    return "Describe everything in the picture.", names, said, {"meta": {"vocabulary": vocabulary}}
 
 
 def measure(rng: random.Random, things: list[Thing]) -> Asked:
@@ -95,7 +96,7 @@ class GenQuestion(Shapes):
         yes_no        whether an object is there
         open          the object closest to an edge, in words
         caption       one sentence; gold: the sentence
-        description   a description; gold: its keywords
+        description   a description; gold: its keywords; `meta.vocabulary` has all objects that scenes show
         measure       the distance of two objects in pixels
         preference    which of two answers about the scene is better, "1" or "2"
 
@@ -168,9 +169,7 @@ class GenGeometry(GeneratedSource):
             if name not in PRINCIPLES:
                 raise ConfigError(f"principles: {name!r} is unknown. Known: {', '.join(PRINCIPLES)}.")
         if not self.principles or self.variants < 1 or not 1 <= self.least < self.most <= 14:
-            raise ConfigError(
-                f"variants={self.variants} must be at least 1, principles not empty, 1 <= least={self.least} < most={self.most} <= 14"
-            )
+            raise ConfigError(f"variants={self.variants} must be at least 1, principles not empty, 1 <= least={self.least} < most={self.most} <= 14")
 
     def row(self, index: int) -> Row:
         group, level = divmod(index, self.variants)

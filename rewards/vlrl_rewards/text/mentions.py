@@ -59,11 +59,13 @@ def _negated(before: Sequence[str]) -> bool:
 class Keywords(Graded):
     """Keyword coverage of a description.
 
-        r = (mentioned / keywords) min(1, most / words) min(1, (1 - density) / (1 - dense)),   density = keyword words / words
+        r = mentioned / (keywords + spurious) min(1, most / words) min(1, (1 - density) / (1 - dense)),   density = keyword words / words
 
-    Paper: PeBR-R1, arXiv:2509.13031 (its perception reward: a keyword part 0.4, a length part 1 or 512 / length, a CLIP part that needs a
-    second model).
-    Deviates: whole words (substrings count there); the density factor is ours: a plain list of keywords scores 0.
+    spurious: phrases of `row.meta[vocabulary]` that the description asserts and that are no keywords; 0 for rows without a vocabulary.
+    Paper: PeBR-R1, arXiv:2509.13031. Released code: cythu/PeBR-R1, examples/reward_function/pebr_1.py, commit 0f332ce (keywords 0.4, length 0.1 as
+    1 or 512 / length, and a CLIP part 0.4 that needs a second model).
+    Deviates: whole words (substrings count there); the density factor is ours: a plain list of keywords scores 0; so are spurious phrases, without
+    which a description that mentions everything earns as much as a true one.
     Edge: empty: 0; a keyword that occurs twice counts once. Range [0, 1]. Gold: a list of words or phrases.
     """
 
@@ -71,6 +73,7 @@ class Keywords(Graded):
     joinable = False
     most: int = 400
     dense: float = 0.7
+    vocabulary: str = "vocabulary"
 
     def __post_init__(self) -> None:
         if self.most < 1 or not 0 < self.dense < 1:
@@ -87,7 +90,10 @@ class Keywords(Graded):
         found = sum(count > 0 for count in counts)
         density = min(1.0, sum(c * len(p) for c, p in zip(counts, target, strict=True)) / len(words))
         factor = min(1.0, self.most / len(words)) * min(1.0, (1 - density) / (1 - self.dense))
-        return Grade(found / len(target) * factor, found == len(target) and factor == 1, f"{found} of {len(target)} keywords")
+        others = {tuple(words_of(str(phrase))) for phrase in scene.meta.get(self.vocabulary, ())} - set(target)
+        spurious = sum(asserts(words, phrase) for phrase in others if phrase)
+        perfect = found == len(target) and factor == 1 and not spurious
+        return Grade(found / (len(target) + spurious) * factor, perfect, f"{found} of {len(target)} keywords, {spurious} that are not there")
 
 
 @judged("objects_named")
