@@ -24,13 +24,15 @@ DENOMINATORS = Denominators(tokens=float(sum(LENGTHS)), sequences=6.0, groups=2.
 SIGNAL_WITHOUT_CONTRAST = {"nsr", "reinforce", "reinforce_pp", "r1_reward.sigma_filter", "gae", "remax", "progrpo", "spae", "pure"}
 REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     **{source: {"path": "nowhere"} for source in ("files", "folder", "hub", "webdataset")},
-    **{wrapper: {"of": {"name": "exact"}} for wrapper in ("flipped", "inverted")},
+    **{wrapper: {"of": {"name": "exact"}} for wrapper in ("flipped", "inverted", "noisy")},
     **{name: {"parts": {"a": {"name": "exact"}}} for name in ("calibrated", "gated", "lexicographic", "normalised_sum", "product", "weighted_sum")},
     "listed": {"ids": ["a"]},
     "take": {"count": 1},
     "tasks": {"keep": ["a"]},
     "openai": {"model": "a"},
     "armed": {"slot": "a"},
+    "laser": {"c": -23.0},
+    "laser.self_rewarded": {"c": -23.0},
     "diver": {"diversity": "distinct_n"},
     "eval": {"suites": ["gsm8k"]},
     "records_in_memory": {"records": [{"question": "?", "answer": "a"}]},

@@ -184,6 +184,24 @@ def test_base_samples_replace_what_the_base_could_do():
     assert BASE_DIVERGENCE in replay.requires and easy.rollouts[0].correct
 
 
+def test_stored_groups_join_every_step_in_turn():
+    names = ["a", "b", "c"]
+    rows = {"s": [group(1, name=name).row for name in names]}
+    policy = SimpleNamespace(spaces=lambda prompt: ())
+    replay = DphRl(steps=1, added=1)
+    clock = run(phase_step=0, ranks=1, rank=0, rows=rows, policy=policy, prompt_template=lambda row: group(1, name=row.id).prompt)
+    replay.setup(clock)
+    assert replay([group(1, 1, name=name, logp=[[-0.1] * 3] * 2) for name in names]) == []
+    seen = []
+    for clock.phase_step in (1, 2, 3):
+        _, stored = replay([group(1, 0, name="new")])
+        assert [r.source for r in stored] == ["base"] * 2 and stored.rollouts[0].logp == [-0.1] * 3
+        seen.append(stored.row.id)
+    assert sorted(seen) == names
+    clock.phase_step = names.index(seen[0]) + 3
+    assert len(replay([group(0, name=replay.further(set())[0].row.id)])) == 1  # the prompt is there already
+
+
 def test_base_samples_of_one_rank_are_there_for_all():
     here, there = DphRl(steps=1), DphRl(steps=1)
     found = there.solved(group(1, 1, name="theirs", logp=[[-0.2] * 3] * 2))

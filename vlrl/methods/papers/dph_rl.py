@@ -11,7 +11,7 @@ groups share a batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from vlrl.capabilities import Capability
+from vlrl.methods.common.stored_groups import rows_of
 from vlrl.registry import register
 from vlrl.stages import LossTerm, ReplayBuffer, State
 from vlrl.types import Group, LossInputs, PerToken, Rollout
@@ -40,13 +41,14 @@ class DphRlState(State):
 class DphRl(ReplayBuffer):
     """DPH-RL's D_pef: the first `steps` steps are not trained on; prompts that the base model solves are stored with its correct completions.
 
-    A prompt is solved with a success rate of at least `rate`. Afterwards a fresh group of such a prompt is replaced by the stored one (source
-    "base"), whose tokens carry the base model's log-probs. All its rewards are equal, so only the term `dph_rl.f_divergence` acts on it, and that
-    term acts on nothing else.
+    A prompt is solved with a success rate of at least `rate`. Afterwards every step gets `added` stored groups per rank, in turn, and a fresh group
+    of a stored prompt is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs. All its rewards are equal, so
+    only the term `dph_rl.f_divergence` acts on it, and that term acts on nothing else. Released code: a batch of stored answers joins every batch.
     """
 
     steps: int = 2
     rate: float = 0.75
+    added: int = 0
     provides = (BASE_ROLLOUTS,)
     requires = (BASE_DIVERGENCE,)
 
@@ -58,7 +60,20 @@ class DphRl(ReplayBuffer):
         if self.run.phase_step < self.steps:
             store.update(self.run.gather([item for group in groups for item in self.solved(group)]))
             return []
-        return [self.replayed(group) if group.row.id in store else group for group in groups]
+        mixed = [self.replayed(group) if group.row.id in store else group for group in groups]
+        return mixed + self.further({group.row.id for group in groups})
+
+    def further(self, present: Collection[str]) -> list[Group]:
+        """The next `added` stored groups, those of `present` rows left out."""
+        run, names = self.run, sorted(self.state.store)
+        if not self.added or not names:
+            return []
+        first = (run.phase_step * run.ranks + run.rank) * self.added
+        chosen = dict.fromkeys(names[(first + i) % len(names)] for i in range(self.added))
+        rows = rows_of(run, [name for name in chosen if name not in present])
+        prompts = [run.prompt_template(row) for row in rows.values()]
+        empty = [Group(prompt, [Rollout(prompt, [], spaces=tuple(run.policy.spaces(prompt)))], f"base/{prompt.row.id}") for prompt in prompts]
+        return [self.replayed(group) for group in empty]
 
     def solved(self, group: Group) -> list[tuple[str, list[dict[str, Any]]]]:
         """The entry of the store for a group that the base model solves; else no entry."""
