@@ -147,10 +147,12 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     roots = [Path(), *([beside] if beside else []), *folders()]
     for root in roots:
         for candidate in (root / name, root / f"{name}.yaml"):
-            if candidate.is_file():
+            if _is_file(candidate):
                 return candidate
     if known_key(str(name)):
         raise ConfigError(f"no config {str(name)!r}; a setting is written with its value: {name}=...")
+    if len(str(name)) > 255 or not str(name).isprintable():
+        raise ConfigError(f"no config {str(name)[:80]!r}...: this is no name of a file")
     near = [path for root in dict.fromkeys(roots) if (path := root / Path(name).parent).is_dir()]
     siblings = {str(Path(name).parent / path.name) for folder in near for path in folder.glob("*.yaml")}
     close = difflib.get_close_matches(str(name), sorted(siblings), n=1, cutoff=0.7) if str(name).endswith(".yaml") else []
@@ -190,6 +192,11 @@ def load(names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
     check_tree(config)
     check_stated(config, total.stated, total.origins)
     return config
+
+
+def own_tree(name: str | Path) -> Tree:
+    """What a config file says itself, without what it extends (`extends` stands in it). Raises ConfigError."""
+    return read_file(find(name))[0] or {}
 
 
 def _list_kept(config: Config, kept: Iterable[tuple[str, str]]) -> None:
@@ -358,6 +365,13 @@ def _stated(tree: Tree) -> Tree:
     return {key: value for key, value in tree.items() if key not in ("phases", "about", "plugins")}
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long for a path, or with a null byte
+        return False
+
+
 def _plugin_paths(value: Any, folder: Path, origin: str) -> list[str]:
     """Paths of plug-in files as absolute paths. Raises ConfigError for what is no path, or no file."""
     paths = [value] if isinstance(value, str) else value
@@ -365,8 +379,11 @@ def _plugin_paths(value: Any, folder: Path, origin: str) -> list[str]:
         raise ConfigError(f"plugins: expected a list of Python files, like [my_reward.py], got {value!r} ({origin})")
     out = []
     for path in paths:
-        file = (folder / Path(path).expanduser()).resolve()
-        if not file.is_file():
+        try:
+            file = (folder / Path(path).expanduser()).resolve()
+        except (OSError, ValueError, RuntimeError):
+            raise ConfigError(f"plugins: {path[:80]!r} is no name of a file ({origin}); give a list of Python files, like [my_reward.py]") from None
+        if not _is_file(file):
             known = {str(other.relative_to(folder)) for other in folder.glob("*.py")}
             near = suggest(path, known) if known else ""
             raise ConfigError(f"plugins: no file {str(file)!r} ({origin}); give a path relative to {str(folder)!r}, or an absolute one.{near}")

@@ -29,7 +29,11 @@ NEAREST = 5  # names that an error message lists
 
 
 class ConfigError(ValueError):
-    """A mistake in a config, in one line: field, value, alternatives, fix."""
+    """A mistake in a config, in one line: field, value, alternatives, fix. A text beyond 600 characters loses its middle, which quotes a value."""
+
+    def __init__(self, text: object = "") -> None:
+        said = str(text)
+        super().__init__(said if len(said) <= 600 else f"{said[:330]} ... {said[-260:]}")
 
 
 def stage_of(cls: type) -> Any:
