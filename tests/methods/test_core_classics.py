@@ -62,11 +62,7 @@ def test_overlong_filtering_in_a_run():
 
 def test_the_paper_s_reinforce_pp_in_a_run():
     """The KL is a reward of every token before the normalisation: with a large coefficient the tokens of a rollout have different advantages."""
-    made = text_run(
-        ["methods/reinforce_pp"],
-        ["advantage.token_rewards=true", "token_credit={name: per_token}", "reward_shaping={kl: {name: kl_token_reward, beta: 5.0}}",
-         "optimizer.lr=3e-2", "policy_loss={name: ppo_clip}"],
-    )  # fmt: skip
+    made = text_run(["methods/reinforce_pp"], ["reward_shaping.kl.beta=5.0", "optimizer.lr=3e-2", "num_minibatches=1"])
     steps(made, 2)
     flat = [a for g in made.groups for r in g for a, trained in zip(r.advantages, r.trained_mask) if trained]
     assert sum(flat) / len(flat) == pytest.approx(0.0, abs=1e-4) and torch.tensor(flat).std().item() == pytest.approx(1.0, abs=1e-4)
@@ -76,9 +72,12 @@ def test_the_paper_s_reinforce_pp_in_a_run():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["advantage.token_rewards=true", "token_credit={name: per_token}"], r"requires 'token_rewards'.*kl_token_reward"),
-        (["reward_shaping={kl: {name: kl_token_reward}}", "token_credit={name: uniform}"], r"requires 'reads_token_rewards'.*token_rewards: true"),
-        (["advantage.gamma=0.9", "token_credit={name: uniform}"], r"writes advantages per token"),
+        (["reward_shaping=null"], r"requires 'token_rewards'.*kl_token_reward"),
+        (["advantage.token_rewards=false", "token_credit={name: uniform}"], r"requires 'reads_token_rewards'.*token_rewards: true"),
+        (
+            ["advantage.token_rewards=false", "advantage.gamma=0.9", "reward_shaping=null", "token_credit={name: uniform}"],
+            r"writes advantages per token",
+        ),
     ],
 )
 def test_rewards_per_token_need_a_writer_a_reader_and_a_credit(overrides, message):
@@ -129,3 +128,19 @@ def test_supervision_of_correct_rollouts_alone():
     made = group(0.5, 1.0, correct=[False, True])
     x = inputs([[-1.0, -2.0], [-3.0, -4.0]], groups=[made])
     assert NLL(correct=True)(x).loss.tolist() == [[0.0, 0.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize("preset", ["clip_higher", "dual_clip", "clip_cov", "kl_cov", "spuriousreward_clip"])
+def test_a_preset_that_studies_the_clip_refuses_one_update_per_batch(preset):
+    with pytest.raises(ConfigError, match=r"acts on the ratio .* which is 1 with ppo_epochs: 1 and num_minibatches: 1; set one of them above 1"):
+        text_run([f"methods/{preset}"], ["num_minibatches=1"])
+    text_run([f"methods/{preset}"], ["num_minibatches=1", "ppo_epochs=2"]).close()
+
+
+def test_dppo_holds_tokens_in_a_run():
+    """Several updates with a large learning rate move probabilities beyond a small threshold; a threshold of 1 holds nothing."""
+    common = ["num_minibatches=2", "ppo_epochs=2", "optimizer.lr=3e-2"]
+    tight, loose = (steps(text_run(["methods/grpo"], [*common, f"policy_loss={{name: dppo, low: {t}, high: {t}}}"]), 2) for t in (1e-4, 1.0))
+    assert tight[-1]["clip_fraction"] > 0 == loose[-1]["clip_fraction"] and math.isfinite(tight[-1]["ppo_kl"])
+    with pytest.raises(ConfigError, match="'dppo' acts on the ratio"):
+        text_run(["methods/grpo"], ["policy_loss={name: dppo}"])

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vlrl.context import RunContext
 from vlrl.methods.common.groups import members
-from vlrl.methods.core.policy_loss import PPOClip
+from vlrl.methods.core.policy_loss import PPOClip, check_several_updates
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -34,6 +35,7 @@ class EntropyMechanismClipCov(PPOClip):
     share: float = 2e-4
     cov_low: float = 1.0
     cov_high: float = 5.0
+    off_policy: bool = True
 
     def __call__(self, x: LossInputs) -> PerToken:
         out = super().__call__(x)
@@ -65,6 +67,9 @@ class EntropyMechanismKlCov(PolicyLoss):
 
     share: float = 2e-3
     beta: float = 1.0
+
+    def check(self, run: RunContext) -> None:
+        check_several_updates(run, self.name)
 
     def __call__(self, x: LossInputs) -> PerToken:
         log_ratio_BT = x.log_ratio_BT
