@@ -136,7 +136,8 @@ def preview(
     rows = rows_of(source, check_level="rows")
     prompt_template = build(PromptTemplate, parse(template)) if template else None
     shown = rows[:limit] if limit else rows
-    out.write_text(page(shown, source, f"{len(shown)} of {len(rows)} rows", prompt_template), encoding="utf-8")
+    html = page(shown, source, f"{len(shown)} of {len(rows)} rows", prompt_template)
+    out.write_text(html, encoding="utf-8", errors="backslashreplace")  # the path of a picture that is missing may be no text
     typer.echo(str(out))
 
 

@@ -166,10 +166,20 @@ def _check_question(row: Row) -> None:
     visible = "".join(texts).translate(INVISIBLE)
     if not visible.strip() or (not row.media and not _without_markers(visible).strip()):
         raise RowError("it has no question")
+    if row.messages and not any(message["role"] == "user" for message in row.messages):
+        raise RowError("its messages have no user turn")
+    shown = [message["content"] for message in row.messages] if row.messages else [row.question, *row.choices]
+    counts = {marker: sum(_count(content, marker) for content in shown) for marker in MARKERS}
     for marker, name in MARKERS.items():
-        count, media = sum(text.count(marker) for text in texts), getattr(row, name)
-        if count not in (0, len(media)):
+        count, media = counts[marker], getattr(row, name)
+        left_out = not any(counts.values()) if row.messages else not count  # a conversation has markers for all of its media, or for none
+        if not left_out and count != len(media):
             raise RowError(f"it has {count} {marker} markers for {len(media)} {name if media else 'such media'}; give one per marker, or no marker")
+
+
+def _count(content: Any, marker: str) -> int:
+    """Markers in a text, or parts of that kind in a list of parts."""
+    return content.count(marker) if isinstance(content, str) else sum(f"<{part['type']}>" == marker for part in content)
 
 
 def _text_of(content: Any) -> str:
