@@ -21,13 +21,15 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from vlrl.config import Config, folders, load
+from vlrl.libraries import quiet
 from vlrl.registry import ConfigError, build, names, suggest
 from vlrl.stages import Reward, Source, Stage
-from vlrl.trainer.train import prepare, train_run
+from vlrl.trainer import preflight
 from vlrl.types import Group, Rollout, Row
 
 _TRL = {  # arguments of TRL's GRPOConfig -> the key here
@@ -68,7 +70,7 @@ class GRPOTrainer:
         reward_weights: One factor per reward; None: that of each.
         method: One preset of configs/methods or several.
 
-    Everything is checked at once, before the model is loaded: settings, rewards, rows.
+    Settings, rewards and rows are checked at once, without importing torch; combinations of plug-ins when `train` begins, before the model is loaded.
 
     Raises:
         ConfigError: For an argument that cannot be used, with its value, what is allowed and the fix.
@@ -99,8 +101,16 @@ class GRPOTrainer:
             _set(config.tree, path, value)
         self.config = config
         self.summary: dict[str, Any] = {}
-        self.run: Any = prepare(config)
-        _check_columns(self.run)
+        quiet()
+        self._checked = preflight.check(config)
+        _check_columns(self._checked)
+
+    @cached_property
+    def run(self) -> Any:
+        """The `Run`; made on first use, because it imports torch."""
+        from vlrl.trainer.train import prepare
+
+        return prepare(self.config, self._checked)
 
     def train(self, resume: bool = False, overwrite: bool = False, live: bool | None = None) -> dict[str, Any]:
         """Train; returns the summary: held-out scores, seconds, paths of checkpoint, metrics and report.
@@ -110,6 +120,8 @@ class GRPOTrainer:
             overwrite: Replace the run that the output folder holds.
             live: Show the live view; None: as `watch.live` says.
         """
+        from vlrl.trainer.train import train_run
+
         self.summary = train_run(self.run, resume, live, overwrite)
         return self.summary
 
@@ -382,9 +394,7 @@ def _words(args: Mapping[str, Any], where: str = "") -> tuple[list[str], dict[st
 
 def _policy(model: Any) -> Any:
     """The policy's mapping, or the `Family` itself. Raises ConfigError."""
-    from vlrl.policy import Family
-
-    if isinstance(model, Family) or (isinstance(model, Mapping) and "name" in model):
+    if getattr(model, "kind", "") == "family" or (isinstance(model, Mapping) and "name" in model):
         return model
     if not isinstance(model, (str, Path)):
         raise ConfigError(f"model: {model!r} is no model; pass a config of configs/models, a folder, a hub id or a Family")

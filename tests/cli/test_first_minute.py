@@ -92,3 +92,17 @@ def test_a_run_says_what_it_loads_and_imports_no_more_than_it_uses(tmp_path):
     assert lines[1] == "loading torch and transformers" and lines[2].startswith("loading the model: ")
     assert not modules & {"sklearn", "pandas", "deepspeed", "torchaudio", "vllm", "librosa"}
     assert not [line for line in lines if "Warning" in line or "[WARNING]" in line], stderr
+
+
+def test_a_trainer_in_python_is_made_without_torch(tmp_path):
+    code = """
+import sys
+from vlrl import GRPOTrainer
+def right(text, answer, **row): return float(text.strip() == answer)
+rows = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(20)]
+trainer = GRPOTrainer("tiny_text", [right, "math"], rows, args=dict(steps=3, output=sys.argv[1]))
+assert trainer.config.tree["steps"] == 3
+print(sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, check=True)
+    assert not set(json.loads(done.stdout.replace("'", '"'))) & set(HEAVY)
