@@ -103,9 +103,14 @@ def preflight(config: Config, resume: bool = False, overwrite: bool = False) -> 
         check_overwrite(output)
     elif not resume:
         check_free(output)
+    return check(config)
+
+
+def check(config: Config) -> Preflight:
+    """Check everything that can be checked without torch: plug-ins, the output folder, rows, gold answers. Raises ConfigError."""
     checked = Preflight(config)
     check_cached(str(checked.config.tree["policy"].get("model") or "") if isinstance(checked.config.tree["policy"], Mapping) else "")
-    check_output(output)
+    check_output(Path(str(config.tree.get("output") or "runs/unnamed")))
     check_rows(checked)
     check_golds(checked)
     return checked
