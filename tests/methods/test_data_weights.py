@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from make import gradient, group, inputs, run
 from tiny import steps, text_run
 
-from vlrl.methods.papers.depo import KEY, Depo, DepoExplorability, explorability, retained
+from vlrl.methods.papers.depo import (
+    KEY,
+    Depo,
+    DepoDiverse,
+    DepoExplorability,
+    explorability,
+    greedy_dpp,
+    page_rank,
+    question_features,
+    retained,
+)
 from vlrl.methods.papers.light_if import LightIfCovarianceEntropy, LightIfSurpriseNll
 from vlrl.methods.papers.pf_ppo import PfPpo
 from vlrl.registry import ConfigError
@@ -66,7 +77,7 @@ def test_explorability(right, entropies, expected):
 def test_what_is_kept_of_visits():
     callback, made = DepoExplorability(keep=2), run()
     callback.setup(made)
-    visited = group(1.0, 0.0, name="a")
+    visited = group(1.0, 0.0, name="a", lengths=[2, 1])
     for value in (0.2, 0.4, 0.6):
         visited.rollouts[0].signals, visited.rollouts[1].signals = {"entropy": [value, value]}, {"entropy": [value]}
         logged = callback(made, [visited, group(name="b")])
@@ -101,7 +112,7 @@ def test_share_falls_by_epochs():
 
 @pytest.mark.parametrize("method", ["depo", "pf_ppo", "light_if"])
 def test_presets_train(method):
-    phase = ["phases={rl: {}}", "rewards.rules=null"] if method == "light_if" else []
+    phase = {"light_if": ["phases={rl: {}}", "rewards.rules=null"], "depo": ["select=null"]}.get(method, [])
     metrics = steps(text_run([f"methods/{method}"], ["data.train.arithmetic.count=4", *phase]), 3)[-1]
     assert metrics.get("grad_norm", 0.0) > 0 or metrics["zero_variance"] > 0
     assert "data/share" not in metrics or metrics["data/share"] == pytest.approx(0.7)  # 4 + 4 + 5 rows were looked at: the fourth epoch
@@ -110,3 +121,29 @@ def test_presets_train(method):
 def test_depo_needs_its_callback():
     with pytest.raises(ConfigError, match="requires 'depo.explorability'.*set callbacks"):
         text_run(["methods/depo"], ["callbacks=null"])
+
+
+def test_diverse_rows_by_hand():
+    """Two equal rows add nothing to each other; the second choice of a kernel is the row with the largest remaining volume."""
+    kernel = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
+    assert greedy_dpp(kernel, 3) == [0, 2]
+    kernel = np.array([[2.0, 1.0, 0.2], [1.0, 1.5, 0.0], [0.2, 0.0, 1.2]])  # after row 0: 1.5 - 1/2 = 1, 1.2 - 0.04/2 = 1.18
+    assert greedy_dpp(kernel, 2) == [0, 2]
+    for size in (2, 3):
+        best = greedy_dpp(kernel, size)
+        assert np.linalg.det(kernel[np.ix_(best, best)]) > 0
+    star = np.array([[1.0, 0.9, 0.9], [0.9, 1.0, 0.0], [0.9, 0.0, 1.0]])
+    assert page_rank(star).mean() == pytest.approx(1.0) and page_rank(star).argmax() == 0
+    features = question_features(["what is 1+1", "what is 1+1", "where does Ada live?"])
+    assert features[0] @ features[1] == pytest.approx(1.0) and features[0] @ features[2] < 0.5
+
+
+def test_the_offline_half_takes_a_fifth_of_medium_difficulty():
+    rows = [Row(f"r{i}", f"question {i} {'abcdefgh'[i % 8] * 5}", "x", meta={"pass_rate": (i % 5) / 4}) for i in range(40)]
+    chosen = DepoDiverse(diverse=1.0, share=0.2, width=0.05)(rows)
+    assert len(chosen) == 8 and all(row.meta["pass_rate"] == 0.5 for row in chosen)
+    assert [row.id for row in DepoDiverse()(rows)] == [row.id for row in DepoDiverse()(rows)] and len(DepoDiverse()(rows)) == 8
+    twins = [Row(f"t{i}", "the same", "x") for i in range(5)] + [Row("other", "something else", "x")]
+    assert "other" in {row.id for row in DepoDiverse(diverse=0.4, share=0.4)(twins)}
+    with pytest.raises(ConfigError, match="share"):
+        DepoDiverse(share=0.9)
