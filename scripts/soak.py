@@ -33,6 +33,7 @@ from vlrl.types import Group, Media, Rollout, Row
 
 PROCESS = "process.jsonl"
 MAX_GROWTH_MB = 16.0  # of a process between the second and the last quarter of its samples
+WARM_UP = 10  # first samples of a process, which are left out: libraries are loaded when they are first used
 
 
 @dataclass(frozen=True)
@@ -148,14 +149,14 @@ def growth(output: Path) -> tuple[float, int, int]:
     lives: dict[int, list[dict[str, Any]]] = {}
     for row in read_jsonl(output / PROCESS):
         lives.setdefault(row["pid"], []).append(row)
-    long = [rows for rows in lives.values() if len(rows) >= 8]
+    long = [rows[WARM_UP:] for rows in lives.values() if len(rows) >= WARM_UP + 8]
 
     def change(rows: list[dict[str, Any]], name: str) -> float:
         quarter = len(rows) // 4
         early, late = rows[quarter : 2 * quarter], rows[-quarter:]
         return statistics.median(row[name] for row in late) - statistics.median(row[name] for row in early)
 
-    return max(change(rows, "mb") for rows in long), int(max(change(rows, "files") for rows in long)), len(long)
+    return max((change(rows, "mb") for rows in long), default=0.0), int(max((change(rows, "files") for rows in long), default=0)), len(long)
 
 
 def main() -> int:
