@@ -27,7 +27,7 @@ from typing import Any, Literal
 from vlrl.activity.check import PhaseCheck, check
 from vlrl.activity.figures import Finding
 from vlrl.activity.observables import OBSERVABLES, Record, StepRecord
-from vlrl.config import Config, load
+from vlrl.config import Config, load, own_tree
 from vlrl.context import RunContext
 from vlrl.registry import ConfigError, make, suggest
 
@@ -170,26 +170,17 @@ def _essence(config: Config) -> dict[str, Any]:
 
 
 def about_of(preset: str) -> dict[str, Any]:
-    """A preset's own `about`, merged over those that it extends; `proof` and `kind` are its own alone."""
-    import yaml
-
-    from vlrl.config import find
-
-    tree = load([preset]).tree
-    own = (yaml.safe_load(find(preset).read_text(encoding="utf-8")) or {}).get("about") or {}
-    about = {key: value for key, value in (tree.get("about") or {}).items() if key not in ("proof", "kind")}
-    return {**about, **own}
+    """A preset's own `about`, and what it inherits of `paper` and `fidelity`."""
+    inherited = load([preset]).tree.get("about") or {}
+    own = own_tree(preset).get("about") or {}
+    return {**{key: inherited[key] for key in ("paper", "fidelity") if key in inherited}, **own}
 
 
 def base_of(preset: str, proof: Proof) -> str:
     """What a preset with its mechanism off must equal."""
-    import yaml
-
-    from vlrl.config import find
-
     if proof.against:
         return proof.against
-    extends = (yaml.safe_load(find(preset).read_text(encoding="utf-8")) or {}).get("extends") or []
+    extends = own_tree(preset).get("extends") or []
     extends = [extends] if isinstance(extends, str) else extends
     return next((name for name in reversed(extends) if name.startswith("methods/")), "methods/grpo")
 
