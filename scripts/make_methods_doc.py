@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -35,9 +36,12 @@ def papers(known: dict[str, dict]) -> list[str]:
     """The catalogue, family by family, and the presets that are not in it."""
     with (ROOT / "docs" / "catalogue.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
+    kinds = Counter(str(known[row["id"]].get("kind", "?")) for row in rows if row["id"] in known)
     working, outside = sum(status(row, known).startswith("works") for row in rows), sum(bool(row["reason"]) for row in rows)
     rest = len(rows) - working - outside
     lines = ["## Papers", "", f"{len(rows)} papers: {working} work, {outside} are outside what the package can host, {rest} are not yet built.", ""]
+    told = ", ".join(f"{kinds[kind]} {kind}s" for kind in ("method", "recipe", "probe"))
+    lines += [f"Of the presets among them, {told}: a recipe has values and data only, a probe measures only.", ""]
     for family in dict.fromkeys(row["family"] for row in rows):
         members = [row for row in rows if row["family"] == family]
         lines += [f"### {family} ({sum(status(row, known).startswith('works') for row in members)} of {len(members)})", ""]
@@ -50,7 +54,8 @@ def papers(known: dict[str, dict]) -> list[str]:
 def status(row: dict[str, str], known: dict[str, dict]) -> str:
     """What there is of a paper."""
     if row["id"] in known:
-        return f"works ({known[row['id']].get('fidelity', '?')}): `methods/{row['id']}`"
+        about = known[row["id"]]
+        return f"works ({about.get('kind', '?')}, {about.get('fidelity', '?')}): `methods/{row['id']}`"
     if row["feature"]:
         return f"works: {row['feature']}"
     return f"not built: {row['reason']}" if row["reason"] else "not yet"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -12,8 +13,16 @@ import yaml
 ROOT = Path(__file__).parents[1]
 HEAD = """# Papers
 
-Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it and what does not, each value with
-where it comes from, and what the lab showed (`docs/LOG.md` has the runs). A value without a source is a plug-in's default, whose docstring names it.
+Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it and what does not, each value
+with where it comes from, and what the lab showed (`docs/LOG.md` has the runs). A value without a source is a plug-in's default, whose docstring
+names it.
+
+Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only. **Proof**: a number that the mechanism
+moves through the whole pipeline, on the named task, with a scripted policy that is right about half of the time: switched off (then the run is
+bit-identical to what the preset extends) and on. `python scripts/run_proofs.py` measures it, `tests/proofs` checks it. Observables without a slash are
+functions in `vlrl/activity/observables.py`, `log/...` are metrics, the others figures of `vlrl check`.
+
+{counts}
 """
 
 
@@ -27,6 +36,28 @@ def seen() -> dict[str, str]:
     """What the lab showed, by preset."""
     with (ROOT / "docs" / "lab.csv").open(newline="", encoding="utf-8") as file:
         return {row["preset"]: row["seen"] for row in csv.DictReader(file)}
+
+
+def proven() -> dict[str, dict[str, str]]:
+    """The figures of the proofs (`scripts/run_proofs.py`), by preset."""
+    with (ROOT / "docs" / "proofs.csv").open(newline="", encoding="utf-8") as file:
+        return {row["preset"]: row for row in csv.DictReader(file)}
+
+
+def counts(abouts: list[dict]) -> str:
+    """How many presets there are of each kind and fidelity, as a table."""
+    kinds = Counter(str(about.get("kind", "?")) for about in abouts)
+    fidelities = {kind: Counter(str(about.get("fidelity", "?")) for about in abouts if about.get("kind", "?") == kind) for kind in kinds}
+    levels = ("code", "paper", "approximate")
+    rows = [f"| {kind} | {kinds[kind]} | {' | '.join(str(fidelities[kind][level]) for level in levels)} |" for kind in sorted(kinds)]
+    return "\n".join(["| kind | presets | code | paper | approximate |", "|---|---|---|---|---|", *rows])
+
+
+def proof_line(row: dict[str, str]) -> str:
+    """One sentence about a proof."""
+    directions = {"up": "is higher", "down": "is lower", "changes": "differs"}
+    figures = f"off {row['off'] or 'absent'}, on {row['on']}"
+    return f"Proof on `tasks/{row['task']}`: `{row['observe']}` {directions[row['direction']]} ({figures})."
 
 
 def values(text: str) -> list[tuple[str, str]]:
@@ -43,7 +74,7 @@ def values(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str]) -> list[str]:
+def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], proofs: dict[str, dict[str, str]]) -> list[str]:
     """One preset's section."""
     text = path.read_text(encoding="utf-8")
     tree = yaml.safe_load(text) or {}
@@ -52,9 +83,11 @@ def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str]) ->
     lines = [
         f"## {name}: `{path.stem}`",
         "",
-        f"{title}. {about.get('paper', '')}; fidelity: {about.get('fidelity', '?')}. {about.get('notes', '')}".strip(),
+        f"{title}. {about.get('paper', '')}; {about.get('kind', '?')}, fidelity: {about.get('fidelity', '?')}. {about.get('notes', '')}".strip(),
         "",
     ]
+    if path.stem in proofs:
+        lines += [proof_line(proofs[path.stem]), ""]
     if tree.get("extends"):
         lines += [f"Extends {', '.join(f'`{base}`' for base in tree['extends'])}.", ""]
     rows = values(text)
@@ -67,9 +100,11 @@ def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str]) ->
 
 def render() -> str:
     """The whole page."""
-    known, lab = titles(), seen()
-    sections = [entry(path, known, lab) for path in sorted((ROOT / "configs" / "methods").glob("*.yaml"))]
-    return "\n".join([HEAD, *(line for section in sections for line in section)]).rstrip() + "\n"
+    known, lab, proofs = titles(), seen(), proven()
+    paths = sorted((ROOT / "configs" / "methods").glob("*.yaml"))
+    sections = [entry(path, known, lab, proofs) for path in paths]
+    abouts = [(yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("about") or {} for path in paths]
+    return "\n".join([HEAD.format(counts=counts(abouts)), *(line for section in sections for line in section)]).rstrip() + "\n"
 
 
 if __name__ == "__main__":
