@@ -14,20 +14,24 @@ import shutil
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from vlrl.config import load
 from vlrl.files import read_jsonl
-from vlrl.registry import ConfigError
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Reward
 from vlrl.trainer import checkpoint
 from vlrl.trainer.train import train
+from vlrl.types import Rollout
 
 WORDS = [
     "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}",
     "data.train.sums={name: lab_arithmetic, count: 40}",
     "data.heldout.sums={name: lab_arithmetic, count: 2, split: heldout}",
-    "rewards.length={name: test_free_length}",
+    "rewards.any={name: fuzz_checksum}",
     "sampling={name: plain, max_tokens: 4}",
     "prompts_per_step=2",
     "group_size=2",
@@ -36,6 +40,15 @@ WORDS = [
     "optimizer.lr=1e-2",
     "watch={checkpoint_every: 1, keep: 3, live: false, activity_steps: 0}",
 ]
+
+
+@register("fuzz_checksum")
+@dataclass(frozen=True, kw_only=True)
+class FuzzChecksum(Reward):
+    """A checksum of the tokens: it differs within a group, so that every step changes the weights. vlrl original (a test's own)."""
+
+    def __call__(self, rollout: Rollout) -> float:
+        return zlib.crc32(repr(rollout.ids).encode()) % 7 / 6
 
 
 def damage(path: Path, kind: str, pick: random.Random) -> None:
@@ -60,12 +73,12 @@ def weights(run: Path) -> bytes:
     return (checkpoint.folders(run)[-1] / "model.safetensors").read_bytes()
 
 
-def fault_of(run: Path, words: list[str], whole: Path, hit: dict[str, str]) -> str:
+def fault_of(run: Path, whole: Path, hit: dict[str, str]) -> str:
     """Resume a damaged run; what is wrong with the outcome, or ""."""
     damaged = {Path(name).parts[1] for name in hit if name.startswith("checkpoints")}
     intact = [path.name for path in checkpoint.folders(run) if path.name not in damaged or not checkpoint.faults(path)]
     try:
-        train(load(["base/rl", "methods/grpo"], [*words, f"output={run}"]), resume=True, live=False)
+        train(load(["base/rl", "methods/grpo"], [*WORDS, f"output={run}"]), resume=True, live=False)
     except ConfigError as error:
         return "" if not intact and "no checkpoint is left" in str(error) and "\n" not in str(error) else f"refused: {error}"
     except Exception as error:  # any other exception is a finding
@@ -94,11 +107,8 @@ def main() -> int:
     logging.disable(logging.WARNING)
     pick, kinds, found = random.Random(options.seed), Counter[str](), 0
     with tempfile.TemporaryDirectory() as place:
-        plugin = Path(place) / "length.py"
-        plugin.write_text(PLUGIN, encoding="utf-8")
-        words = [*WORDS, f"plugins=[{plugin}]"]
         whole = Path(place) / "whole"
-        train(load(["base/rl", "methods/grpo"], [*words, f"output={whole}"]), live=False)
+        train(load(["base/rl", "methods/grpo"], [*WORDS, f"output={whole}"]), live=False)
         files = [path.relative_to(whole) for path in whole.rglob("*") if path.is_file()]
         end, rounds = time.time() + options.seconds, 0
         while time.time() < end:
@@ -109,29 +119,13 @@ def main() -> int:
             for name, kind in hit.items():
                 damage(run / name, kind, pick)
             kinds.update(hit.values())
-            if fault := fault_of(run, words, whole, hit):
+            if fault := fault_of(run, whole, hit):
                 found += 1
                 print(f"round {rounds}, {hit}: {fault}", flush=True)
             shutil.rmtree(run)
     print(f"{rounds} rounds, {sum(kinds.values())} damaged files ({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}), {found} faults")
     return found
 
-
-PLUGIN = '''
-import zlib
-from dataclasses import dataclass
-from vlrl.registry import register
-from vlrl.stages import Reward
-
-
-@register("test_free_length")
-@dataclass(frozen=True, kw_only=True)
-class TestFreeLength(Reward):
-    """A checksum of the tokens as a reward: it differs within every group."""
-
-    def __call__(self, rollout):
-        return zlib.crc32(repr(rollout.ids).encode()) % 7 / 6
-'''
 
 if __name__ == "__main__":
     sys.exit(1 if main() else 0)

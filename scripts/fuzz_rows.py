@@ -182,6 +182,8 @@ def findings(path: Path, trainer: Trainer) -> tuple[list[str], Counter[str]]:
     for row in rows:
         if row.origin in bad:
             out.append(f"{row.origin}: check refuses ({bad[row.origin]}), training takes it")
+        if row.media and not trainer.run.family.is_multimodal:
+            continue  # a text policy refuses them, whatever they hold
         if reason := trainer.verdict(row):
             out.append(f"{row.origin}: check takes it, training does not: {reason}")
         elif leak := trainer.leak(row):
