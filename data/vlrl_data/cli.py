@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vlrl.registry import ConfigError, build, names
+from vlrl.registry import ConfigError, build, load_plugin_file, names
 from vlrl.stages import PromptSampler, PromptTemplate, Source
 from vlrl.types import Row, RowError
 from vlrl_data.quarantine import Quarantine
@@ -28,6 +32,58 @@ SourceArg = Annotated[str, typer.Argument(help="a file, a folder, a glob, a .tar
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="where to write")]
 Limit = Annotated[int, typer.Option(help="only the first so many rows (0: all)")]
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """The options of all commands that read rows, as fields of a source of records."""
+
+    media_root: tuple[str, ...] = ()
+    fields: dict[str, str] = field(default_factory=dict)
+
+    def of_source(self) -> dict[str, Any]:
+        """The fields that are set."""
+        return ({"media_root": self.media_root} if self.media_root else {}) | ({"fields": self.fields} if self.fields else {})
+
+
+_RECORD_OPTIONS: ContextVar[RecordOptions] = ContextVar("record_options", default=RecordOptions())  # noqa: B039  # it is frozen
+_SHARED = {
+    "media_root": Annotated[list[str] | None, typer.Option("--media-root", help="a folder that relative media paths start from; repeatable")],
+    "fields": Annotated[str, typer.Option("--fields", help="columns to rename, theirs=ours: prompt=question,gold=answer")],
+    "plugin": Annotated[list[Path] | None, typer.Option("--plugin", help="a Python file that registers your own sources or templates; repeatable")],
+}
+
+
+def reads_rows(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options --media-root, --fields and --plugin, which act on every source that it reads."""
+
+    @functools.wraps(command)
+    def call(*args: Any, media_root: list[str] | None = None, fields: str = "", plugin: list[Path] | None = None, **options: Any) -> None:
+        for file in plugin or ():
+            load_plugin_file(file)
+        before = _RECORD_OPTIONS.set(RecordOptions(tuple(media_root or ()), renames(fields)))
+        try:
+            command(*args, **options)
+        finally:
+            _RECORD_OPTIONS.reset(before)
+
+    own = inspect.signature(command, eval_str=True)
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="" if name == "fields" else None, annotation=kind)
+        for name, kind in _SHARED.items()
+    ]
+    call.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]  # what inspect reads first
+    call.__annotations__ = {name: parameter.annotation for name, parameter in call.__signature__.parameters.items()}  # type: ignore[attr-defined]  # as above
+    return call
+
+
+def renames(text: str) -> dict[str, str]:
+    """`theirs=ours,...` as a map. Raises ConfigError."""
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    for theirs, equals, ours in pairs:
+        if not theirs or not equals or not ours:
+            raise ConfigError(f"--fields: {text!r} is not of the form theirs=ours,theirs=ours; for instance prompt=question,gold=answer")
+    return {theirs: ours for theirs, _, ours in pairs}
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -60,7 +116,7 @@ def spec_of(text: str) -> dict[str, Any]:
 def rows_of(text: str, limit: int = 0, **options: Any) -> Any:
     """The rows of a path or source spec. Raises ConfigError."""
     spec = spec_of(text)
-    own = {"max_bad": 1.0} | options if spec["name"] in RECORD_SOURCES else {}
+    own = {"max_bad": 1.0} | options | _RECORD_OPTIONS.get().of_source() if spec["name"] in RECORD_SOURCES else {}
     rows = build(Source, {**own, **spec})()
     return rows[:limit] if limit else rows
 
@@ -78,6 +134,7 @@ def report(figures: dict[str, Any], as_json: bool, title: str) -> None:
 
 
 @app.command()
+@reads_rows
 def stats(source: SourceArg, media: Annotated[bool, typer.Option(help="open the media")] = True, limit: Limit = 0, as_json: Json = False) -> None:
     """Number of rows, tasks, answers, image sizes, question lengths."""
     from vlrl_data.tools.stats import stats as compute
@@ -86,6 +143,7 @@ def stats(source: SourceArg, media: Annotated[bool, typer.Option(help="open the 
 
 
 @app.command()
+@reads_rows
 def check(
     source: SourceArg,
     level: Annotated[str, typer.Option(help="rows, headers (media are opened) or decode (media are decoded)")] = "decode",
@@ -95,7 +153,8 @@ def check(
     """Check every row and medium; exit code 1 if some cannot be used."""
     spec = spec_of(source)
     reads_records = spec["name"] in RECORD_SOURCES
-    built = build(Source, {**({"max_bad": 1.0, "check_level": level, "quarantine": quarantine} if reads_records else {}), **spec})
+    settings = {"max_bad": 1.0, "check_level": level, "quarantine": quarantine, **_RECORD_OPTIONS.get().of_source()}
+    built = build(Source, {**(settings if reads_records else {}), **spec})
     rows = built()
     figures: dict[str, Any] = {}
     if reads_records:
@@ -124,6 +183,7 @@ def check_generated(source: str, rows: Sequence[Row]) -> Quarantine:
 
 
 @app.command()
+@reads_rows
 def preview(
     source: SourceArg,
     out: Out = Path("preview.html"),
@@ -142,6 +202,7 @@ def preview(
 
 
 @app.command()
+@reads_rows
 def convert(source: SourceArg, out: Out, packed: Annotated[bool, typer.Option("--pack", help="put the media into the file")] = False) -> None:
     """Convert any record family to our JSON lines."""
     from vlrl_data.tools.convert import pack, write
@@ -150,6 +211,7 @@ def convert(source: SourceArg, out: Out, packed: Annotated[bool, typer.Option("-
 
 
 @app.command()
+@reads_rows
 def dedup(source: SourceArg, out: Out, by: str = "both", radius: int = 4, as_json: Json = False) -> None:
     """Drop rows that repeat an earlier one (by: text, image, both; radius: bits of the image hash that may differ)."""
     from vlrl_data.tools.duplicates import dedup as find
@@ -159,6 +221,7 @@ def dedup(source: SourceArg, out: Out, by: str = "both", radius: int = 4, as_jso
 
 
 @app.command()
+@reads_rows
 def decontaminate(
     source: SourceArg,
     against: Annotated[list[str], typer.Option(help="evaluation rows (a source; may be given several times)")],
@@ -225,6 +288,7 @@ def select(
 
 
 @app.command()
+@reads_rows
 def lengths(
     source: SourceArg,
     out: Out,
@@ -246,6 +310,7 @@ def lengths(
 
 
 @app.command()
+@reads_rows
 def split(source: SourceArg, out: Out, parts: str = "train=0.9,heldout=0.1", by: str = "media", seed: int = 0) -> None:
     """Split into parts that share no media (or id, or meta field): OUT/train.jsonl, OUT/heldout.jsonl ..."""
     from vlrl_data.tools.convert import write

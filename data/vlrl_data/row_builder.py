@@ -28,13 +28,17 @@ MAX_META_CHARACTERS = 100_000  # of one column, as JSON
 
 @dataclass(frozen=True)
 class RowOptions:
-    """What a source sets for all its rows. `fields` renames columns; `task`, `rewards` and `system` replace what the record holds."""
+    """What a source sets for all its rows. `fields` renames columns; `task`, `rewards` and `system` replace what the record holds.
+
+    `target` is the demonstration of rows that have none: a text with {answer} in it.
+    """
 
     fields: Mapping[str, str] = field(default_factory=dict)
     question: str = ""
     task: str = ""
     rewards: tuple[str, ...] = ()
     system: str = ""
+    target: str = ""
     answers: Literal["required", "optional"] = "required"
     pass_rates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     row_pixels: int = 0
@@ -138,6 +142,8 @@ class RowBuilder:
             meta=_mapping(draft.pop("meta", {})) | plain,
             **{name: value for name, value in draft.items() if name in ("answer", "target", "choices", "messages")},
         )
+        if options.target and not row.target and row.answer is not None:
+            row = replace(row, target=demonstration(options.target, row.answer))
         validate_row(row, options.answers, options.max_characters)
         if row.id in options.pass_rates:
             row = replace(row, meta={**row.meta, "pass_rate": options.pass_rates[row.id]["pass_rate"]})
@@ -183,6 +189,13 @@ class RowBuilder:
             raise RowError(f"{reason}, and cannot be resized because its answer is in pixels")
         shares = [budget * count // sum(pixels) for count in pixels]
         return replace(row, images=tuple(ResizedImage(medium, share) for medium, share in zip(row.images, shares)))
+
+
+def demonstration(text: str, answer: Any) -> str:
+    """`text` with the gold answer for {answer}: a text or number as it is, lists as JSON. RowError for boxes: their units differ by policy."""
+    if is_box(answer) or is_labelled_boxes(answer):
+        raise RowError("target: a demonstration of boxes depends on the policy's coordinates; write it into the column `target`")
+    return text.replace("{answer}", str(answer) if isinstance(answer, (str, int, float)) else json.dumps(answer, ensure_ascii=False))
 
 
 def puzzle_over(medium: Media, name: str) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from vlrl_rewards.verdict import Verdict
 
 app = typer.Typer(help="Judge answers, test golds, attack rewards.", add_completion=False)
 
-Rows = Annotated[Path | None, typer.Argument(help='JSON lines {"gold", "pred", "kind"?, "choices"?, "options"?}; "-" reads standard input.')]
+Rows = Annotated[
+    Path | None, typer.Argument(help='JSON lines {"gold", "pred", "kind"?, "choices"?, "options"?, "correct"?}; "-" reads standard input.')
+]
 SelfTest = Annotated[Path | None, typer.Option("--self-test", help="JSON lines of golds: print those that no answer matches.")]
 Attack = Annotated[str, typer.Option("--attack", help="A kind or reward: run every known hack against it and print those that pass.")]
 Example = Annotated[
@@ -61,6 +63,8 @@ def judge_all(path: Path, kind: str) -> int:
     for _, row in rows_in(path):
         verdict = judge_row(row, kind)
         counts["broken gold" if verdict.route == "error" else "right" if verdict.correct else "wrong"] += 1
+        if isinstance(marked := row.get("correct"), bool):
+            counts["as marked" if verdict.correct is marked else "wrongly right" if verdict.correct else "wrongly wrong"] += 1
         typer.echo(json.dumps({**({"id": row["id"]} if "id" in row else {}), **verdict.to_dict()}, ensure_ascii=False))
     typer.echo(", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "no rows", err=True)
     return counts["broken gold"]
@@ -89,14 +93,20 @@ def self_test(path: Path, kind: str) -> int:
     return unreachable
 
 
+def shortened(text: str, limit: int = 300) -> str:
+    """The text, or its beginning and its length where it is longer than `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+
+
 def show_attack(name: str, example: Path | None) -> int:
-    """Print the attacks that pass. Returns their number."""
+    """Print the attacks that pass, each with its response. Returns their number."""
     from vlrl_rewards.audit.attack import attack, seed_from
 
     outcomes = attack(name, seed_from(example) if example is not None else None)
     passed = [one for one in outcomes if one.passed]
     for one in passed:
         typer.echo(f"PASSES  {one.attack}: score {one.score:g} ({one.reason}; {one.seconds:.2f} s)")
+        typer.echo(f"        {shortened(one.response)!r}")
     typer.echo(f"{name}: {len(outcomes)} attacks, {len(passed)} pass")
     return len(passed)
 

@@ -48,7 +48,9 @@ def new(
         (folder / file).write_text(text, encoding="utf-8")
     plugin, test = (folder / file for file in files)
     slot = _MAPS.get(kind, _SLOT_OF.get(kind, kind) + ": {{name: {0}}}").format(name)
-    typer.echo(f"wrote {plugin} and {test}\ntry it:  python -m pytest {test}\nsee it:  vlrl list {kind} --plugin {plugin}")
+    needs = " ".join(["pytest", *(["torch"] if re.search(r"^import torch", files[test.name], re.MULTILINE) else [])])
+    typer.echo(f"wrote {plugin} and {test}\ntry it:  python -m pytest {test}   (needs: pip install {needs})")
+    typer.echo(f"see it:  vlrl list {kind} --plugin {plugin}")
     typer.echo(f"use it, in a config:\n  plugins: [{plugin}]\n  {slot}")
 
 

@@ -142,7 +142,10 @@ def check_row(row: Row, where: str, run: RunContext, split: str = "train") -> No
         raise ConfigError(f"{place}: {error}") from None
     if not run.rollout.samples and split == "train":
         if not row.target:
-            raise ConfigError(f"{place} has no `target`, which phase {run.phase!r} learns from; fill it or use another rollout strategy")
+            raise ConfigError(
+                f"{place} has no `target`, the demonstration that phase {run.phase!r} learns from; fill the column, or make it from the "
+                'answer: add `target: "<answer>{answer}</answer>"` to the source'
+            )
         return
     if not run.rewards:
         return

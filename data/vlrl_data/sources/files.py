@@ -46,7 +46,8 @@ class RecordSource(Source):
     `format`: a record family, or auto. `fields` renames columns ({theirs: ours}). `media_root`: folders that relative media paths start
     from (default: the folder of the file). `outside_media`: whether a media path may leave these folders by `..`, an absolute path or a
     symlink: allow, refuse, or auto (refuse where `media_root` is given). `task`, `rewards`, `system` and `question` (where a record has none)
-    are set for all rows. `check_level`: how closely rows are checked before training: rows, headers (media are opened), decode (media are
+    are set for all rows, and `target` is the demonstration of rows without one, with their answer for {answer}: "<answer>{answer}</answer>".
+    `check_level`: how closely rows are checked before training: rows, headers (media are opened), decode (media are
     decoded), none (the first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows above which the run stops; unusable rows
     are written to `quarantine` (default: quarantine.jsonl in the run's folder). `max_characters`: longest text of a row. `row_pixels`: pixels
     of a row's images together; rows above it are resized or dropped (`over_budget`). `difficulty`: a table written by `vlrl data difficulty`,
@@ -62,6 +63,7 @@ class RecordSource(Source):
     task: str = ""
     rewards: tuple[str, ...] = ()
     system: str = ""
+    target: str = ""
     answers: Literal["required", "optional"] = "required"
     check_level: Literal["auto", "none", "rows", "headers", "decode"] = "auto"
     max_bad: float = 0.1
@@ -145,7 +147,7 @@ class RecordSource(Source):
         confined = self.outside_media == "refuse" or (self.outside_media == "auto" and any(roots))
         media = MediaSettings(roots or (folder,), self.limits, self.frames, self.web, confined)
         pass_rates = load_pass_rates(Path(self.difficulty)) if self.difficulty else {}
-        names = ("fields", "question", "task", "rewards", "system", "answers", "row_pixels", "over_budget", "max_characters")
+        names = ("fields", "question", "task", "rewards", "system", "target", "answers", "row_pixels", "over_budget", "max_characters")
         options = RowOptions(pass_rates=pass_rates, **{name: getattr(self, name) for name in names})
         return DatasetPart(records, RowBuilder(family, media, options, stem))
 

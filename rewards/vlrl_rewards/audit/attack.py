@@ -37,6 +37,7 @@ class Outcome(NamedTuple):
     passed: bool
     seconds: float
     reason: str
+    response: str = ""
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def attack_kind(kind: str, seed: Seed | None = None) -> list[Outcome]:
         started = time.thread_time()
         verdict = verify(attack.gold, attack.response, kind, attack.choices, **attack.options)
         passed = verdict.correct or verdict.score > attack.at_most or time.thread_time() - started > SECONDS
-        found.append(Outcome(attack.name, verdict.score, passed, verdict.seconds, verdict.reason))
+        found.append(Outcome(attack.name, verdict.score, passed, verdict.seconds, verdict.reason, attack.response))
     return found
 
 
@@ -284,7 +285,7 @@ def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str 
                 "the correct answer must score more"
             )
         passed = earned - empty > 0.5 * (best - empty) or seconds > SECONDS
-        found.append(Outcome(attack.name, earned, passed, seconds, f"correct {best:g}, empty {empty:g}"))
+        found.append(Outcome(attack.name, earned, passed, seconds, f"correct {best:g}, empty {empty:g}", attack.response))
     return found
 
 
