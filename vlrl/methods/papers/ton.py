@@ -41,7 +41,7 @@ class ThoughtDropout(RowView):
 class Ton(Select):
     """TON's thought dropout: the thought of a row's demonstration (`row.target`) becomes an empty block with probability `share`.
 
-    Paper: TON, arXiv:2505.16854 (thought dropout in the cold start, so that an empty thought is a form that the policy knows).
+    Paper: TON, arXiv:2505.16854, algorithm 1 (the thought becomes two line breaks) and sec. 5.1 (probability 50%).
     Edge: a demonstration without a thinking block is left as it is. The choice depends on the seed and the row's id alone.
     """
 
