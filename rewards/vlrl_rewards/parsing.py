@@ -28,7 +28,8 @@ _FOREIGN = (
     r"\b(?:die\s+|endgültige\s+)*(?:antwort|lösung)\s+(?:ist|lautet)(?!\s+nicht)|\b(?:antwort|lösung|réponse(?:\s+finale)?|respuesta(?:\s+final)?|resposta(?:\s+final)?"
     r"|risposta(?:\s+finale)?|antwoord|svar|odpowiedź|cevap|ответ|απάντηση|답|정답|答え|回答|الجواب|उत्तर)(?=[*_\s]{0,4}[:：])"
     r"|\bla\s+réponse(?:\s+finale)?\s+est|\bla\s+respuesta(?:\s+(?:final|correcta))?\s+es|\ba\s+resposta(?:\s+(?:final|correta))?\s+é"
-    r"|\bla\s+risposta(?:\s+(?:finale|corretta))?\s+è|\bhet\s+antwoord\s+is(?!\s+niet)|答えは|정답은|답은"
+    r"|\bla\s+risposta(?:\s+(?:finale|corretta))?\s+è|\bhet\s+antwoord\s+is(?!\s+niet)|\b(?:der\s+wert|das\s+ergebnis)\s+(?:ist|beträgt)(?!\s+nicht)"
+    r"|\ble\s+résultat\s+est|\bel\s+resultado\s+es|\bo\s+resultado\s+é|\bil\s+risultato\s+è|答えは|정답은|답은"
 )
 FOREIGN_LEAD = re.compile(rf"\W*(?:{_FOREIGN})[*_\s]{{0,3}}[:：]?\s*", re.IGNORECASE)
 _PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)

@@ -8,7 +8,7 @@ import io
 import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from rapidfuzz.distance import Indel, Levenshtein
 
@@ -94,8 +94,7 @@ class PatchSimilarity(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         before, gold = rollout.row.meta.get(self.files), rollout.answer
-        texts = [*before.values(), *gold.values()] if isinstance(before, Mapping) and isinstance(gold, Mapping) else [None]
-        if not all(isinstance(text, str) for text in texts) or not changes(before, gold):
+        if not _are_files(before) or not _are_files(gold) or not changes(before, gold):
             raise ValueError(
                 f"row {rollout.row.id!r}: needs meta[{self.files!r}] = {{path: text before}} and an answer {{path: text after}} that differs"
             )
@@ -107,6 +106,10 @@ class PatchSimilarity(Reward):
             return -1.0
         real = changes(before, gold)
         return sum(_alike(mine.get(path, ""), real.get(path, "")) for path in {*mine, *real}) / len({*mine, *real})
+
+
+def _are_files(value: Any) -> TypeGuard[Mapping[str, str]]:
+    return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
 
 
 def _alike(mine: str, real: str) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from vlrl_rewards.math.families import exact_values, same_families, scaled, vector
+from vlrl_rewards.math.families import exact_values, same_families, same_parameter, scaled, vector
 from vlrl_rewards.math.lexer import SERIES, Node, NotMath, written
 from vlrl_rewards.math.sets import is_real_set, pieces
 from vlrl_rewards.math.value import DIGITS, POINTS, NoValue, close, context, exact, numeric, symbols
@@ -24,10 +24,11 @@ def equal(gold: Node, said: Node) -> bool:
     families = same_families(gold, said, _expand)
     if families is not None:
         return families
+    said = same_parameter(gold, said)
     gold, said = _without_abs(_without_domain(gold)), _without_abs(_without_domain(said))
     if gold == said:
         return True
-    if "cases" in (gold[0], said[0]):
+    if "cases" in (gold[0], said[0]) and "rel" not in (gold[0], said[0]):
         return gold[0] == said[0] and _cases(gold[1:], said[1:])
     gold, said = scaled(gold), scaled(said)
     if "cong" in (gold[0], said[0]):
@@ -218,13 +219,15 @@ def _relations(gold: Node, said: Node) -> bool:
             return name_a == name_b and equal(gold[3], said[3])
         if is_real_set(gold) and is_real_set(said):
             return _same_pieces(gold, said)
+        if "cases" in (gold[-1][0], said[-1][0]):
+            return len(gold) == len(said) == 4 and gold[2] == said[2] == "=" and equal(gold[1], said[1]) and equal(gold[3], said[3])
         return _proportional(gold, said)
     if gold[0] != "rel" and said[0] != "rel":
         return equal(gold, said)
     relation, other, from_said = (gold, said, False) if gold[0] == "rel" else (said, gold, True)
     if is_real_set(relation) and other[0] in ("seq", "cup", "minus", "cap") and is_real_set(other):
         return _same_pieces(relation, other)
-    if _assigned(relation):
+    if _assigned(relation) or (len(relation) == 4 and relation[2] == "=" and relation[3][0] == "cases"):
         return equal(relation[3], other)
     if "~" in relation[2::2]:
         sides = relation[1::2]

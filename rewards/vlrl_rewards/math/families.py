@@ -106,6 +106,18 @@ def same_families(gold: Node, said: Node, expand: Callable[[Node], list[Node]]) 
     return not rest
 
 
+def same_parameter(gold: Node, said: Node) -> Node:
+    """`said` with its declared integer parameter under the name that `gold` declares; unchanged unless both declare one."""
+    mine, theirs = parameter(gold), parameter(said)
+    if mine is None or theirs is None or mine[1] in symbols(said):
+        return said
+
+    def renamed(node: Node) -> Node:
+        return ("sym", mine[1]) if node == ("sym", theirs[1]) else tuple(renamed(c) if isinstance(c, tuple) and c else c for c in node)
+
+    return renamed(said)
+
+
 def vector(node: Node, size: int) -> list[Any] | None:
     """The entries of a vector that is written with unit vectors ("2i - 3j + k"); None for any other tree."""
     names = ("i", "j", "k")[:size]

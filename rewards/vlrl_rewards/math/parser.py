@@ -36,7 +36,8 @@ class Parser(Grammar):
         """Relations separated by commas, semicolons, "and", "or"."""
         items = [self.relation()]
         while self.separator():
-            if self.peek()[0] == "end" or self.peek()[1] in (")", "]", "}", r"\}", r"\rangle"):
+            token = self.peek()[1]
+            if not token or token in (")", "]", "}", r"\}", r"\rangle", r"\cr") or token.startswith(r"\end"):
                 break
             items.append(self.relation())
         return items

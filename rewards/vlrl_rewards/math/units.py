@@ -70,6 +70,7 @@ _POWER = r"(?:\s?\^\s?\{?\s?-?\d\s?\}?)?"
 _TAIL = re.compile(
     rf"(?:(?<=[\d)}}\]%.!])|(?<=\\pi)|(?<=pi))\s*(?P<unit>{_WORDS}{_POWER}(?:\s?(?:/|\\cdot|\*|-|\s|per)\s?{_WORDS}{_POWER}){{0,4}})\s*$"
 )
+_MICRO_TEXT = re.compile(r"(?<=\d)\s*\\mu\s?\\text\{\s*([a-zA-Z]{1,3})\s*\}")
 _MICRO = re.compile(r"(?<=\d)\s*\\mu\s?(?=(?:m|s|g|A|V|W|F|L|l|C|H|J|mol)\b)")
 _PART = re.compile(r"(?P<op>/|\bper\b)?\s*(?P<word>[A-Za-zµμΩ]+)\s?(?:\^\s?\{?\s?(?P<power>-?\d)\s?\}?)?")
 
@@ -205,7 +206,7 @@ def _product(found: list[tuple[Unit, int]]) -> Unit | None:
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
     """(number part, unit) of a quantity in `plain_latex` spelling. A single letter is a unit only after a space or in `\\text{}`."""
-    text = _MICRO.sub(" µ", text)
+    text = _MICRO.sub(" µ", _MICRO_TEXT.sub(r" µ\1", text))
     found = _TAIL.search(text)
     if found is None:
         return text, None

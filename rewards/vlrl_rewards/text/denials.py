@@ -54,7 +54,7 @@ _TAIL_HEDGE = re.compile(
     r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|unless\b|"
     rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|(?:al)?though\b.{{1,40}}\bequally\b|"
     r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|"
-    rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|make\s+that)\b)",
+    rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|make\s+that)\b|correction\s*:)",
     re.IGNORECASE,
 )
 # A number that is an operand, a bound or a label, not the answer ("greater than 5", "the square of 5", "5 squared", "figure 5").
@@ -77,7 +77,8 @@ _BEFORE = re.compile(
 )
 _AFTER = re.compile(
     rf"[\s)\]}}>\"'`*.,;]{{0,5}}(?:(?:(?:which\s)?(?:is|are|was|were|would\sbe|(?:{MIGHT})\sbe)\s(?:\w{{1,12}}ly\s)?(?:{WRONG}|not\b))|(?:is|are|was|were)n['’]t\b"
-    rf"|(?:is|was|were|are)\s(?:my|the|an?|our)\s(?:first|initial|earlier|old|previous|wrong|bad)\b|(?:{WRONG})\b|(?:{TAKES_BACK})\b|\?\sno\b)",
+    rf"|(?:is|was|were|are)\s(?:my|the|an?|our)\s(?:first|initial|earlier|old|previous|wrong|bad)\b|(?:{WRONG})\b|(?:{TAKES_BACK})\b|\?\sno\b"
+    r"|(?:is|are|was|were)\s(?:far\s)?too\s(?:high|low|big|small|large|much|many|few|long|short|early|late)\b)",
     re.IGNORECASE,
 )
 

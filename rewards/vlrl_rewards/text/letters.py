@@ -44,7 +44,8 @@ _DENIED_LIST = re.compile(
     rf"(?:are|is|can|do|does|look|seem)(?:n't|\s*not|\s+(?:both\s+|all\s+|clearly\s+)?(?:{WRONG}|out|eliminated|ruled\s+out))\b"
 )
 _TAKEN_BACK = re.compile(r"\b([A-J]),?\s+or\s+not\s+\1\b")
-_NOT_OPTIONS = re.compile(r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b")
+_NOT_OPTIONS = re.compile(r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b|\b[A-J](?:\+\+|#)(?!\w)")
+_REJECTED_LIST = re.compile(rf"\b(?:{REJECTS})\s+[A-J](?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*)[A-J])+\b", re.IGNORECASE)
 
 
 def label_of(text: str) -> tuple[str, str]:
@@ -57,7 +58,7 @@ def mentions(text: str, count: int) -> list[str]:
     """Letters that `text` names as options and does not deny, in order."""
     text = clean(text[-TAIL_CHARS:]).replace("’", "'")
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit|boxed)\s*\{([^{}]*)\}", r"\1", text).replace("\\", "")
-    for hidden in (_NOT_OPTIONS, _TAKEN_BACK, _DENIED_LIST, _CROSSED):
+    for hidden in (_NOT_OPTIONS, _REJECTED_LIST, _TAKEN_BACK, _DENIED_LIST, _CROSSED):
         text = hidden.sub(" ", text)
     alone = re.fullmatch(rf"[^\w{NEGATION_SIGNS}]*([A-Za-z])[^\w\u0334-\u0338]*", text)
     if alone:

@@ -15,6 +15,7 @@ from vlrl_rewards.math.answer import find_answer
 from vlrl_rewards.math.dates import same_moment
 from vlrl_rewards.math.judge import judge
 from vlrl_rewards.math.read import read
+from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words
 from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed, last_answer, unmarked
 from vlrl_rewards.text import metrics as metric
@@ -76,7 +77,7 @@ def candidates(answer: str) -> list[str]:
     """The answer, and the parts of it that may be the answer itself: behind "is" or ":", without an introduction."""
     head = answer.strip().rstrip(".!")
     short = _without_lead(head)
-    found = [answer, head, short, _without_lead(settled(head)), unmarked(head)]
+    found = [answer, head, short, _without_lead(settled(head)), unmarked(head), without_markup(head).strip()]
     if not hedges(head) and not _REPORTED.search(head):
         says = _SAYS.match(head)
         tail = head[says.end() :] if says else ""
