@@ -215,12 +215,12 @@ def replayed_rollout(prompt: Prompt, item: Mapping[str, Any], run: RunContext) -
 
 
 def mean_entropies(rollouts: Sequence[Rollout], run: RunContext) -> list[float]:
-    """The mean over a rollout's tokens of the present policy's entropy, in nats."""
+    """The mean over a rollout's trained tokens of the present policy's entropy, in nats."""
     found: dict[int, float] = {}
     for part in run.micro_batches([Group(rollout.prompt, [rollout]) for rollout in rollouts]) if rollouts else ():
         batch = run.batch(part)
         with torch.no_grad():
             entropy_BT = run.policy.forward(batch, [Entropy()])["entropy"]
         for rollout, row_T in zip(batch.rollouts, entropy_BT, strict=True):
-            found[id(rollout)] = float(row_T[: len(rollout)].sum()) / len(rollout)
+            found[id(rollout)] = float(row_T[: len(rollout)].sum()) / max(rollout.trained_tokens, 1)  # 0 at other tokens
     return [found[id(rollout)] for rollout in rollouts]

@@ -1,6 +1,6 @@
 """ReLIFT: reinforcement learning interleaved with supervised fine-tuning on demonstrations of the prompts that all rollouts fail.
 
-`relift` is a replay buffer of failed prompts, which takes a supervised step of its own once it is full.
+`relift` is a callback: a buffer of failed prompts, which takes a supervised step of its own once it is full.
 
 Paper: Ma et al. 2025 (ReLIFT), arXiv:2506.07527, algorithm 1; checked against the release: TheRoadQaQ/ReLIFT at eb95454f,
 relift/verl/verl/relift/trainer.py, actor.py (sft_update_policy) and core_algos.py (compute_sft_loss).
@@ -23,22 +23,20 @@ from vlrl.methods.common.demonstrations import check_demonstrations, demonstrati
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.registry import ConfigError, register
-from vlrl.stages import ReplayBuffer, State, transient
+from vlrl.stages import Callback, State, transient
 from vlrl.types import Group, Prompt
 
 
 @dataclass
 class ReliftState(State):
-    """The waiting prompts by row id (None: after a restart, until the prompt is made again), Adam's moments, and counts of the step.
+    """The waiting prompts by row id (None: after a restart, until the prompt is made again), and Adam's moments.
 
-    `logged` has the counts of the last step. Saved are the row ids of the first rank, and the moments.
+    Saved are the row ids of the first rank, and the moments.
     """
 
     waiting: dict[str, Prompt | None] = field(default_factory=dict)
     optimizer: Any = transient()
     moments: dict[str, Any] = transient(factory=dict)  # of a checkpoint, until the optimizer is made
-    counts: dict[str, float] = transient(factory=dict)
-    logged: dict[str, float] = transient(factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         optimizer = self.optimizer.state_dict()["state"] if self.optimizer is not None else {}
@@ -51,15 +49,17 @@ class ReliftState(State):
 
 @register("relift")
 @dataclass(frozen=True)
-class Relift(ReplayBuffer):
+class Relift(Callback):
     """ReLIFT's buffer of hard prompts: once `size` prompts have failed, one supervised step on their demonstrations follows the step of RL.
 
         L = mean over tokens of -log pi(y_t) - entropy H(pi(. | y_<t))
 
     A prompt has failed if none of its rollouts is correct. The step has an AdamW of its own with rate `lr` (0: the run's present one) and decay 0.01;
     gradients are clipped to the norm `max_grad_norm`. The newest `size` prompts are used, each with its first demonstration; the rest stays.
-    Edge: a failed row without a demonstration is counted and does not enter the buffer. Each rank has its own buffer, of ceil(size / ranks) prompts;
-    the step is taken when all are full, and gradients are averaged by tokens. Raises ConfigError where weights are sharded over ranks.
+    Edge: a failed row without a demonstration is counted and does not enter the buffer. Each rank has its own buffer, of ceil(size / ranks)
+    prompts; the step is taken when all are full, and gradients are averaged by tokens. Logs the failed prompts of the step (own rank's groups that
+    were trained on), those without a demonstration, the demonstrations used, the prompts in the buffer, and of a supervised step its mean -log pi
+    and gradient norm. Raises ConfigError where weights are sharded over ranks.
     """
 
     size: int = 128
@@ -76,12 +76,14 @@ class Relift(ReplayBuffer):
 
     def check(self, run: RunContext) -> None:
         if run.settings.loop != "synchronous":
-            raise ConfigError(f"replay: 'relift' updates the policy between steps, which loop {run.settings.loop!r} may be sampling; use synchronous")
+            raise ConfigError(
+                f"callbacks: 'relift' updates the policy between steps, which loop {run.settings.loop!r} may be sampling; use synchronous"
+            )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if run.state_sharded:
-            raise ConfigError("replay: 'relift' has an optimizer of its own, which sharded weights do not allow; use neither FSDP nor ZeRO")
+            raise ConfigError("callbacks: 'relift' has an optimizer of its own, which sharded weights do not allow; use neither FSDP nor ZeRO")
         check_demonstrations(run, self.name)
         self.state.optimizer = None
 
@@ -90,20 +92,18 @@ class Relift(ReplayBuffer):
         """This rank's part of `size`."""
         return -(-self.size // self.run.ranks)
 
-    def __call__(self, groups: Sequence[Group]) -> list[Group]:
+    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         self.restore_prompts()
-        state: ReliftState = self.state
-        new: dict[str, Prompt | None] = {}
-        count = dict.fromkeys(("failed", "without", "used"), 0.0)
-        for group in groups:
-            if len(group) and not success_rate(group.rollouts):
-                count["failed"] += 1
-                count["without"] += not demonstrations(group.row)
-                if demonstrations(group.row):
-                    new[group.row.id] = group.prompt
-        state.waiting = {**new, **{key: prompt for key, prompt in state.waiting.items() if key not in new}}
-        state.counts = count
-        return list(groups)
+        waiting = self.state.waiting
+        failed = {group.row.id: group.prompt for group in run.groups if len(group) and not success_rate(group.rollouts)}
+        new = {key: prompt for key, prompt in failed.items() if demonstrations(prompt.row)}
+        self.state.waiting = waiting = {**new, **{key: prompt for key, prompt in waiting.items() if key not in new}}
+        counts = {"failed": float(len(failed)), "without": float(len(failed) - len(new)), "used": 0.0}
+        if min(run.gather([len(waiting)])) >= self.rank_size:
+            used = {key: waiting.pop(key) for key in list(waiting)[: self.rank_size]}
+            counts |= self.supervised_step([self.demonstration(prompt) for prompt in used.values() if prompt is not None], run)
+            counts["used"] = float(len(used))
+        return {**counts, "waiting": float(len(waiting))}
 
     def demonstration(self, prompt: Prompt) -> Group:
         """A group of a prompt's demonstration alone."""
@@ -120,21 +120,11 @@ class Relift(ReplayBuffer):
             else:
                 del waiting[key]
 
-    def end_step(self, run: RunContext) -> None:
-        state: ReliftState = self.state
-        metrics: dict[str, float] = {}
-        if min(run.gather([len(state.waiting)])) >= self.rank_size:
-            used = {key: state.waiting.pop(key) for key in list(state.waiting)[: self.rank_size]}
-            metrics = self.supervised_step([self.demonstration(prompt) for prompt in used.values() if prompt is not None], run)
-            state.counts["used"] = float(len(used))
-        state.logged = {**state.counts, "waiting": float(len(state.waiting)), **metrics}
-        state.counts = {}
-
     def supervised_step(self, groups: Sequence[Group], run: RunContext) -> dict[str, float]:
         """One update on demonstrations. Returns the mean -log pi (nats per token) and the gradient's norm before clipping."""
         weights = [p for p in run.policy.model.parameters() if p.requires_grad]
         optimizer = self.optimizer(weights)
-        tokens = max(run.mean(float(sum(len(r) for group in groups for r in group)), 1.0) * run.ranks, 1.0)
+        tokens = max(run.mean(float(sum(r.trained_tokens for group in groups for r in group)), 1.0) * run.ranks, 1.0)
         total, nll = [torch.zeros_like(p) for p in weights], 0.0
         for part in run.micro_batches(groups):
             with torch.enable_grad():
@@ -164,10 +154,6 @@ class Relift(ReplayBuffer):
             if state.moments:
                 state.optimizer.load_state_dict({**state.optimizer.state_dict(), "state": {int(k): v for k, v in state.moments.items()}})
         return state.optimizer
-
-    def metrics(self) -> dict[str, tuple[float, float]]:
-        """The step's failed groups, those without a demonstration, the demonstrations used, the prompts in the buffer, the supervised loss."""
-        return {f"hard/{name}": (value, 1.0 if name in ("nll", "grad_norm") else 0.0) for name, value in self.state.logged.items()}
 
 
 def supervised_loss(logp_BT: Tensor, entropy_BT: Tensor, coef: float) -> tuple[Tensor, Tensor]:
