@@ -37,6 +37,7 @@ Origins = dict[str, str]
 
 COMMAND_LINE = "command line"
 _ABSENT = object()
+_DATA = (".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".arrow", ".feather")
 
 SLOTS = {  # config slot -> kind of its plug-ins
     "policy": "family",
@@ -145,10 +146,15 @@ def is_shipped(path: Path) -> bool:
 def find(name: str | Path, beside: Path | None = None) -> Path:
     """The file of a config given by path or by name. Raises ConfigError naming the nearest ones."""
     roots = [Path(), *([beside] if beside else []), *folders()]
-    for root in roots:
+    for root in roots if Path(name).suffix not in _DATA else ():
         for candidate in (root / name, root / f"{name}.yaml"):
             if _is_file(candidate):
                 return candidate
+    if Path(name).suffix in _DATA:
+        raise ConfigError(f"{str(name)!r} holds data and is no config; name it as a source: data.train.mine='{{name: files, path: {name}}}'")
+    if Path(name).is_dir() and not any((folder / name).is_dir() for folder in folders()):
+        inner = "/config.yaml" if (Path(name) / "config.yaml").is_file() else ""
+        raise ConfigError(f"no config {str(name)!r}: this is a folder; give {f'{name}{inner}' if inner else 'a config file'}")
     if known_key(str(name)):
         raise ConfigError(f"no config {str(name)!r}; a setting is written with its value: {name}=...")
     if len(str(name)) > 255 or not str(name).isprintable():

@@ -59,6 +59,8 @@ def export(run: str | Path, to: str | Path, checkpoint: int | None = None, merge
 
 def checkpoint_folder(run: Path, step: int | None = None) -> Path:
     """The folder of an intact checkpoint: that of `step`, or the newest one; `run` may be a checkpoint itself. Raises ConfigError."""
+    if not run.is_dir():
+        raise ConfigError(f"{str(run)!r} is no folder; give the folder of a run that has trained, for instance runs/quickstart")
     from vlrl.trainer import checkpoint
 
     if (run / "config.json").is_file():

@@ -42,6 +42,12 @@ def check_model(name: str, multimodal: bool, where: str = "policy.model") -> Non
         raise ConfigError(f"{where}: {name[:80]!r} is neither a folder nor {_EXAMPLE}")
 
 
+def check_there(name: str, where: str) -> None:
+    """Raise ConfigError for a name that can only be meant as a path, where there is nothing; a run's folder is fine."""
+    if name and _is_path(name) and not Path(name).expanduser().exists():
+        raise ConfigError(f"{where}: no folder {name!r}{_nearest(Path(name).expanduser())}; give a run, a model's folder, or {_EXAMPLE}")
+
+
 def check_cached(name: str, where: str = "policy.model") -> None:
     """Raise ConfigError for a hub id that is not in the cache, where the environment forbids downloads."""
     offline = any(os.environ.get(variable, "").lower() in ("1", "true", "yes", "on") for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))

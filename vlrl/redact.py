@@ -101,7 +101,7 @@ def _remember(value: str, variable: str = "") -> None:
 
 def _known() -> dict[str, str]:
     for name, value in os.environ.items():
-        if is_secret(name) and value not in _seen and not _HARMLESS.fullmatch(value):
+        if is_secret(name) and name not in ("PWD", "OLDPWD") and value not in _seen and not _HARMLESS.fullmatch(value) and not os.path.exists(value):
             _remember(value, name)
     return _seen
 

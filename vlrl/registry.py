@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import math
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -87,7 +88,7 @@ def discover(stage: Any) -> None:
 def load_plugin_file(path: str | Path) -> None:
     """Import a user's file, so that what it registers can be named. A file that is already imported, also as a module, is not imported again.
 
-    Raises ConfigError if there is no such file.
+    Raises ConfigError if there is no such file, or if it raises an exception, with its line.
     """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
@@ -101,9 +102,20 @@ def load_plugin_file(path: str | Path) -> None:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[module_name]  # so that the next attempt fails, too
-        raise
+        if isinstance(error, ConfigError) or not isinstance(error, Exception):
+            raise
+        said = f"{_line_of(error, file)}: {type(error).__name__}: {error}"
+        raise ConfigError(f"plugins: {said}; mend the file, or leave it out of `plugins`") from error
+
+
+def _line_of(error: Exception, file: Path) -> str:
+    """file:line where a user's file raised an exception."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f"{file}:{lines[-1]}" if lines else str(file)
 
 
 def _is_from(module: Any, file: Path) -> bool:

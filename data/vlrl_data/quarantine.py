@@ -67,6 +67,11 @@ class Quarantine:
         finally:
             Path(name).unlink(missing_ok=True)
 
+    def _advice(self) -> str:
+        """What to set where most files are not found."""
+        gone = sum("No such file" in row.reason for row in self.rows)
+        return "; set media_root to the folder that the paths start from (media_root=..., --media-root)" if 2 * gone > len(self.rows) else ""
+
     def raise_if_above(self, max_bad: float, total: int) -> None:
         """Log how many rows are unusable and why. Raises ConfigError if their share of `total` is above `max_bad`."""
         if not self.rows:
@@ -77,7 +82,7 @@ class Quarantine:
         if share > max_bad:
             raise ConfigError(
                 f"{self.source}: {len(self.rows)} of {total} rows cannot be used, a share of {share:.3f} over max_bad={max_bad}: {reasons}{where}. "
-                f"First: {self.rows[0].location}: {self.rows[0].reason}"
+                f"First: {self.rows[0].location}: {self.rows[0].reason}{self._advice()}"
             )
         LOG.warning("%s: %d of %d rows are quarantined: %s%s", self.source, len(self.rows), total, reasons, where)
 

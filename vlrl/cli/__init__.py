@@ -51,6 +51,30 @@ def _options(
     """The `vlrl` command."""
 
 
+UsageError: Any = typer.BadParameter.__bases__[0]  # click's, from wherever this typer takes click
+
+
+def _usage(error: Any, asked: str) -> str:
+    """A mistake in a command's words, in one line with the fix."""
+    said = " ".join(error.format_message().split()).rstrip(".")
+    if type(error).__name__ == "MissingParameter" and asked in _TAKES_WORDS:
+        return f"{asked}: no config is given; name one, for instance `vlrl {asked} quickstart`"
+    word = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if "No such command" in said and word and not asked and _is_config(word):
+        return f"{said}. To train it: vlrl train {word}"
+    return f"{said}{'' if said.endswith('?') else '.'} See `{error.ctx.command_path if error.ctx else 'vlrl'} --help`"
+
+
+def _is_config(word: str) -> bool:
+    from vlrl.config import find
+    from vlrl.registry import ConfigError
+
+    try:
+        return bool(find(word))
+    except ConfigError:
+        return False
+
+
 def _add(name: str) -> None:
     if name in _COMMANDS:
         settings = {"ignore_unknown_options": True} if name in _TAKES_WORDS else {}
@@ -66,11 +90,22 @@ def main() -> None:
     from vlrl.registry import ConfigError
 
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    for name in [asked] if asked in (*_COMMANDS, *_GROUPS) else [*_COMMANDS, *_GROUPS]:
+    known = asked in _COMMANDS or asked in _GROUPS
+    asked = asked if known else ""
+    for name in [asked] if known else [*_COMMANDS, *_GROUPS]:
         _add(name)
     logging.setLogRecordFactory(log_record)
     try:
-        app()
+        code = app(standalone_mode=False)
+        raise SystemExit(code if isinstance(code, int) else 0)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+        else:
+            sys.stderr.write(f"vlrl: {blank(_usage(error, asked))}\n")
+        raise SystemExit(2) from None
+    except typer.Abort:
+        raise SystemExit(130) from None
     except (ConfigError, RunFailure) as error:
         if not getattr(error, "quiet", False):  # another rank prints it
             sys.stderr.write(f"vlrl: {blank(' '.join(str(error).split()))}\n")

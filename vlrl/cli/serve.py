@@ -52,9 +52,10 @@ def _with_vllm(folder: Path, name: str, port: int, token: str) -> int:
     """Run vLLM's own server; the token is in its environment, never on the command line."""
     import subprocess
 
-    from vlrl.services.process import TOKEN_VARIABLE
+    from vlrl.services.token_guard import TOKEN_VARIABLE
 
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--served-model-name", name]
+    command += ["--middleware", "vlrl.services.token_guard.TokenGuard"]  # vLLM's own check leaves websockets and control paths open
     _say(f"http://127.0.0.1:{port}/v1", name, token)
     return subprocess.run([*command, "--host", "127.0.0.1", "--port", str(port)], env={**os.environ, TOKEN_VARIABLE: token}, check=False).returncode
 

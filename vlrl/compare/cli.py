@@ -28,7 +28,10 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")] = False,
 ) -> None:
     """Train presets on a lab task from the same cold start and compare them: `vlrl compare grpo dapo --task counting --seeds 5`."""
-    from vlrl.compare.plan import Plan
+    from vlrl.compare.plan import Plan, preset_file
+
+    for preset in presets:
+        preset_file(preset)  # before torch is imported
     from vlrl.compare.run import run_plan
     from vlrl.compare.table import markdown, page, summarise
 

@@ -72,6 +72,9 @@ def _run(
     """Generate responses and score them: `vlrl eval --suite mathvista --model runs/x`."""
     if ctx.invoked_subcommand is not None:
         return
+    from vlrl.model_folder import check_there
+
+    check_there(model, "--model")  # before torch is imported
     from vlrl.eval.runner import EvalOptions
 
     _set_up_logging(as_json)

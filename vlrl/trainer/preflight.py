@@ -20,7 +20,7 @@ from vlrl.config import Config
 from vlrl.logging.trackers import check_trackers
 from vlrl.model_folder import check_cached, check_model
 from vlrl.plugin_index import PluginEntry, class_constant, imported_packages
-from vlrl.registry import ConfigError, build, load_plugin_file, make, registered, shipped
+from vlrl.registry import ConfigError, build, expanded, load_plugin_file, make, registered, shipped
 from vlrl.settings import Settings
 from vlrl.trainer.data import check_rows
 from vlrl.trainer.gold import check_golds
@@ -144,7 +144,7 @@ def build_light(stage: Any, spec: Any, where: str) -> Any:
     entry = None if name in registered(stage) else shipped(stage).get(str(name))
     if entry is None or not HEAVY & imported_packages(entry.module):
         return build(stage, spec, where)
-    values = {} if isinstance(spec, str) else {key: value for key, value in spec.items() if key != "name"}
+    values = {} if isinstance(spec, str) else {key: value for key, value in expanded(spec, where).items() if key != "name"}
     return make(stand_in(entry), values, where)
 
 

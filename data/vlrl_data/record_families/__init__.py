@@ -7,6 +7,7 @@ families come before the general ones. Its converter gives a draft: values for `
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from vlrl.registry import ConfigError, suggest
@@ -25,9 +26,12 @@ def recognise(record: Any) -> tuple[RecordFamily, str]:
     for family in FAMILIES.values():
         if reason := family.why(record):
             return family, reason
+    usual = ("question", "answer", "problem", "prompt", "solution", "image", "images", "messages", "choices", "target")
+    near = {str(name): close[0] for name in record if (close := get_close_matches(str(name).lower(), usual, n=1, cutoff=0.7)) and name != close[0]}
+    meant = ", ".join(f"{name}: {new}" for name, new in near.items() if new not in record)
     fields = ", ".join(sorted(str(name)[:40] for name in record)[:40])
     raise ConfigError(
-        f"format: no record family has the fields {fields}; rename them with `fields: {{yours: ours}}`. Families: {', '.join(FAMILIES)}."
+        f"format: no record family has the fields {fields}; rename them with `fields: {{{meant or 'yours: ours'}}}`. Families: {', '.join(FAMILIES)}."
     )
 
 
