@@ -82,8 +82,9 @@ def _degrees(node: Node) -> Node | None:
 
 
 def _shared(gold: Reading, said: Reading) -> bool:
-    """Whether one side is a percentage and the other an amount in a unit ("5%" against "$5")."""
-    return any(a.node[0] == "pct" and a.unit is None and b.unit is not None and not b.unit.noun for a, b in ((gold, said), (said, gold)))
+    """Whether a percentage stands against, or in, an amount with a unit ("5%" against "$5", "$5%")."""
+    measured = any(side.unit is not None and not side.unit.noun for side in (gold, said))
+    return measured and "pct" in (gold.node[0], said.node[0])
 
 
 def same_quantity(gold: Reading, said: Reading) -> tuple[bool, str]:
