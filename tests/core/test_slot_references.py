@@ -30,8 +30,9 @@ def test_a_slot_that_no_reward_has_is_refused(method, override, where):
 
 
 def test_named_slots_and_empty_names_pass():
-    Run(load([*LAB, "methods/visurf"], ["reward_shaping.label.excluded=[]"]))
-    Run(load([*LAB, "methods/dapo"], ["group_filters.mixed.slot=arithmetic"]))
+    made = Run(load([*LAB, "methods/visurf"], ["reward_shaping.label.excluded=[]"]))
+    assert made.reward_shaping["label"].excluded == ()
+    assert Run(load([*LAB, "methods/dapo"], ["group_filters.mixed.slot=arithmetic"])).group_filters["mixed"].slot == "arithmetic"
 
 
 def test_a_format_reward_is_called_format():

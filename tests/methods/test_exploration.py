@@ -162,9 +162,8 @@ def test_right_answers_to_a_purified_question_replace_wrong_ones():
     assert len({r.prompt.for_training.key for r in found}) == 1 and found.rollouts[1].prompt.key != found.prompt.key
     made.rollout.end_step(made)
     told = {name: value for name, (value, _) in made.rollout.metrics().items()}
-    assert {name: told[f"lens/{name}"] for name in ("failing", "purified", "exchanged", "success_before", "success_after")} == {
-        "failing": 1.0, "purified": 1.0, "exchanged": 2.0, "success_before": 0.25, "success_after": 0.5,
-    } and told["lens/removed_tokens"] >= 1  # fmt: skip
+    expected = {"failing": 1.0, "purified": 1.0, "exchanged": 2.0, "success_before": 0.25, "success_after": 0.5}
+    assert {name: told[f"lens/{name}"] for name in expected} == expected and told["lens/removed_tokens"] >= 1
     made.close()
     made, found = lens_run(1)  # no better than before
     assert all(r.source == "policy" and not WEIGHT.on(r) for r in found)

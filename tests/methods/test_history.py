@@ -70,7 +70,6 @@ def test_rounds_copies_and_restart():
     [
         ({}, {}, "no row was visited"),
         ({"gone": [1.0, 0.5]}, {}, "same data.train"),
-        ({"r1": [1.0], "r2": [0.0]}, {"score": "spread", "top": 1}, "visits: 2"),
     ],
 )
 def test_nothing_left_says_why(past, fields, words):
@@ -85,6 +84,13 @@ def test_no_row_within_the_bounds_takes_the_nearest():
     assert {row.id for row in made(9)} == {"r0", "r1", "r3"} and "3 nearest are taken, at 0.800" in told[0]
     with pytest.raises(ConfigError, match="4 rows have scores from 0.000 to 0.800"):
         ByHistory(low=0.95).choose(PAST)  # the command line tool still refuses
+
+
+def test_a_score_without_two_visits_says_so():
+    told = []
+    made = chooser({"r1": [1.0], "r2": [0.0]}, score="spread", top=1)
+    made.run.warn = told.append
+    assert {row.id for row in made(3)} == {"r1"} and "visits: 2" in told[0]
 
 
 def test_rows_of_one_visit_do_not_hide_the_others():

@@ -33,7 +33,7 @@ class Letters:
 def parts(**more):
     """A run whose engine finds letter tokens as likely as `sure` says, and whose scaffold asks the question."""
     return run(
-        seed=3, phase_step=0, policy=SimpleNamespace(tokenizer=Letters(), spaces=lambda prompt: (), version=0),
+        seed=3, phase_step=0, policy=SimpleNamespace(tokenizer=Letters(), encode_text=Letters().encode, spaces=lambda prompt: (), version=0),
         prompt_template=lambda row: Prompt(row, ({"role": "user", "content": row.question},)), **more,
     )  # fmt: skip
 
@@ -110,26 +110,31 @@ def buffer(ranks=1, **fields):
 
 
 def test_failed_prompts_wait_and_the_newest_come_first():
-    replay = buffer(size=3)
+    replay = buffer(size=9)
     easy, a, b, c, bare = hard(0, 1, name="easy"), *(hard(0, 0, name=n) for n in "abc"), hard(0, 0, name="bare", target="")
-    assert replay([easy, a, bare]) == [easy, a, bare] and replay.state.counts == {"failed": 2.0, "without": 1.0, "used": 0.0}
-    replay.state.logged = {**replay.state.counts, "waiting": 1.0}
-    assert replay.metrics() == {"hard/failed": (2.0, 0.0), "hard/without": (1.0, 0.0), "hard/used": (0.0, 0.0), "hard/waiting": (1.0, 0.0)}
-    replay([b, c])
+    assert step_on(replay, easy, a, bare) == {"failed": 2.0, "without": 1.0, "used": 0.0, "waiting": 1.0}
+    assert step_on(replay, b, c)["waiting"] == 3.0
     assert list(replay.state.waiting) == ["b", "c", "a"] and buffer(ranks=2, size=3).rank_size == 2
     made = replay.demonstration(a.prompt)
     assert made.rollouts[0].ids == [ord("t"), 0] and made.rollouts[0].source == "expert" and len(made) == 1
 
 
+def step_on(callback, *groups):
+    """What the callback logs after a step on these groups."""
+    callback.run.groups = list(groups)
+    callback.run.gather = list
+    return callback(callback.run, groups)
+
+
 def test_hard_prompts_survive_a_restart():
-    replay = buffer(size=2)
+    replay = buffer(size=9)
     a, b = hard(0, 0, name="a"), hard(0, 0, name="b")
-    replay([a])
-    restored = Relift(size=2)
+    step_on(replay, a)
+    restored = Relift(size=9)
     restored.setup(parts(rows={"main": [a.row, b.row]}, state_sharded=False))
     restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     assert restored.state_dict() == {"waiting": ["a"], "adam": {}}
-    restored([b])
+    step_on(restored, b)
     assert list(restored.state.waiting) == ["b", "a"] and restored.state.waiting["a"].row == a.row
     with pytest.raises(ConfigError, match="synchronous"):
         Relift().check(run(settings=SimpleNamespace(loop="asynchronous")))
@@ -142,20 +147,20 @@ def test_the_supervised_loss_is_a_sum_over_tokens():
 
 
 def weights_after(*words):
-    made = text_run(["methods/relift"], ["engine.options=['no', 'never']", "optimizer.lr=0", "replay.lr=0.01", *words])
+    made = text_run(["methods/relift"], ["engine.options=['no', 'never']", "optimizer.lr=0", "callbacks.hard.lr=0.01", *words])
     metrics = steps(made, 3)
     return metrics, torch.cat([p.detach().flatten() for p in made.policy.model.parameters()]), made
 
 
 def test_a_full_buffer_takes_a_step_of_its_own():
     """Four prompts a step all fail: a step on eight demonstrations follows the second step, and no other weight moves (the run's rate is 0)."""
-    metrics, taught_weights, _ = weights_after("replay.size=8")
-    _, untouched, _ = weights_after("replay.size=99")
+    metrics, taught_weights, _ = weights_after("callbacks.hard.size=8")
+    _, untouched, _ = weights_after("callbacks.hard.size=99")
     assert [m["hard/used"] for m in metrics] == [0, 8, 0] and [m["hard/waiting"] for m in metrics] == [4, 0, 4]
     assert not torch.equal(taught_weights, untouched) and metrics[1]["hard/nll"] > 0 and metrics[1]["hard/grad_norm"] > 0
-    every, _, again = weights_after("replay.size=4")
+    every, _, again = weights_after("callbacks.hard.size=4")
     assert [m["hard/used"] for m in every] == [4, 4, 4] and every[2]["hard/nll"] < every[0]["hard/nll"]
-    saved = again.replay.state_dict()["adam"]
+    saved = again.callbacks["hard"].state_dict()["adam"]
     restored = Relift()
     restored.load_state_dict({"waiting": [], "adam": saved})
     optimizer = restored.optimizer([p for p in again.policy.model.parameters() if p.requires_grad])
@@ -205,7 +210,7 @@ def test_the_rest_survives_a_restart():
     ] and mine.id == theirs.id
 
 
-@pytest.mark.parametrize(("method", "words"), [("ampo", []), ("relift", ["replay.size=1"]), ("rorecomp", ["replay.every=2"])])
+@pytest.mark.parametrize(("method", "words"), [("ampo", []), ("relift", ["callbacks.hard.size=1"]), ("rorecomp", ["replay.every=2"])])
 def test_presets_train(method, words):
     metrics = steps(text_run([f"methods/{method}"], words))
     assert all(m["grad_norm"] > 0 for m in metrics)

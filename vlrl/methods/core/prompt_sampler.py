@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
@@ -227,10 +227,12 @@ class ByHistory(PromptSampler):
     one, as often as a batch needs. Both scores checked against the releases (lim_selection.py, data_selection.py). Deviates: a curve has the visits
     that every row had (as 1-shot RLVR's file; LIMR fills gaps with the next epoch and drops rows without a last one).
     Edge: of equal rows the one with the smaller id is first; rows that were never visited are left out. Where no row is within the bounds, the rows
-    nearest to them are taken, with a warning. Raises ConfigError where no row was visited, or none twice for a score that compares visits.
-    Reads what sampler `shuffle_with_history` recorded; equal on all ranks. `vlrl data select` uses `choose`. State: the choice and the place in it.
+    nearest to them are taken, and where a score compares visits and no row has two, all visited rows, each with a warning. Raises ConfigError where
+    no row was visited. Reads what sampler `shuffle_with_history` recorded; equal on all ranks. `vlrl data select` uses `choose`. State: the choice
+    and the place in it.
     """
 
+    unbounded: ClassVar[str] = "low high favour"
     score: Literal["alignment", "spread", "accuracy"] = "alignment"
     low: float = -math.inf
     high: float = math.inf
@@ -265,6 +267,12 @@ class ByHistory(PromptSampler):
     def choose_or_nearest(self, series: Series) -> dict[str, float]:
         """As `choose`; where no visited row is within the bounds, all rows whose score is nearest to them."""
         scores = SCORES[self.score](series)
+        if scores and self.score in COMPARES_VISITS and max(map(len, series.values())) < 2:
+            self.run.warn(
+                f"prompt_sampler: by_history: the score {self.score} compares visits, and no row was visited twice: it says nothing, and the visited "
+                "rows are taken; set prompt_sampler: {name: shuffle_with_history, visits: 2} in the phase that records, or use score: accuracy"
+            )
+            return dict.fromkeys(sorted(scores)[: self.top or None], 0.0)
         if not scores or any(self.low <= s <= self.high for s in scores.values()):
             return self.choose(series)
         distance = {row: max(self.low - s, s - self.high) for row, s in scores.items()}
@@ -277,11 +285,6 @@ class ByHistory(PromptSampler):
 
     def _choose_rows(self) -> None:
         series = {row: memory[KEY] for row, memory in self.run.history.items() if KEY in memory}
-        if series and self.score in COMPARES_VISITS and max(map(len, series.values())) < 2:
-            raise ConfigError(
-                f"prompt_sampler: by_history: the score {self.score} compares visits, and no row was visited twice; set prompt_sampler: "
-                "{name: shuffle_with_history, visits: 2} in the phase that records, or use score: accuracy"
-            )
         chosen = self.choose_or_nearest(series)
         rows = ((source, index, row.id) for source, part in self.run.rows.items() for index, row in enumerate(part))
         known = [([source, index], chosen[row]) for source, index, row in rows if row in chosen]
