@@ -67,8 +67,12 @@ _SPAM = {
 }
 _BOX = Seed([20, 20, 40, 40], "[20, 20, 40, 40]", ("[60, 60, 80, 80]", "[0, 0, 9, 9]", "[50, 0, 60, 10]"), _SPAM)
 _MANY = Seed(_BOXES, _TWO, ("[{'bbox_2d': [60,60,80,80], 'label': 'cat'}]", f"[{_GRID}]"), _SPAM, joined=", ")
-_CHART = "plt.bar(['north', 'south'], [3, 5], color='red')\nplt.title('Sales')\nplt.xlabel('Region')\n"
-_EVERY_CHART = "\n".join(f"plt.{kind}(range(9))\nplt.title('{kind}')" for kind in ("plot", "bar", "pie", "hist", "scatter", "imshow", "step", "stem"))
+_IMPORT = "import matplotlib.pyplot as plt\n"
+_CHART = _IMPORT + "plt.bar(['north', 'south'], [3, 5], color='red')\nplt.title('Sales')\nplt.xlabel('Region')\n"
+_CHART_KINDS = ("plot", "bar", "pie", "hist", "scatter", "imshow", "step", "stem")
+_EVERY_CHART = _IMPORT + "\n".join(f"plt.{kind}(range(9))\nplt.title('{kind}')" for kind in _CHART_KINDS)
+    f"plt.{kind}(range(9))\nplt.title('{kind}')" for kind in ("plot", "bar", "pie", "hist", "scatter", "imshow", "step", "stem")
+)
 _OPTIONS = tuple(f"class {i}" for i in range(12))
 
 SEEDS: dict[str, Seed] = {
@@ -176,7 +180,7 @@ SEEDS: dict[str, Seed] = {
     "chart_code": Seed(
         _CHART,
         _CHART.strip(),
-        ("```python\nplt.hist([9, 9])\n```", "```python\nprint('Sales')\n```"),
+        (f"```python\n{_IMPORT}plt.hist([9, 9])\n```", "```python\nprint('Sales')\n```"),
         {"every kind": _EVERY_CHART, "only a title": "plt.title('Sales')", "bomb": "plt.bar(" + "(" * 5000, "loop": f"while True:\n    {_CHART[:9]}"},
         joined="",
         prose=True,

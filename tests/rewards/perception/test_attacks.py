@@ -67,7 +67,9 @@ def test_silence_earns_the_least_of_every_reward(rollout):
         for text in ("", "<answer></answer>", f"<think>{seed.right}</think>"):
             assert reward(rollout(seed.gold, text, choices=seed.choices, **seed.options.get("meta", {}))) == reward.lowest()
         tried.add(cls.name)
-    assert perception_rewards() - tried == {"iou_hard", "process_order", "blink"}  # a variant of iou, and two that judge the way, not the answer
+    # a variant of iou, three that judge the way and not the answer, and three that need more than a seed has (a policy, a thought, a row's meta)
+    others = {"iou_hard", "process_order", "blink", "several_paths", "bmas", "preference", "entity_named"}
+    assert perception_rewards() - tried == others
 
 
 def test_every_reward_is_in_the_guide():
