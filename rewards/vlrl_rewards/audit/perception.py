@@ -71,8 +71,6 @@ _IMPORT = "import matplotlib.pyplot as plt\n"
 _CHART = _IMPORT + "plt.bar(['north', 'south'], [3, 5], color='red')\nplt.title('Sales')\nplt.xlabel('Region')\n"
 _CHART_KINDS = ("plot", "bar", "pie", "hist", "scatter", "imshow", "step", "stem")
 _EVERY_CHART = _IMPORT + "\n".join(f"plt.{kind}(range(9))\nplt.title('{kind}')" for kind in _CHART_KINDS)
-    f"plt.{kind}(range(9))\nplt.title('{kind}')" for kind in ("plot", "bar", "pie", "hist", "scatter", "imshow", "step", "stem")
-)
 _OPTIONS = tuple(f"class {i}" for i in range(12))
 
 SEEDS: dict[str, Seed] = {
