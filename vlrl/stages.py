@@ -29,6 +29,7 @@ from vlrl.context import PolicyModel, RunContext
 from vlrl.one_text import ScoresTexts
 from vlrl.types import (
     Completion,
+    Denominators,
     FilterDecision,
     Group,
     LossInputs,
@@ -353,6 +354,7 @@ class AdvantageEstimator(Stage):
 
     kind: ClassVar[str] = "advantage_estimator"
     home: ClassVar[str] = "vlrl.methods"
+    trains: ClassVar[bool] = True  # False: advantage 0 on purpose, so that the model stays as it is
 
     def prepare(self, groups: Sequence[Group]) -> None:
         """Called with this rank's own groups before they are sent to the other ranks: write what does not travel into annotations."""
@@ -435,15 +437,6 @@ class LossTerm(Stage):
 
     @abstractmethod
     def __call__(self, x: LossInputs) -> PerToken: ...
-
-
-@dataclass(frozen=True)
-class Denominators:
-    """Counts over one optimizer step, all its micro-batches and all ranks: tokens that carry loss; sequences and groups with at least one of them."""
-
-    tokens: float
-    sequences: float
-    groups: float
 
 
 class LossAggregation(Stage):

@@ -374,6 +374,15 @@ class TokenBatch:
         return [rollout for group in self.groups for rollout in group.rollouts]
 
 
+@dataclass(frozen=True)
+class Denominators:
+    """Counts over one optimizer step, all its micro-batches and all ranks: tokens that carry loss; sequences and groups with at least one of them."""
+
+    tokens: float
+    sequences: float
+    groups: float
+
+
 @dataclass
 class LossInputs:
     """What a loss stage may read. Auxiliary tensors are read as `x["ref_logp"]`, and only if declared in `needs`."""

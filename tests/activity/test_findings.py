@@ -102,9 +102,8 @@ def test_gradients_of_tokens_are_those_of_the_loss():
     from vlrl.activity.observer import Activity, gradient
     from vlrl.methods.core.loss_aggregation import TokenMean
     from vlrl.methods.core.policy_loss import PPOClip
-    from vlrl.stages import Denominators
     from vlrl.trainer.loss import Objective
-    from vlrl.types import LossInputs
+    from vlrl.types import Denominators, LossInputs
 
     logp_BT = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, 0.0]]).requires_grad_()
     mask_BT = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])

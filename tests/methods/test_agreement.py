@@ -19,8 +19,8 @@ from vlrl.methods.papers.gpg import GPG
 from vlrl.methods.papers.opo import OPO
 from vlrl.methods.papers.pass_k_training import PassKTraining
 from vlrl.methods.papers.remax import ReMax
-from vlrl.stages import Denominators
 from vlrl.trainer.loss import Objective
+from vlrl.types import Denominators
 
 SEEDS = range(12)
 

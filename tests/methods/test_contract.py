@@ -14,8 +14,7 @@ from vlrl import stages as S
 from vlrl.capabilities import Capability
 from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.registry import build, shipped
-from vlrl.stages import Denominators
-from vlrl.types import Row
+from vlrl.types import Denominators, Row
 
 LENGTHS, GROUPS = [5, 1, 3, 4, 2, 5], [0, 0, 0, 1, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]

@@ -19,7 +19,7 @@ from vlrl.methods.papers.rover import RoverVocabMean
 from vlrl.methods.papers.simko import SimkoTopkLogp
 from vlrl.methods.papers.siren import Siren, SirenNucleusEntropy
 from vlrl.methods.papers.ter import Ter
-from vlrl.stages import Denominators
+from vlrl.types import Denominators
 
 
 def test_focal_weight():

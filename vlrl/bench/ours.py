@@ -9,10 +9,10 @@ import torch
 
 from vlrl.policy import Policy
 from vlrl.registry import build
-from vlrl.stages import AdvantageEstimator, Denominators, LossAggregation, PolicyLoss
+from vlrl.stages import AdvantageEstimator, LossAggregation, PolicyLoss
 from vlrl.trainer.loss import Objective
 from vlrl.trainer.loss_inputs import denominators_of, make_batch, per_token, split_micro_batches
-from vlrl.types import Group, LossInputs
+from vlrl.types import Denominators, Group, LossInputs
 
 
 class Ours:

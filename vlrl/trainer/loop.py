@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vlrl.registry import ConfigError
-from vlrl.stages import Denominators
 from vlrl.trainer.data import usable_prompts
 from vlrl.trainer.distributed import all_groups, gather, sum_over_ranks
 from vlrl.trainer.loss import Sums, add_sums, means
@@ -30,7 +29,7 @@ from vlrl.trainer.loss_inputs import (
 from vlrl.trainer.optim import accumulating, backward, optimizer_step, set_learning_rate
 from vlrl.trainer.scoring import score
 from vlrl.trainer.stats import end_step, over_ranks
-from vlrl.types import Group
+from vlrl.types import Denominators, Group
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vlrl.stages import Denominators, LossAggregation, LossTerm, PolicyLoss, TokenWeight
-from vlrl.types import LossInputs, PerToken
+from vlrl.stages import LossAggregation, LossTerm, PolicyLoss, TokenWeight
+from vlrl.types import Denominators, LossInputs, PerToken
 
 Sums = dict[str, tuple[float, float]]  # name -> (sum, count)
 Observe = Callable[[LossInputs, PerToken, Mapping[str, Tensor], Mapping[str, tuple[float, PerToken]], Tensor | None, Tensor], None]

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from vlrl.context import RunContext
-from vlrl.stages import AuxTensor, Denominators
+from vlrl.stages import AuxTensor
 from vlrl.trainer.loss import Sums
-from vlrl.types import Group, LossInputs, Prompt, Rollout, TokenBatch
+from vlrl.types import Denominators, Group, LossInputs, Prompt, Rollout, TokenBatch
 
 # --- batches --------------------------------------------------------------------------------------------------------------------------------
 

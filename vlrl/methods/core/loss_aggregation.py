@@ -18,8 +18,8 @@ from vlrl import functional
 from vlrl.context import RunContext
 from vlrl.methods.core.sampling import completion_limit
 from vlrl.registry import register
-from vlrl.stages import Denominators, LossAggregation
-from vlrl.types import LossInputs
+from vlrl.stages import LossAggregation
+from vlrl.types import Denominators, LossInputs
 
 
 @register("token_mean")

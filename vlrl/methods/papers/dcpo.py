@@ -17,8 +17,8 @@ from torch import Tensor
 from vlrl.functional import aggregation_weights, clipped_ratio_loss
 from vlrl.functional.exact import centred, mean, std
 from vlrl.registry import register
-from vlrl.stages import AdvantageEstimator, Denominators, LossAggregation, PolicyLoss, State
-from vlrl.types import Group, LossInputs, PerToken
+from vlrl.stages import AdvantageEstimator, LossAggregation, PolicyLoss, State
+from vlrl.types import Denominators, Group, LossInputs, PerToken
 
 
 @dataclass
