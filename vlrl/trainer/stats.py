@@ -118,7 +118,8 @@ def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, fl
     written = [rollout for group in sampled for rollout in group]
     own = [rollout for rollout in written if rollout.source == "policy"]
     rollouts = own or written
-    out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(sum(r.trained_tokens for g in trained for r in g))}
+    tokens = sum(rollout.trained_tokens for group in trained for rollout in group)
+    out = {"groups": float(len(trained)), "rollouts": float(sum(map(len, trained))), "tokens": float(tokens)}
     if not rollouts:
         return out
     head = "reward" if own else "demonstrations"
