@@ -123,7 +123,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
     "vlrl_data": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
     "vlrl.methods": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional"),
     "vlrl.environments": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.methods.common.conversation"),
-    "vlrl.policy": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional"),
+    "vlrl.policy": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional", "vlrl.model_folder"),
     "vlrl.engine": (
         *("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional"),
         *("vlrl.policy", "vlrl.services"),

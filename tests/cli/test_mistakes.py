@@ -47,7 +47,7 @@ MISTAKES = {  # what was meant, or done: (the words, what the message says: the 
     "a plug-in file that is not there": ([*QUICK, "plugins=[my_rewrd.py]"], ["plugins: no file", "Did you mean 'my_reward.py'"]),
     "a plug-in file with an error": ([*QUICK, "plugins=[syntax.py]"], ["syntax.py:1: SyntaxError", "mend the file"]),
     "a plug-in that needs a package": ([*QUICK, "plugins=[my_reward.py]"], ["my_reward.py:1: ModuleNotFoundError", "no_such_package"]),
-    "a model that is not there": ([*QUICK, "policy={name: text, model: models/mymodle}"], ["no folder 'models/mymodle'", "did you mean 'models/mymodel'"]),
+    "a model that is not there": ([*QUICK, "policy={name: text, model: models/mymodle}"], ["no folder 'models/mymodle'", "'models/mymodel'"]),
     "a model without weights": ([*QUICK, "policy={name: text, model: models/mymodel}"], ["lacks the weights", "copy the whole"]),
     "a run as a model": ([*QUICK, "policy={name: qwen2_5_vl, model: held}"], ["is a run's folder", "checkpoints/step-000001'"]),
     # configs
