@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | 
 TEST_STAMP = $(STAMP)-test
 JOBS ?= 2
 
-.PHONY: install install-test demo test test-gpu style check docs wheel clean
+.PHONY: install install-test demo test journeys test-gpu style check docs wheel clean
 
 install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed
 
@@ -29,6 +29,12 @@ demo: install  ## a tiny vision-language model learns to read handwritten digits
 
 test: install-test  ## the whole suite, on the CPU
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+journeys: install-test  ## what a user does, five times: from the source tree, and from the wheel
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/journeys
+	rm -rf dist build/unpacked && $(BIN)/python -m build --wheel --installer uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target build/unpacked dist/*.whl
+	OMP_NUM_THREADS=1 VLRL_JOURNEY_PATH=$(CURDIR)/build/unpacked $(BIN)/python -m pytest tests/journeys
 
 test-gpu: install-test  ## what needs a CUDA device
 	$(BIN)/python -m pytest -m gpu

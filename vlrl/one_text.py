@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
 
+from vlrl.awaiting import finish
 from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
 
@@ -56,13 +55,7 @@ def _finished(values: Any) -> list[float]:
         found = await values if inspect.isawaitable(values) else values
         return [float(await value if inspect.isawaitable(value) else value) for value in found]
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        scores = asyncio.run(wait())
-    else:  # in a notebook: its loop is running
-        with ThreadPoolExecutor(1) as pool:
-            scores = pool.submit(asyncio.run, wait()).result()
+    scores = finish(wait())
     for score in scores:
         if not math.isfinite(score):
             raise ValueError(f"a reward must be a finite number, got {score!r}")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vlrl.awaiting import finish
 from vlrl.stages import Reward
 from vlrl.trainer.phase import applies
 from vlrl.types import Group, Rollout
@@ -53,7 +54,7 @@ def score(groups: Sequence[Group], run: RunContext) -> None:
 def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward]) -> list[tuple[Rollout, str, BaseException]]:
     """Fill `rollout.rewards` with every reward slot that applies. Returns (rollout, slot, exception) for each reward that raised."""
     failures: list[tuple[Rollout, str, BaseException]] = []
-    asyncio.run(_score_all(groups, rewards, failures))
+    finish(_score_all(groups, rewards, failures))
     return failures
 
 
