@@ -254,4 +254,4 @@ def test_paths_that_fewer_siblings_follow_earn_more():
     row = Row("r", "?", [], meta={"paths": [["I see the cup", "I see the bed"], ["I see the bed", "I see the cup"]]})
     texts = [thought(path) for path in (row.meta["paths"][0], row.meta["paths"][0], row.meta["paths"][1])]
     group = Group(Prompt(row, ()), [Rollout(Prompt(row, ()), [1], text=text) for text in texts])
-    assert build(Reward, "several_paths").score(group) == pytest.approx([0.85, 0.85, 1.0])
+    assert build(Reward, "several_paths").score_group(group) == pytest.approx([0.85, 0.85, 1.0])

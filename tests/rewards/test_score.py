@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import pytest
 from PIL import Image
 
-from vlrl.registry import build, names
+from vlrl.one_text import ScoresTexts, group_of
+from vlrl.registry import build, get, names
 from vlrl.stages import Reward
 from vlrl.types import Media
 
@@ -47,8 +48,6 @@ def test_it_is_the_score_of_a_run(name, text, gold, columns, expected):
 def test_responses_of_one_group_are_compared():
     texts = [f"<answer>{box}</answer>" for box in ([0, 0, 10, 10], [0, 0, 10, 5], [50, 50, 60, 60])]
     reward = build(Reward, {"name": "iou_hard"})
-    from vlrl.one_text import group_of
-
     assert reward.score(texts, [0, 0, 10, 10]) == list(reward.score_group(group_of(texts, [0, 0, 10, 10], {})))
     assert len(set(reward.score(texts, [0, 0, 10, 10]))) == 3
 
@@ -83,3 +82,8 @@ def test_every_shipped_reward_has_it():
             scored += 1
             break
     assert scored >= 50
+
+
+def test_rewards_compare_siblings_in_score_group():
+    """A run calls `score_group`. A reward that overrides `score` in its place would be scored one rollout at a time."""
+    assert not [name for name in names(Reward) if get(Reward, name).score is not ScoresTexts.score]

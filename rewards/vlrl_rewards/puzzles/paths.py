@@ -58,7 +58,7 @@ class SeveralPaths(Graded):
         best = max(range(len(scores)), key=scores.__getitem__)
         return Grade(scores[best], scores[best] >= self.correct_at, f"path {best + 1} of {len(target)}", str(best))
 
-    def score(self, group: Group) -> list[float]:
+    def score_group(self, group: Group) -> list[float]:
         grades = [self.judge(rollout.answer, rollout.text, self.scene_of(rollout)) for rollout in group]
         followed = [grade.extracted if grade.score >= self.follows else "" for grade in grades]
         counts = Counter(path for path in followed if path)

@@ -9,33 +9,66 @@ import pytest
 
 from vlrl.config import folders, load
 from vlrl.registry import build
-from vlrl.stages import Reward, Source
+from vlrl.stages import Reward, Select, Source
 from vlrl.types import Prompt, Rollout
 
 ROOT = Path(folders()[0])
 TASKS = sorted(path.stem for path in (ROOT / "tasks").glob("*.yaml"))
+ROWS = 6  # of each reward
+SELECTS = {"gen_pairs": {"name": "vmr"}}  # tasks whose rows are for a selection, which makes the rows of the reward
+# Reward: (score of a correct answer, score of an empty response), where they are not (1, 0). Ranges of the rewards' docstrings.
+RANGES = {
+    "rerank": (1 + 0.2 + 0.1, -1.0),
+    "interleaved": (1 + 0.5, 0.0),
+    "code_edit": (3.5 * 1 - 1.5, -2.0),
+    "patch_similarity": (1.0, -1.0),
+}
 
 
 def rows_and_rewards(task):
+    """[(reward, its first rows)] of a task's rewards with a weight, format aside."""
     tree = load(["base/rl", f"tasks/{task}"]).tree
-    spec = next(iter(tree["data"]["train"].values()))
-    rows = list(itertools.islice(build(Source, spec)(), 6))
-    rewards = [build(Reward, {k: v for k, v in value.items()}) for slot, value in tree["rewards"].items() if slot != "format"]
-    return rows, [reward for reward in rewards if reward.weight]
+    sources = [build(Source, spec)() for spec in tree["data"]["train"].values()]
+    rewards = [build(Reward, dict(spec)) for slot, spec in tree["rewards"].items() if slot != "format"]
+    mine = [(reward, []) for reward in rewards if reward.weight]
+    turns = itertools.chain.from_iterable(zip(*sources, strict=False))  # a row of each source in turn
+    rows = itertools.islice(turns, 40 * ROWS)
+    for row in build(Select, SELECTS[task])(list(rows)) if task in SELECTS else rows:
+        for reward, own in mine:
+            if len(own) < ROWS and (not reward.tasks or row.task in reward.tasks):
+                own.append(row)
+        if all(len(own) == ROWS for _, own in mine):
+            break
+    return mine
 
 
 def earned(reward, row, text):
     return float(reward(Rollout(Prompt(row, ()), ids=[], text=text)))
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if not task.startswith(("gen_chain", "gen_graph", "gen_sat"))])
+def scores(reward, rows):
+    """Scores of the rows' own demonstrations, of silence, and of the demonstrations of other rows (with another answer, where rows have one)."""
+    pairs = [(a, next((b for b in [*rows[i:], *rows[:i]] if (b.answer or b.target) != (a.answer or a.target)), None)) for i, a in enumerate(rows)]
+    others = [earned(reward, a, b.target) for a, b in pairs if b is not None]
+    return [earned(reward, row, row.target) for row in rows], [earned(reward, row, "") for row in rows], others
+
+
+def test_the_stated_frequency_earns_most_of_a_forecast():
+    """The demonstration states the true rate, which has the best mean Brier score, but no single outcome tells it: -(p - y)^2 of each row."""
+    ((reward, rows),) = rows_and_rewards("gen_forecast")
+    assert [earned(reward, row, row.target) for row in rows] == pytest.approx([-((row.meta["rate"] - row.answer) ** 2) for row in rows])
+    assert all(earned(reward, row, "") == -1.0 for row in rows)
+    assert all(earned(reward, row, f"<answer>{row.answer}</answer>") == 0.0 for row in rows)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if not task.startswith(("gen_chain", "gen_graph", "gen_sat", "gen_forecast"))])
 def test_a_demonstration_earns_everything(task):
-    rows, rewards = rows_and_rewards(task)
-    assert rows and rewards
-    for reward in rewards:
-        mine = [row for row in rows if not reward.tasks or row.task in reward.tasks]
-        right = [earned(reward, row, row.target) for row in mine]
-        assert right == pytest.approx([1.0] * len(right)), task
-        assert all(earned(reward, row, "") == 0 for row in mine)
-        others = [earned(reward, a, b.target) for a, b in zip(mine, mine[1:] + mine[:1], strict=True)]
-        assert len(mine) < 2 or sum(others) < len(others)
+    found = rows_and_rewards(task)
+    assert found
+    for reward, rows in found:
+        assert len(rows) >= 2, (reward.name, reward.tasks)
+        full, silent = RANGES.get(reward.name, (1.0, 0.0))
+        own, empty, others = scores(reward, rows)
+        assert own == pytest.approx([full] * len(own)), (reward.name, own)
+        assert empty == [silent] * len(empty), (reward.name, empty)
+        assert others and sum(others) / len(others) < full - 0.05, (reward.name, others)
