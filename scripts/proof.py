@@ -25,7 +25,7 @@ def compare(preset: str, proof: Proof, task: str) -> None:
     """Print what differs between on and off, and between off and what it extends."""
     on = observe(proof_config(preset, task, proof, proof.on), proof.steps)
     off = observe(proof_config(preset, task, proof, proof.off), proof.steps)
-    base = observe(proof_config(base_of(preset, proof), task, proof), proof.steps)
+    base = observe(proof_config(base_of(preset, proof), task, proof, proof.base), proof.steps)
     a, b = numbers(on, proof.phase), numbers(off, proof.phase)
     rows = [(name, b.get(name), a.get(name)) for name in {**a, **b} if a.get(name) != b.get(name) and "seconds" not in name]
 
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("preset", nargs="+")
     parser.add_argument("--off", nargs="*", default=None)
     parser.add_argument("--on", nargs="*", default=[])
+    parser.add_argument("--base", nargs="*", default=[])
     parser.add_argument("--with", dest="both", nargs="*", default=[])
     parser.add_argument("--task", default="")
     parser.add_argument("--against", default="")
@@ -63,6 +64,7 @@ def main() -> None:
             observe="",
             off=tuple(arguments.off),
             on=tuple(arguments.on),
+            base=tuple(arguments.base),
             against=arguments.against,
             steps=arguments.steps,
             phase=arguments.phase,

@@ -94,7 +94,7 @@ def mechanisms(preset: str) -> list[type[S.Stage]]:
     stated = proof_of(about, preset)
     assert stated is not None
     on = proof_config(preset, about["task"], stated, stated.on)
-    base = proof_config(base_of(preset, stated), about["task"], stated)
+    base = proof_config(base_of(preset, stated), about["task"], stated, stated.base)
     kinds = {"advantage": S.AdvantageEstimator, "token_credit": S.TokenCredit, "policy_loss": S.PolicyLoss, "loss_aggregation": S.LossAggregation}
     kinds |= {"rollout": S.RolloutStrategy, "rollout_budget": S.RolloutBudget, "replay": S.ReplayBuffer}
     kinds |= {"prompt_sampler": S.PromptSampler, "prompt_template": S.PromptTemplate}

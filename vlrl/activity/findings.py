@@ -109,6 +109,8 @@ def _replay(run: RunContext, activity: Activity) -> Iterator[Finding]:
 
 def _advantages(run: RunContext, activity: Activity) -> Iterator[Finding]:
     nonzero, varies = activity.figures.of("advantage", "nonzero"), activity.figures.of("token_credit", "varies")
+    if not run.advantage.trains:
+        return
     if nonzero.n and not nonzero.total and run.objective.policy_loss.zero_without_advantage:
         yield Finding("advantage", "dead", f"0 for all of {nonzero.n} rollouts: no group had different rewards")
     elif varies.n and not varies.total and is_stated(run, "token_credit"):
@@ -125,6 +127,8 @@ def _policy_loss(run: RunContext, activity: Activity) -> Iterator[Finding]:
     off, versus = activity.figures.of("policy_loss", "off_policy"), activity.figures.of("policy_loss", "vs_policy_gradient")
     loss = run.objective.policy_loss
     if not is_stated(run, "policy_loss") or loss.is_plain or not versus.n or versus.high > 1e-4 or off.high > 1e-4:
+        return
+    if not run.settings.optimizer.lr:  # a phase that only measures
         return
     updates = run.settings.ppo_epochs * run.settings.num_minibatches
     reason = f"{updates} optimizer step per batch leaves the ratio at 1" if updates == 1 else "the ratio stayed at 1"

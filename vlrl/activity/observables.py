@@ -5,6 +5,7 @@ An observable gets the `Record` of a phase and returns one number. `OBSERVABLES`
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -222,3 +223,33 @@ def advantage_by_likelihood(record: Record) -> float:
     """Correlation of a rollout's mean log-prob when it was sampled with its advantage, mean over groups."""
     groups = [[rollout for rollout in group if rollout.logp] for group in record.trained()]
     return mean([correlation([mean(rollout.logp) for rollout in group], [rollout.advantage for rollout in group]) for group in groups])
+
+
+def advantage_of_text(record: Record, pattern: str) -> float:
+    """Mean advantage of the trained rollouts in whose text the regular expression `pattern` is found, less that of the others; 0 without either."""
+    found = [rollout for rollout in record.rollouts() if re.search(pattern, rollout.text, re.DOTALL)]
+    others = [rollout for rollout in record.rollouts() if not re.search(pattern, rollout.text, re.DOTALL)]
+    if not found or not others:
+        return 0.0
+    return mean([rollout.advantage for rollout in found]) - mean([rollout.advantage for rollout in others])
+
+
+@observable
+def advantage_by_novelty(record: Record) -> float:
+    """Correlation over a group's correct rollouts of the share of their words that no other rollout of the group has with the advantage, mean over groups."""
+    values = []
+    for group in record.trained():
+        words = [set(rollout.text.split()) for rollout in group]
+        shares = [
+            len(own - set().union(*(other for j, other in enumerate(words) if j != i))) / max(len(own), 1) for i, own in enumerate(words)
+        ]
+        pairs = [(share, rollout.advantage) for share, rollout in zip(shares, group) if rollout.correct]
+        values.append(correlation([a for a, _ in pairs], [b for _, b in pairs]))
+    return mean(values)
+
+
+@observable
+def advantage_of_correct_by_length(record: Record) -> float:
+    """Correlation over a group's correct rollouts of length with advantage, mean over groups."""
+    groups = [[rollout for rollout in group if rollout.correct] for group in record.trained()]
+    return mean([correlation([float(len(rollout)) for rollout in group], [rollout.advantage for rollout in group]) for group in groups])

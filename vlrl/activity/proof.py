@@ -4,12 +4,14 @@ about:
   kind: method                        # method, recipe (values and data only) or probe (measures only)
   task: lab_chains                    # config of tasks/ on which it is shown
   proof:
-    observe: mixed_groups             # an observable (vlrl/activity/observables.py), "slot/figure" of the activity report, or "log/metric"
+    observe: mixed_groups             # an observable (vlrl/activity/observables.py), "slot/figure" of the activity report, "log/metric", or
+                                      # one with an argument (vlrl/activity/row_observables.py): "advantage_of/PATTERN", "rows_of/knights"
     direction: up                     # of the observable with the mechanism on: up, down or changes
     off: [group_filters.mixed=null]   # overrides that switch the mechanism off
     on: [policy_loss.share=0.1]       # overrides of the side with the mechanism: values that are made for larger batches or longer runs
     with: [engine.skill=0.3]          # overrides of both sides: sizes, and what the scripted policy writes
     against: methods/grpo             # what "off" must equal; else the last preset that it extends, else methods/grpo
+    base: [rewards.x={name: exact}]   # overrides of that alone: a plain reward where the task's own is the mechanism
     steps: 3
     phase: rl                         # the phase to look at; else the last one
     engine: hf                        # who samples: the scripted policy (`scripted`, the default) or the tiny model
@@ -27,6 +29,7 @@ from typing import Any, Literal
 from vlrl.activity.check import PhaseCheck, check
 from vlrl.activity.figures import Finding
 from vlrl.activity.observables import OBSERVABLES, Record, StepRecord
+from vlrl.activity.row_observables import NAMED_OBSERVABLES
 from vlrl.config import Config, load, own_tree
 from vlrl.context import RunContext
 from vlrl.registry import ConfigError, make, suggest
@@ -42,6 +45,7 @@ class Proof:
     observe: str
     off: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
+    base: tuple[str, ...] = ()
     direction: Literal["up", "down", "changes"] = "changes"
     against: str = ""
     steps: int = 3
@@ -67,6 +71,8 @@ class Observed:
         if name in OBSERVABLES:
             return OBSERVABLES[name](self.records[result.phase])
         kind, _, rest = name.partition("/")
+        if kind in NAMED_OBSERVABLES:
+            return NAMED_OBSERVABLES[kind](self.records[result.phase], rest)
         if kind == "log":
             values = [step[rest] for step in result.log if rest in step]
             return sum(values) / len(values) if values else None
@@ -116,7 +122,7 @@ def proof_of(about: Mapping[str, Any], preset: str) -> Proof | None:
     if not isinstance(stated, Mapping):
         raise ConfigError(f"{preset}: about.proof: expected a mapping with observe, direction and off, got {stated!r}")
     values = {"with_" if key == "with" else key: value for key, value in stated.items()}
-    for key in ("off", "on", "with_"):
+    for key in ("off", "on", "base", "with_"):
         if isinstance(values.get(key), str):
             values[key] = [values[key]]
     proof = make(Proof, values, f"{preset}: about.proof")
@@ -194,7 +200,7 @@ def prove(preset: str) -> Verdict:
     task = str(about["task"])
     on_config = proof_config(preset, task, proof, proof.on)
     off_config = proof_config(preset, task, proof, proof.off)
-    base_config = proof_config(base_of(preset, proof), task, proof)
+    base_config = proof_config(base_of(preset, proof), task, proof, proof.base)
     on, off = observe(on_config, proof.steps), observe(off_config, proof.steps)
     same = _essence(off_config) == _essence(base_config) or off.log == observe(base_config, proof.steps).log
     values = on.number(proof.observe, proof.phase), off.number(proof.observe, proof.phase)

@@ -145,8 +145,7 @@ class Scripted(Engine):
             return answer
         last = "answer" if "answer" in tags else tags[-1]
         body = {tag: answer if tag == last else thought or "so" for tag in tags}
-        ordered = [*(tag for tag in tags if tag != last), last]
-        return "".join(f"<{tag}>{_confidence(tag, body[tag])}</{tag}>" for tag in ordered)
+        return "".join(f"<{tag}>{_confidence(tag, body[tag])}</{tag}>" for tag in tags)
 
     def _skill(self, row: Row) -> float:
         u = float(np.random.Philox(key=[int.from_bytes(row.id.encode()[-8:], "big"), 7]).random_raw(1)[0] / 2**64)

@@ -30,6 +30,8 @@ VERDICTS = {
 class ModeltaskalignNoUpdate(AdvantageEstimator):
     """Advantage 0 for every rollout: the policy gradient is 0, so the model stays as it is while metrics read its rollouts. vlrl original."""
 
+    trains = False
+
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         return [[0.0] * len(group) for group in groups]
 
@@ -63,7 +65,7 @@ class Modeltaskalign(Callback):
         return ModeltaskalignState()
 
     def check(self, run: RunContext) -> None:
-        if not isinstance(run.advantage, ModeltaskalignNoUpdate) or run.objective.loss_terms:
+        if run.advantage.trains or run.objective.loss_terms:
             raise ConfigError(
                 "callbacks: 'modeltaskalign' measures the start model, and this run would train it; use advantage: {name: modeltaskalign.no_update} "
                 "and no loss_terms, or read pass@k of a training run with metrics: {passk: {name: pass_at_k}}"
