@@ -120,5 +120,5 @@ def test_a_plugin_file_that_is_loaded_already_is_no_error(tmp_path, monkeypatch)
 def test_a_plugin_file_that_fails_fails_again(tmp_path):
     (tmp_path / "fails.py").write_text("raise RuntimeError('not ready')")
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="not ready"):
+        with pytest.raises(ConfigError, match=r"fails\.py:1: RuntimeError: not ready; mend the file"):
             load_plugin_file(tmp_path / "fails.py")
