@@ -91,7 +91,7 @@ class _Reader:
     def _scalar(self, node: yaml.Node, where: str) -> Any:
         try:
             value = Loader("").construct_object(node, deep=True)
-        except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:  # integers of thousands of digits; scalars that do not fit an explicit !!int
+        except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:  # integers of thousands of digits; scalars unlike their tag
             raise ConfigError(f"{self.at(node, where)}: {str(node.value)[:40]!r} is not valid: {' '.join(str(error).split())[:120]}") from None
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(f"{self.at(node, where)}: NaN is no setting; give a number")
