@@ -11,6 +11,7 @@ from vlrl.types import Prompt, Rollout
 
 REWARDS = {
     "context": "text", "rubric": "rubric", "files": "places", "functions": "places", "lines": "places", "edits": "patch_similarity", "rated": "math",
+    "worked": "math",
     "taught": "numeric",
 }  # fmt: skip
 

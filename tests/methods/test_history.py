@@ -90,7 +90,7 @@ def test_a_score_without_two_visits_says_so():
     told = []
     made = chooser({"r1": [1.0], "r2": [0.0]}, score="spread", top=1)
     made.run.warn = told.append
-    assert {row.id for row in made(3)} == {"r1"} and "visits: 2" in told[0]
+    assert {row.id for row in made(3)} == {"r1"} and "visits_per_row: 2" in told[0]
 
 
 def test_rows_of_one_visit_do_not_hide_the_others():
@@ -102,12 +102,12 @@ def test_a_short_phase_visits_fewer_rows_in_whole_epochs():
     for steps_, rows in ((3, 3), (6, 6)):
         told = []
         made = run(rows={"main": ROWS}, source_weights={}, seed=0, settings=SimpleNamespace(steps=steps_, prompts_per_step=2), warn=told.append)
-        sampler = ShuffleWithHistory(visits=2)
+        sampler = ShuffleWithHistory(visits_per_row=2)
         sampler.setup(made)
         drawn = [row.id for _ in range(steps_) for row in sampler(2)]
         assert len(set(drawn[:rows])) == rows and sorted(drawn[:rows]) == sorted(drawn[rows:]) and len(told) == (rows < 6)
     with pytest.raises(ConfigError, match="visits"):
-        ShuffleWithHistory(visits=-1)
+        ShuffleWithHistory(visits_per_row=-1)
 
 
 @pytest.mark.parametrize("fields", [{"score": "luck"}, {"top": -1}, {"copies": 0}, {"low": 1.0, "high": 0.0}])

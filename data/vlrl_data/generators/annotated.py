@@ -116,6 +116,17 @@ def rated(rng: random.Random) -> Annotated:
     return Annotated(f"What is {' + '.join(map(str, numbers))}?", str(sum(numbers)), tagged_answer(str(sum(numbers))), meta)
 
 
+def worked(rng: random.Random) -> Annotated:
+    """Sums of three or four numbers with their working, a step per line (MR-RLVR)."""
+    numbers = [rng.randint(1, 9) for _ in range(rng.randint(3, 4))]
+    total, steps = numbers[0], []
+    for number in numbers[1:]:
+        steps.append(f"{total} + {number} = {total + number}")
+        total += number
+    working = "\n".join(steps)
+    return Annotated(f"What is {' + '.join(map(str, numbers))}?", str(total), f"{working}\n{tagged_answer(str(total))}")
+
+
 def taught(rng: random.Random) -> Annotated:
     """Sums with demonstrations of three teachers: one answers at once, one works the sum out, one is wrong."""
     a, b = rng.randint(0, 9), rng.randint(0, 9)
@@ -125,7 +136,7 @@ def taught(rng: random.Random) -> Annotated:
 
 
 ASKS: dict[str, Callable[[random.Random], Annotated]] = {
-    make.__name__: make for make in (context, pair, rubric, files, functions, lines, edits, rated, taught)
+    make.__name__: make for make in (context, pair, rubric, files, functions, lines, edits, rated, worked, taught)
 }
 
 
@@ -136,9 +147,9 @@ class GenAnnotated(GeneratedSource):
 
     Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`, reward `proxy`), pair (meta.chosen,
     meta.rejected; select `vmr`), rubric (meta.rubrics; strategy `ruscarl`, reward `rubric`), files, functions, lines (meta.known; reward `places`),
-    edits (meta.files; reward `patch_similarity`), rated (meta.difficulty, meta.llama8b_solve_rate; select `between`), taught (meta.demonstrations
-    of three teachers; replay `ampo`). Held-out rows are those whose question is hashed into a fixed fifth of all questions, so none of them is seen
-    in training.
+    edits (meta.files; reward `patch_similarity`), rated (meta.difficulty, meta.llama8b_solve_rate; select `between`), worked (a step per line in
+    the target; select `mr_rlvr.*`), taught (meta.demonstrations of three teachers; replay `ampo`). Held-out rows are those whose question is hashed
+    into a fixed fifth of all questions, so none of them is seen in training.
     """
 
     ask: tuple[str, ...] = field(default=("context",))

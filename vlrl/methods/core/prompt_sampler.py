@@ -128,34 +128,36 @@ class Shuffle(PromptSampler):
 class ShuffleWithHistory(Shuffle):
     """As `shuffle`; records the accuracy of each visit of a row (the share of correct rollouts) in the run's history, for sampler `by_history`.
 
-    `visits` k: where the phase is too short to draw every row k times, only the first steps * prompts_per_step // k rows of the order are drawn, each
-    k times, in whole epochs, with a warning; a score that compares visits needs at least two. 0: all rows, however often the phase reaches them.
-    vlrl original (LIMR and 1-shot RLVR write such a log). All ranks see all sampled groups, also those that a group filter dropped, so their records
-    are equal. Memory: one number per row and visit.
+    `visits_per_row` k: where the phase is too short to draw every row k times, only the first steps * prompts_per_step // k rows of the order are
+    drawn, each k times, in whole epochs, with a warning; a score that compares visits needs at least two. 0: all rows, however often the phase
+    reaches them. vlrl original (LIMR and 1-shot RLVR write such a log). All ranks see all sampled groups, also those that a group filter dropped,
+    so their records are equal. Memory: one number per row and visit.
     """
 
-    visits: int = 0
+    visits_per_row: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.visits < 0:
-            raise ConfigError(f"prompt_sampler.visits: {self.visits} must not be negative; 2 or more lets `by_history` compare visits, 0 is no bound")
+        if self.visits_per_row < 0:
+            raise ConfigError(
+                f"prompt_sampler.visits_per_row: {self.visits_per_row} must not be negative; 2 or more lets `by_history` compare visits"
+            )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if self.visited_rows < len(self.state.mixture):
-            needed = math.ceil(self.visits * len(self.state.mixture) / run.settings.prompts_per_step)
+            needed = math.ceil(self.visits_per_row * len(self.state.mixture) / run.settings.prompts_per_step)
             run.warn(
-                f"prompt_sampler: {run.settings.steps} steps cannot visit {len(self.state.mixture)} rows {self.visits} times; {self.visited_rows} "
-                f"are visited, the others never. All of them need steps: {needed}"
+                f"prompt_sampler: {run.settings.steps} steps cannot visit {len(self.state.mixture)} rows {self.visits_per_row} times; "
+                f"{self.visited_rows} are visited, the others never. All of them need steps: {needed}"
             )
 
     @property
     def visited_rows(self) -> int:
         """The number of rows that the phase draws."""
         rows = len(self.state.mixture)
-        drawn = self.run.settings.steps * self.run.settings.prompts_per_step if self.visits else 0
-        return max(1, drawn // self.visits) if self.visits and drawn < self.visits * rows else rows
+        drawn = self.run.settings.steps * self.run.settings.prompts_per_step if self.visits_per_row else 0
+        return max(1, drawn // self.visits_per_row) if self.visits_per_row and drawn < self.visits_per_row * rows else rows
 
     def usable_row(self, position: int) -> Row | None:
         rows = self.visited_rows
@@ -270,7 +272,7 @@ class ByHistory(PromptSampler):
         if scores and self.score in COMPARES_VISITS and max(map(len, series.values())) < 2:
             self.run.warn(
                 f"prompt_sampler: by_history: the score {self.score} compares visits, and no row was visited twice: it says nothing, and the visited "
-                "rows are taken; set prompt_sampler: {name: shuffle_with_history, visits: 2} in the phase that records, or use score: accuracy"
+                "rows are taken; set prompt_sampler: {name: shuffle_with_history, visits_per_row: 2} in the phase that records, or score: accuracy"
             )
             return dict.fromkeys(sorted(scores)[: self.top or None], 0.0)
         if not scores or any(self.low <= s <= self.high for s in scores.values()):
