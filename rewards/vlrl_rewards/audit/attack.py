@@ -101,12 +101,17 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
         {"name": "places"},
         Seed(["a.py"], "a.py", ("b.py", "c.py", "z.py"), {"all": "a.py, b.py, c.py, z.py"}, {"meta": {"known": ["a.py", "b.py", "c.py"]}}),
     ),
+    "preference": ({"name": "preference"}, Seed("1", "1", ("2", "0", "neither"), {"both": "1 and 2", "a range": "1-2", "denied": "not 1"})),
     "sequence": ({"name": "sequence"}, Seed({"value": 2, "ids": [4, 7]}, "2: 4 7", ("2: 4 8", "3: 4 7 9", "2:"), {"all": "2: 1 2 3 4 5 6 7"})),
 }
 _BLINK = "<blink>{}</blink><think>tap it</think><link>done</link>"
 _GRID = [[x, y, x + 20, y + 20] for x in range(0, 100, 20) for y in range(0, 100, 20)]
 _STATES = ("the door opens", "a man walks in", "he sits down")
 _PATCH = "```\n### a.py\n<<<<<<< SEARCH\n{}\n=======\n{}\n>>>>>>> REPLACE\n```"
+_PATHS = [["I see the cup", "I see the bed", "the cup lies left"], ["I see the bed", "the bed stands right", "I see the cup"]]
+_FOLLOWED = ". ".join(_PATHS[0]) + ". "
+_PLAN = """{{"reasoning_and_reflection": "", "visual_state_description": "", "language_plan": "", "executable_plan": {}}}"""
+_FAKE = "<think>{}</think><answer>fake</answer>"
 _SOLVED = "<think>y is one too low</think><solution>{}</solution>"
 FORMS: dict[str, Form] = {
     "patch_similarity": Form(
@@ -172,6 +177,44 @@ FORMS: dict[str, Form] = {
         },
         seed=Seed("7", "7", ("8", "9"), options={"meta": {"steps": ["a1+2=3", "b3+4=7"]}}),
     ),
+    "several_paths": Form(
+        {"name": "several_paths"},
+        f"<think>{_FOLLOWED}</think><answer>A</answer>",
+        own={
+            "stuffed": f"<think>{_FOLLOWED * 20}</think><answer>A</answer>",
+            "every path": f"<think>{' . '.join(step for path in _PATHS * 4 for step in path)}.</think><answer>A</answer>",
+            "outside the thinking": f"{_FOLLOWED}<answer>A</answer>",
+            "open thinking": f"<think>{_FOLLOWED}",
+            "other steps": "<think>The sun rises. Birds sing. It rains.</think><answer>A</answer>",
+        },
+        seed=Seed("A", "A", ("B", "C"), options={"meta": {"paths": _PATHS}}),
+    ),
+    "plan_format": Form(
+        {"name": "plan_format"},
+        _PLAN.format('[{"action_id": 0, "action_name": "go"}, {"action_id": 1, "action_name": "take"}]'),
+        own={
+            "keys alone": _PLAN.format("[]"),
+            "keys without an object": "reasoning_and_reflection visual_state_description language_plan executable_plan",
+            "other actions' numbers": _PLAN.format('[{"action_id": 1, "action_name": "go"}, {"action_id": 0, "action_name": "take"}]'),
+            "numbers as text": _PLAN.format('[{"action_id": "0", "action_name": "go"}]'),
+            "no such action": _PLAN.format('[{"action_id": 9, "action_name": "fly"}]'),
+            "the list of actions": "go, take",
+            "two objects": _PLAN.format('[{"action_id": 0, "action_name": "go"}]') * 2,
+        },
+        seed=Seed(["go", "take"], "", ("",), options={"meta": {"actions": ["go", "take"]}}, joined=""),
+    ),
+    "entity_named": Form(
+        {"name": "entity_named"},
+        _FAKE.format("The headline says the red bus, which is not there."),
+        own={
+            "denied": _FAKE.format("There is no red bus."),
+            "another": _FAKE.format("The headline says the blue car."),
+            "parts apart": _FAKE.format("A red car and a yellow bus."),
+            "open thinking": "<think>It is the red bus",
+            "without an answer": "<think>It is the red bus.</think><answer></answer>",
+        },
+        seed=Seed("fake", "fake", ("real",), options={"meta": {"entity": "red bus"}}),
+    ),
     "tag_format": Form({"name": "tag_format"}, _FORMED),
     "think_format": Form({"name": "think_format"}, _FORMED),
     "tag_count": Form({"name": "tag_count"}, _FORMED),
@@ -193,6 +236,8 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "reasoning_phrases": "it scores phrases, whatever the answer; with `of` it scores wrong answers only",
     "group_diversity": "it compares the rollouts of a group; a single rollout scores 0",
     "cross_vote": "it compares two views of a question; a single rollout scores 0",
+    "bmas": "it compares embeddings of a run's policy; without a run there are none",
+    "solve_rate": "it reads a rate that the rollout strategy measures, not the response",
     "proxy": "it reads an answer that the rollout strategy requests, not the response",
     "part_of_context": "it scores length only: any text of that length scores 1",
     "rerank": "it requires thinking before the answer, which the attacks do not have; give an example",

@@ -1,7 +1,6 @@
 """Units of measurement: dimensions and exact conversion factors. A word that is no known unit ("apples") is a counted noun.
 
-The tables here decide which spellings name a unit,
-    with their case where it means something ("mW" is no "MW"); pint says what a unit is worth, in exact
+The tables here decide which spellings name a unit, with their case where it matters ("mW" is no "MW"); pint gives the factor of a unit, in exact
 fractions. Currencies, months, temperatures and angles are ours: pint converts no currency, and a month has no fixed length in days.
 """
 

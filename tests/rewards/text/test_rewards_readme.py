@@ -9,7 +9,7 @@ import pytest
 from vlrl_rewards import verify
 from vlrl_rewards.audit import text as attacks_text
 
-from vlrl.registry import build, load_plugin_file
+from vlrl.registry import build, get, load_plugin_file, names
 from vlrl.stages import Reward
 
 README = Path(__file__).parents[3] / "rewards" / "README.md"
@@ -44,6 +44,12 @@ def test_a_kind_in_one_function(tmp_path):
 def test_the_table_names_every_text_kind():
     named = set(re.findall(r"`(\w+)`", README.read_text(encoding="utf-8").partition("## Kinds")[2].partition("The perception kinds")[0]))
     assert {*attacks_text.SEEDS, *attacks_text.ALIASES} <= named
+
+
+def test_every_reward_is_in_a_guide():
+    guides = README.read_text(encoding="utf-8") + README.with_name("PERCEPTION.md").read_text(encoding="utf-8")
+    shipped = [name for name in names(Reward) if get(Reward, name).__module__.startswith("vlrl_rewards.")]
+    assert len(shipped) > 100 and not [name for name in shipped if f"`{name}`" not in guides]
 
 
 def test_without_torch():
