@@ -150,6 +150,8 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
         for candidate in (root / name, root / f"{name}.yaml"):
             if _is_file(candidate):
                 return candidate
+    if len(str(name)) > 4000 or len(Path(name).name) > 255 or not str(name).isprintable():
+        raise ConfigError(f"no config {str(name)[:80]!r}...: this is no name of a file")
     if Path(name).suffix in _DATA:
         raise ConfigError(f"{str(name)!r} holds data and is no config; name it as a source: data.train.mine='{{name: files, path: {name}}}'")
     if Path(name).is_dir() and not any((folder / name).is_dir() for folder in folders()):
@@ -157,8 +159,6 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
         raise ConfigError(f"no config {str(name)!r}: this is a folder; give {f'{name}{inner}' if inner else 'a config file'}")
     if known_key(str(name)):
         raise ConfigError(f"no config {str(name)!r}; a setting is written with its value: {name}=...")
-    if len(str(name)) > 255 or not str(name).isprintable():
-        raise ConfigError(f"no config {str(name)[:80]!r}...: this is no name of a file")
     near = [path for root in dict.fromkeys(roots) if (path := root / Path(name).parent).is_dir()]
     siblings = {str(Path(name).parent / path.name) for folder in near for path in folder.glob("*.yaml")}
     close = difflib.get_close_matches(str(name), sorted(siblings), n=1, cutoff=0.7) if str(name).endswith(".yaml") else []
