@@ -23,7 +23,8 @@ def a_run(folder: Path, columns: list[list[float]], name: str = "layers.0.weight
         at = folder / "checkpoints" / f"step-{10 * index:06d}"
         (at / "trainer").mkdir(parents=True)
         (at / "trainer" / "state.json").write_text(json.dumps({"step": 10 * index}))
-        (at / "config.json").write_text("{}")
+        for other in ("config.json", "tokenizer_config.json", "trainer/optimizer.pt", "trainer/plugins.pt"):  # without them it would be incomplete
+            (at / other).write_text("{}")
         weight = torch.tensor([values], dtype=dtype)
         save_file({name: weight, "norm.weight": weight.clone(), "count": torch.tensor([index])}, at / "model.safetensors", metadata={"format": "pt"})
     return folder

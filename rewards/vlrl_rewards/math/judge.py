@@ -126,6 +126,8 @@ def judge(gold: str, answer: Answer, library: bool = True) -> tuple[bool, str, s
     if wanted is not None and said is not None:
         if wanted.unit is not None and said.unit is None and symbols(said.node):  # "5m"
             said = read(GLUED_UNIT.sub(" ", answer.text)) or said
+        if said.unit is not None and not said.unit.noun and wanted.unit is None and symbols(wanted.node):
+            wanted = read_gold(GLUED_UNIT.sub(" ", gold)) or wanted
         if wanted.unit is not None and said.unit is None and symbols(said.node):
             return False, f"{clean(answer.text)[:80]!r} is not {gold[:80]!r}", "tree"
         try:

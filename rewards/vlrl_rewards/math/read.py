@@ -33,6 +33,7 @@ _NAMED = re.compile(
 _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
 _COMPOUND = re.compile(r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}")
+_LAST_UNSAID = re.compile(r"(?<![a-z])(?:(?P<hours>h|hrs?|hours?)|m|mins?|minutes?)\s?[0-5]\d$", re.IGNORECASE)  # "3h20", "1min30"
 _CODE = re.compile(
     r"(?<!\\)\blambda\b[^=]{0,20}:|(?<![\\\w])(?:eval|exec|print|system|open|getattr|int|float|str|bool|complex|list|tuple|dict|set|len|range|sum|max|min|round|pow"
     r"|sorted|map|filter|next|iter|ord|chr|hex|oct|bin|repr|input|any|all|zip|type|divmod|Fraction|Decimal|Rational|Integer|parseInt|parseFloat|Number|String)\("
@@ -88,10 +89,16 @@ def _trim(text: str) -> str:
 
 
 def _compound(text: str) -> Reading | None:
-    """A sum of quantities of one dimension ("1 hour 30 minutes", "5 ft 3 in"), in the unit of the first; None for anything else."""
-    if len(text) > 80 or not _COMPOUND.fullmatch(text):
+    """A sum of quantities of one dimension ("1 hour 30 minutes", "5 ft 3 in", "3h20"), in the unit of the first; None for anything else."""
+    if len(text) > 80:
+        return None
+    unsaid = _LAST_UNSAID.search(text)
+    text = f"{text} {'min' if unsaid['hours'] else 's'}" if unsaid else text
+    if not _COMPOUND.fullmatch(text):
         return None
     words = [(m[1], m[2]) for m in _QUANTITY.finditer(text)]
+    if words[0][1] == "m" and words[1][1] in ("s", "sec", "secs"):  # "1m30s": metres and seconds have no sum
+        words[0] = (words[0][0], "min")
     first = parse_unit(words[0][1])
     parts = [(number, _part_of(word, first)) for number, word in words]
     units = [unit for _, unit in parts if unit is not None and not unit.noun]

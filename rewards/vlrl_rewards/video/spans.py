@@ -21,9 +21,10 @@ _NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,20})?|\.[0-9]{1,20}"
 _HOURS, _MINUTES, _SECONDS, _MILLISECONDS = r"hours?|hrs?|h", r"minutes?|mins?|m", r"seconds?|secs?|s", r"milliseconds?|millis|msecs?|ms"
 _FACTORS = ((_HOURS, 3600.0), (_MINUTES, 60.0), (_SECONDS, 1.0), (_MILLISECONDS, 0.001))
 _AND = r"\s?,?\s?(?:and\s)?"
-# "1 h 2 min 3 s", "2 min 3 s", "1 hour", "5 minutes", "500 ms"; a bare "5 m" is left alone, since it may be metres.
+# "1 h 2 min 3 s", "2 min 3 s", "1 hour", "1h30", "1min30", "5 minutes", "500 ms"; a bare "5 m" is left alone, since it may be metres.
 _DURATION = re.compile(
-    rf"(?<![\w.:])(?:(?P<h>{_NUMBER})\s?(?:{_HOURS})(?:{_AND}(?P<hm>{_NUMBER})\s?(?:{_MINUTES}))?(?:{_AND}(?P<hs>{_NUMBER})\s?(?:{_SECONDS}))?"
+    rf"(?<![\w.:])(?:(?P<hh>[0-9]{{1,3}})(?:{_HOURS})(?P<mm>[0-5][0-9])|(?P<only_m>[0-9]{{1,4}})(?:minutes?|mins?)(?P<ss>[0-5][0-9])"
+    rf"|(?P<h>{_NUMBER})\s?(?:{_HOURS})(?:{_AND}(?P<hm>{_NUMBER})\s?(?:{_MINUTES}))?(?:{_AND}(?P<hs>{_NUMBER})\s?(?:{_SECONDS}))?"
     rf"|(?P<m>{_NUMBER})\s?(?:{_MINUTES}){_AND}(?P<ms>{_NUMBER})\s?(?:{_SECONDS})"
     rf"|(?P<only>{_NUMBER})(?:\s?(?:minutes?|mins?)|m)|(?P<milli>{_NUMBER})\s?(?:{_MILLISECONDS}))(?!\w)",
     re.IGNORECASE,
@@ -64,8 +65,11 @@ def _written(value: float) -> str:
 def _in_seconds(match: re.Match[str]) -> str:
     """A duration with units in seconds."""
     part = {name: float(value) for name, value in match.groupdict().items() if value}
-    minutes = part.get("hm", 0.0) + part.get("m", 0.0) + part.get("only", 0.0)
-    return _written(3600 * part.get("h", 0.0) + 60 * minutes + part.get("hs", 0.0) + part.get("ms", 0.0) + 0.001 * part.get("milli", 0.0))
+
+    def total(*names: str) -> float:
+        return sum(part.get(name, 0.0) for name in names)
+
+    return _written(3600 * total("h", "hh") + 60 * total("hm", "m", "only", "mm", "only_m") + total("hs", "ms", "ss") + 0.001 * total("milli"))
 
 
 def _both_in_seconds(match: re.Match[str]) -> str:

@@ -199,3 +199,12 @@ def test_a_unit_scales_a_range(a, b, unit):
     text = f"{a:.4f} to {b:.4f} {unit[0]}"
     (span, _) = read_spans(text)[0]
     assert span == pytest.approx((round(a, 4) * unit[1], round(b, 4) * unit[1]), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("3h20", [12000]), ("1min30", [90]), ("1h05m", [3900]), ("3h70", []), ("3h2", []), ("1h30, 2h00", [5400, 7200]), ("5m30", [])],
+)
+def test_durations_whose_last_unit_is_left_out(text, expected):
+    """3 h 20 min = 12,000 s; two digits below 60 are the next smaller unit."""
+    assert read_times(text) == expected
