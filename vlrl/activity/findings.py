@@ -49,6 +49,10 @@ def _rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
         place, score = f"rewards.{slot}", activity.figures.of(f"rewards.{slot}", "score")
         varies, asked = activity.figures.of(place, "varies"), activity.figures.of(place, "asked")
         if not score.n:
+            coming = sorted({row.task for rows in run.rows.values() for row in rows} & set(reward.tasks) - set(activity.tasks))
+            if coming:
+                yield Finding(place, "note", f"scored no rollout yet: no row of task {', '.join(coming)} was drawn")
+                continue
             tasks = ", ".join(reward.tasks) or "any"
             drawn = ", ".join(sorted(activity.tasks)) or "none"
             yield Finding(place, "dead", f"scored no rollout: it is for rows of task {tasks}, the rows drawn are of task {drawn}")

@@ -236,13 +236,11 @@ def advantage_of_text(record: Record, pattern: str) -> float:
 
 @observable
 def advantage_by_novelty(record: Record) -> float:
-    """Correlation over a group's correct rollouts of the share of their words that no other rollout of the group has with the advantage, mean over groups."""
+    """Correlation over a group's correct rollouts of the share of words that no other rollout has with the advantage, mean over groups."""
     values = []
     for group in record.trained():
         words = [set(rollout.text.split()) for rollout in group]
-        shares = [
-            len(own - set().union(*(other for j, other in enumerate(words) if j != i))) / max(len(own), 1) for i, own in enumerate(words)
-        ]
+        shares = [len(own - set().union(*(other for j, other in enumerate(words) if j != i))) / max(len(own), 1) for i, own in enumerate(words)]
         pairs = [(share, rollout.advantage) for share, rollout in zip(shares, group) if rollout.correct]
         values.append(correlation([a for a, _ in pairs], [b for _, b in pairs]))
     return mean(values)

@@ -180,7 +180,7 @@ class Activity:
             value = (
                 float(torch.where(mask, term.loss.detach(), torch.zeros_like(x.mask_BT)).sum() / count)
                 if term.loss.dim() == 2
-                else float(term.loss.mean())
+                else float(term.loss.detach().mean())
             )
             self.figures.add(f"loss_terms.{slot}", value=value, gradient=float(own.abs().sum()) / count)
         if aggregation is not None:

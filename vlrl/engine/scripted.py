@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _TAG = re.compile(r"<([a-z_]+)>")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_LAST_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?=\D*$)")
+_BLOCK = re.compile(r"<([a-z_]+)>(.*?)</\1>", re.DOTALL)
 _WORDS = ("so", "then", "wait", "let", "me", "see", "that", "is", "check", "it", "and", "now", "first", "we", "get", "3", "7", "12")
 MEDIA_TAGS = ("image", "video")
 
@@ -44,8 +47,9 @@ class Scripted(Engine):
     that, else the row's demonstration (`target`), else the bare answer. With probability 1 - `form` the tags are left out. A wrong answer is the
     right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so that graded rewards vary too. Thoughts
     have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`. `lines` maps a string that a
-    prompt contains to completions, of which one is drawn in place of all that ("{answer}", "{wrong}" and "{target}" are replaced); the first match
-    counts. The same seed gives the same completions. Log-probs (nats) are the policy's own at temperature 1, or 0 with `scored: false`.
+    prompt contains to completions, of which one is drawn in place of all that; the first match counts. In them "{answer}", "{wrong}", "{target}" (the
+    demonstration) and "{near}" (the right answer with its last number changed) are replaced. The same seed gives the same completions. Log-probs
+    (nats) are the policy's own at temperature 1, or 0 with `scored: false`.
     """
 
     skill: float = 0.5
@@ -104,7 +108,7 @@ class Scripted(Engine):
             yield Completion(request, index, list(ids), logp, text, finish, self.version, top)
 
     def _draft(self, request: Request, index: int) -> tuple[str, tuple[int, ...], Literal["stop", "length"]]:
-        draws = iter(uniforms(request.seed + zlib.crc32(request.prompt.row.id.encode()), index, 64))
+        draws = cycle(uniforms(request.seed + zlib.crc32(request.prompt.row.id.encode()), index, 64))
         tokenizer = self.run.policy.tokenizer
         written = self._respond(request.prompt, draws)
         for stop in request.sampling.stop:
@@ -125,7 +129,8 @@ class Scripted(Engine):
         for key, lines in self.lines.items():
             if key in asked:
                 line = lines[int(next(draws) * len(lines))]
-                return line.replace("{answer}", gold).replace("{wrong}", wrong).replace("{target}", row.target)
+                near = _LAST_NUMBER.sub(lambda match: _other_number(match[0], next(draws)), gold) if _LAST_NUMBER.search(gold) else wrong
+                return line.replace("{answer}", gold).replace("{wrong}", wrong).replace("{near}", near).replace("{target}", row.target)
         answer = gold if right else wrong
         count = self.words[0] + int(next(draws) * (self.words[1] - self.words[0] + 1))
         if next(draws) < self.long:
@@ -166,21 +171,31 @@ class Scripted(Engine):
 
 
 def gold_text(row: Row) -> str:
-    """The gold answer as the demonstration writes it: what stands in the target's answer tags, else the answer as text."""
-    found = re.search(r"<answer>(.*?)</answer>", row.target, re.DOTALL)
-    if found:
-        return found[1].strip()
-    return (
-        " ".join(map(str, row.answer)) if isinstance(row.answer, (list, tuple)) and all(isinstance(a, int) for a in row.answer) else str(row.answer)
-    )
+    """The gold answer as the demonstration writes it.
+
+    What stands in its last answer tags, else in the tags that it ends with; a demonstration without tags where the answer is structured; else the
+    answer as text.
+    """
+    blocks = dict(_BLOCK.findall(row.target))
+    last = next((tag for tag in reversed(blocks) if row.target.rstrip().endswith(f"</{tag}>")), "")
+    if "answer" in blocks or last:
+        return blocks.get("answer", blocks.get(last, "")).strip()
+    if isinstance(row.answer, (list, tuple)) and all(isinstance(a, int) for a in row.answer):
+        return " ".join(map(str, row.answer))
+    structured = isinstance(row.answer, (dict, list, tuple)) and row.target and not blocks
+    return row.target if structured else str(row.answer)
 
 
 def _other_number(text: str, u: float) -> str:
-    """Another number of the same kind, between 10% and 60% away from it (at least 1)."""
+    """Another number of the same kind, between 10% and 60% away from it (at least 1); "07" stays two digits long."""
     value = float(text)
-    change = max(abs(value) * (0.1 + 0.5 * u), 1.0) * (1 if u > 0.3 else -1)
-    other = value + change
-    return f"{other:.3g}" if "." in text else str(round(abs(other) if value >= 0 else other) if round(other) != round(value) else round(value) + 1)
+    other = value + max(abs(value) * (0.1 + 0.5 * u), 1.0) * (1 if u > 0.3 else -1)
+    if "." in text:
+        return f"{other:.3g}"
+    digits = text.lstrip("-")
+    number = round(abs(other) if value >= 0 else other) if round(other) != round(value) else round(value) + 1
+    width = len(digits) if len(digits) > 1 and digits[0] == "0" else 0
+    return f"{'-' if number < 0 else ''}{abs(number):0{width}d}"
 
 
 def _confidence(tag: str, text: str) -> str:
