@@ -135,11 +135,18 @@ def test_a_signal_stops_both_ranks_at_the_same_step(undisturbed, tmp_path) -> No
     assert step < 24 and checkpoint.newest_intact(output)[0] == output / checkpoint.FOLDER / f"step-{step:06d}"
     said = [line for line in lines_of(log) if "its checkpoint is" in line]
     assert len(said) == 1 and f"after step {step}" in said[0]
-    other = launch(output, tmp_path / "running", tmp_path, "--resume")  # and a second start while it runs
-    wait_for(lambda: steps_of(output) > step, other, tmp_path / "running")
+    verify_resumed(undisturbed, output, tmp_path)
+
+
+def test_a_second_start_beside_two_ranks_is_refused_in_one_line(tmp_path) -> None:
+    output, log = tmp_path / "run", tmp_path / "log"
+    job = launch(output, log, tmp_path)
+    make_trouble("sleep", "step", output, tmp_path, job, log)  # it goes on for an hour
     second = launch(output, tmp_path / "second", tmp_path, "--resume")
-    assert second.wait(timeout=120) != 0
-    refused = [line for line in lines_of(tmp_path / "second") if "in use by" in line]
-    assert (len(refused) == 1 and f"pid {ranks_of(output).get(0, 'gone')} on" in refused[0]) or other.poll() == 0
-    assert other.wait(timeout=300) == 0
-    verify_equal(undisturbed, output)
+    assert second.wait(timeout=200) == 73, (tmp_path / "second").read_text()[-3000:]
+    refused = lines_of(tmp_path / "second")
+    assert len(refused) == 1 and f"in use by pid {ranks_of(output)[0]} on" in refused[0]
+    job.send_signal(signal.SIGTERM)
+    time.sleep(2)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=BOUND) == 128 + signal.SIGTERM and not ranks_of(output)
