@@ -42,7 +42,7 @@ def test_what_rows_carry():
     for row in rows("taught"):
         direct, worked, wrong = row.meta["demonstrations"]
         assert direct in worked and str(row.answer) not in wrong.removeprefix("<answer>").split("<")[0].split()
-    assert {row.meta["difficulty"] for row in rows("rated", 60)} == {5.0, 7.0, 9.0}
+    assert {row.meta["difficulty"] for row in rows("rated", 60)} == {1.0, 5.0, 9.0}
     for row in rows("context"):
         assert row.question.count("<context>") == 1 and row.answer in row.question
 

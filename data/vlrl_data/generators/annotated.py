@@ -111,7 +111,7 @@ def rated(rng: random.Random) -> Annotated:
     """Sums with the ratings of mathematics sets: a difficulty from 1 to 9 that grows with the sum, and the solve rate of a small model."""
     terms = rng.randint(2, 4)
     numbers = [rng.randint(0, 9) for _ in range(terms)]
-    difficulty = 1 + 2 * terms
+    difficulty = 4 * terms - 7
     meta = {"difficulty": float(difficulty), "llama8b_solve_rate": round(1 - difficulty / 10, 2), "topic": "addition"}
     return Annotated(f"What is {' + '.join(map(str, numbers))}?", str(sum(numbers)), tagged_answer(str(sum(numbers))), meta)
 
