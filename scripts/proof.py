@@ -43,6 +43,7 @@ def compare(preset: str, proof: Proof, task: str) -> None:
 
 
 def main() -> None:
+    """Run the proofs of the given presets and print their figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preset", nargs="+")
     parser.add_argument("--off", nargs="*", default=None)

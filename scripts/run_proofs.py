@@ -141,6 +141,7 @@ def switched_off(preset: str) -> tuple[bool, str]:
 
 
 def main() -> None:
+    """Run the proofs of the given presets and print their figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preset", nargs="*")
     parser.add_argument("--switched-off", action="store_true")

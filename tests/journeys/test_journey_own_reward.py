@@ -34,8 +34,9 @@ def test_own_reward(tmp_path):
     assert done.returncode == 0
 
     (tmp_path / "right_hour.py").write_text(GUARDED)
-    (tmp_path / "loose.py").write_text(GUARDED.replace("right_hour", "loose_hour").replace("RightHour", "LooseHour").replace(
-        "answer_or_text(rollout.text) == str(rollout.answer)", "str(rollout.answer) in rollout.text"))  # fmt: skip
+    loose = GUARDED.replace("right_hour", "loose_hour").replace("RightHour", "LooseHour")
+    loose = loose.replace("answer_or_text(rollout.text) == str(rollout.answer)", "str(rollout.answer) in rollout.text")
+    (tmp_path / "loose.py").write_text(loose)
     (tmp_path / "example.json").write_text(json.dumps({"gold": "3", "right": "3", "wrong": ["9", "12"]}))
     assert "right_hour" in vlrl(tmp_path, "list", "reward", "--plugin", "right_hour.py")
     attacked = vlrl(tmp_path, "verify", "--attack", "loose_hour", "--plugin", "loose.py", "--example", "example.json", code=1)

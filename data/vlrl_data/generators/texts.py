@@ -279,8 +279,9 @@ class GenText(GeneratedSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if unknown := sorted(set(self.ask) - set(ASKS)) or not self.ask:
-            raise ConfigError(f"ask: {', '.join(unknown) if self.ask else 'none'} given. Known: {', '.join(ASKS)}; give at least one of them.")
+        unknown = sorted(set(self.ask) - set(ASKS))
+        if unknown or not self.ask:
+            raise ConfigError(f"ask: {', '.join(unknown) or 'none'} given. Known: {', '.join(ASKS)}; give at least one of them.")
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)

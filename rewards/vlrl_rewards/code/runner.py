@@ -239,16 +239,18 @@ def pack(value):
     if isinstance(value, int):
         value = int.__index__(value)
         return value if -(2**53) < value < 2**53 else {"int": hex(value)}
-    for kind, plain in ((float, float.__float__), (str, lambda text: str.__str__(text))):
-        if isinstance(value, kind):
-            return plain(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, str):
+        return str.__str__(value)
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": bytes(value).decode("latin-1")}
     if isinstance(value, list):
         return [pack(item) for item in list.__iter__(value)]
-    for name, kind in (("tuple", tuple), ("set", set), ("frozenset", frozenset)):
+    collections: dict = {"tuple": tuple, "set": set, "frozenset": frozenset}
+    for name, kind in collections.items():
         if isinstance(value, kind):
             return {name: [pack(item) for item in kind.__iter__(value)]}
     if isinstance(value, dict):
@@ -266,9 +268,7 @@ class Opaque:
         self.kind = kind
 
     def __eq__(self, other):
-        return False
-
-    __hash__ = None
+        return False  # a class with __eq__ alone has no hash
 
 
 def unpack(data):
@@ -335,8 +335,9 @@ class Caller:
             if "error" in answer:
                 kind, text = answer["error"]
                 known = getattr(builtins, str(kind), None)
-                ordinary = isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, (AssertionError, UnicodeError))
-                raise (known if ordinary else RuntimeError)(str(text))
+                if not (isinstance(known, type) and issubclass(known, Exception)) or issubclass(known, (AssertionError, UnicodeError)):
+                    known = RuntimeError
+                raise known(str(text))
             return unpack(answer["result"])
 
         candidate.__name__ = name
