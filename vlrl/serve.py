@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 from vlrl.eval.model import ServedModel, policy_spec
 from vlrl.registry import build
@@ -45,8 +45,8 @@ class BadRequest(ValueError):
 class SentPicture(Media):
     """A picture that came with a request, as the bytes of its file."""
 
-    kind: ClassVar[Any] = "image"
     content: bytes = field(repr=False)
+    kind: Literal["image", "video"] = field(default="image", init=False)
 
     @cached_property
     def key(self) -> str:

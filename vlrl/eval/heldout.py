@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vlrl.types import Group, Prompt, Request, Row, Sampling
 
@@ -42,11 +42,12 @@ def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
     """One group of one greedy rollout per row, in order. Raises RuntimeError if the engine leaves a row out."""
     prompts = [run.prompt_template(row) for row in rows]
     requests = [Request(prompt, greedy(run, prompt), n=1, seed=run.seed, tag=place) for place, prompt in enumerate(prompts)]
+    recorder: Any = getattr(run, "recorder", None)
     completions = {}
     for completion in run.engine.generate(requests):
         completions[completion.request.tag] = completion
-        if run.recorder is not None:
-            run.recorder.progress("held-out", len(completions), len(requests))
+        if recorder is not None:
+            recorder.progress("held-out", len(completions), len(requests))
     groups = []
     for place, prompt in enumerate(prompts):
         if place not in completions:

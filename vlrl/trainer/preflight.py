@@ -17,6 +17,7 @@ from typing import Any
 
 from vlrl import stages as S
 from vlrl.config import Config
+from vlrl.context import RunContext
 from vlrl.logging.trackers import check_trackers
 from vlrl.model_folder import check_cached, check_model
 from vlrl.plugin_index import PluginEntry, class_constant, imported_packages
@@ -111,8 +112,9 @@ def check(config: Config) -> Preflight:
     checked = Preflight(config)
     check_cached(str(checked.config.tree["policy"].get("model") or "") if isinstance(checked.config.tree["policy"], Mapping) else "")
     check_output(Path(str(config.tree.get("output") or "runs/unnamed")))
-    check_rows(checked)
-    check_golds(checked)
+    run = typing.cast(RunContext, checked)  # it has what the checks of rows read of a run
+    check_rows(run)
+    check_golds(run)
     return checked
 
 
