@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from vlrl.activity.observables import Record, advantage_of_text, mean, observable
 from vlrl.activity.observer import text_of
+from vlrl.activity.rollout_observables import sampled_from
 from vlrl.types import Rollout
 
 
@@ -99,4 +100,5 @@ NAMED_OBSERVABLES: dict[str, Callable[[Record, str], float]] = {
     "rows_of": rows_of,
     "prompts_with": prompts_with,
     "texts_with": texts_with,
+    "sampled_from": sampled_from,
 }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vlrl.context import PolicyModel, RunContext
 
 _TAG = re.compile(r"<([a-z_]+)>")
+_CLOSING = re.compile(r"</[a-z_]+>")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _LAST_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?=\D*$)")
 _BLOCK = re.compile(r"<([a-z_]+)>(.*?)</\1>", re.DOTALL)
@@ -41,20 +42,24 @@ class ScriptedState(State):
 class Scripted(Engine):
     """Completions by a script: right with a probability of its own for each row, of varied length and form. vlrl original.
 
-        p(row) = clip(skill + spread (u(row) - 1/2) + gain version, 0.02, 0.98), u(row) uniform in [0, 1), a function of the row's id
+        p(row) = clip(skill + spread (u(row) - 1/2) + gain version + hint h, 0.02, 0.98), u(row) uniform in [0, 1), a function of the row's id
+
+    h is the share of the row's demonstration, from its beginning, that the prompt or the given tokens of the completion show.
 
     The form follows the prompt: the tags that it names, in their order (<think> ... </think><answer> ... </answer>), `\\boxed{}` where it asks for
     that, else the row's demonstration (`target`), else the bare answer. With probability 1 - `form` the tags are left out. A wrong answer is the
     right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so that graded rewards vary too. Thoughts
     have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`. `lines` maps a string that a
     prompt contains to completions, of which one is drawn in place of all that; the first match counts. In them "{answer}", "{wrong}", "{target}" (the
-    demonstration) and "{near}" (the right answer with its last number changed) are replaced. The same seed gives the same completions. Log-probs
-    (nats) are the policy's own at temperature 1, or 0 with `scored: false`.
+    demonstration) and "{near}" (the right answer with its last number changed) are replaced. A completion with given tokens (a prompt's prefix, a
+    branch) goes on behind them: see `continued`. The same seed gives the same completions.
+    Log-probs (nats) are the policy's own at temperature 1, or 0 with `scored: false`.
     """
 
     skill: float = 0.5
     spread: float = 0.8
     gain: float = 0.0
+    hint: float = 0.0
     form: float = 0.85
     words: tuple[int, int] = (1, 6)
     long: float = 0.1
@@ -110,7 +115,7 @@ class Scripted(Engine):
     def _draft(self, request: Request, index: int) -> tuple[str, tuple[int, ...], Literal["stop", "length"]]:
         draws = cycle(uniforms(request.seed + zlib.crc32(request.prompt.row.id.encode()), index, 64))
         tokenizer = self.run.policy.tokenizer
-        written = self._respond(request.prompt, draws)
+        written = self._respond(request.prompt, self.run.policy.decode(request.prefix_ids) if request.prefix_ids else "", draws)
         for stop in request.sampling.stop:
             head, found, _ = written.partition(stop)
             written = head + found
@@ -120,10 +125,14 @@ class Scripted(Engine):
         ids = ids[:limit]
         return self.run.policy.decode(ids), ids, finish
 
-    def _respond(self, prompt: Prompt, draws: Iterator[float]) -> str:
+    def _respond(self, prompt: Prompt, begun: str, draws: Iterator[float]) -> str:
+        return continued(self._whole(prompt, begun, draws), prompt.prefix + begun)
+
+    def _whole(self, prompt: Prompt, begun: str, draws: Iterator[float]) -> str:
+        """A whole response, with what is given of it."""
         row = prompt.row
         asked = _text_of(prompt)
-        right = next(draws) < self._skill(row)
+        right = next(draws) < self._skill(row, asked + prompt.prefix + begun)
         formed = next(draws) < self.form
         gold, wrong = gold_text(row), self._wrong(row, draws)
         for key, lines in self.lines.items():
@@ -137,11 +146,11 @@ class Scripted(Engine):
             count += 40
         thought = " ".join(_WORDS[int(next(draws) * len(_WORDS))] for _ in range(min(count, 12)))
         thought = " ".join([thought] * (1 + count // 12)) if count > 12 else thought
-        text = self._formed(prompt, asked, answer, thought) if formed else f"{thought} {answer}".strip()
-        return text.removeprefix(prompt.prefix.strip()).lstrip() if prompt.prefix else text
+        return self._formed(prompt, asked, answer, thought) if formed else f"{thought} {answer}".strip()
 
     def _formed(self, prompt: Prompt, asked: str, answer: str, thought: str) -> str:
-        tags = [tag for tag in dict.fromkeys(_TAG.findall(asked + prompt.prefix)) if tag not in MEDIA_TAGS]
+        closed = {f"</{tag}>" for tag in MEDIA_TAGS} | set(_CLOSING.findall(prompt.prefix))
+        tags = [tag for tag in dict.fromkeys(_TAG.findall(asked + prompt.prefix)) if f"</{tag}>" not in closed]
         if not tags and "\\boxed" in asked:
             return f"{thought} \\boxed{{{answer}}}".strip()
         if not tags and prompt.row.target:
@@ -152,9 +161,9 @@ class Scripted(Engine):
         body = {tag: answer if tag == last else thought or "so" for tag in tags}
         return "".join(f"<{tag}>{_confidence(tag, body[tag])}</{tag}>" for tag in tags)
 
-    def _skill(self, row: Row) -> float:
+    def _skill(self, row: Row, shown: str) -> float:
         u = float(np.random.Philox(key=[int.from_bytes(row.id.encode()[-8:], "big"), 7]).random_raw(1)[0] / 2**64)
-        return min(max(self.skill + self.spread * (u - 0.5) + self.gain * self.version, 0.02), 0.98)
+        return min(max(self.skill + self.spread * (u - 0.5) + self.gain * self.version + self.hint * shown_share(row, shown), 0.02), 0.98)
 
     def _wrong(self, row: Row, draws: Iterator[float]) -> str:
         gold = gold_text(row)
@@ -168,6 +177,29 @@ class Scripted(Engine):
             return letters[(letters.find(gold) + 1 + int(next(draws) * (len(letters) - 1))) % len(letters)]
         different = [other for other in others if other != gold]
         return different[int(next(draws) * len(different))] if different else gold[::-1] + "?"
+
+
+def shown_share(row: Row, text: str) -> float:
+    """Share of the characters of the row's demonstration, from its first on, that stand in `text`; 0 without a demonstration."""
+    shown = next((n for n in range(len(row.target), 0, -1) if row.target[:n] in text), 0)
+    return shown / max(len(row.target), 1)
+
+
+def continued(text: str, given: str) -> str:
+    """What is left to write of a response when `given` stands before it.
+
+    Blocks <tag> ... </tag> that `given` has closed are left out; of a block that it has begun, the opening tag and the begun text are left out. Text
+    that begins with all of `given` loses that.
+    """
+    text = text.removeprefix(given.strip()).lstrip() if given else text
+    for tag in dict.fromkeys(_TAG.findall(given)):
+        block = re.search(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        if block is None:
+            continue
+        begun = given.rpartition(f"<{tag}>")[2]
+        rest = "" if f"</{tag}>" in begun else f"{block[1].removeprefix(begun)}</{tag}>"
+        text = text[: block.start()] + rest + text[block.end() :]
+    return text
 
 
 def gold_text(row: Row) -> str:
