@@ -118,6 +118,7 @@ class RunContext(Protocol):
     trained_groups: Sequence[Group]
     stats: Any
     bad_rows: Any  # rows that could not be used
+    recorder: Any  # vlrl.logging.recorder.Recorder; None before training starts
     activity: Any  # a vlrl.activity.observer.Activity while the run is watched, else None
     collected_ahead: dict[str, Any] | None  # batches for later steps (`vlrl/trainer/pipeline.py`)
     cached_rows: dict[str, dict[str, Sequence[Row]]]

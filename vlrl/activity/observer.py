@@ -176,13 +176,9 @@ class Activity:
             chosen = value.expand_as(x.mask_BT)[mask].float()
             self.figures.add(f"token_weights.{slot}", weight=float(chosen.mean()), changed=float(((chosen - 1).abs() > 1e-6).float().mean()))
         for slot, (coef, term) in terms.items():
-            own = coef * gradient(term.loss, x)
-            value = (
-                float(torch.where(mask, term.loss.detach(), torch.zeros_like(x.mask_BT)).sum() / count)
-                if term.loss.dim() == 2
-                else float(term.loss.detach().mean())
-            )
-            self.figures.add(f"loss_terms.{slot}", value=value, gradient=float(own.abs().sum()) / count)
+            own, loss = coef * gradient(term.loss, x), term.loss.detach()
+            mean = torch.where(mask, loss, torch.zeros_like(x.mask_BT)).sum() / count if loss.dim() == 2 else loss.mean()
+            self.figures.add(f"loss_terms.{slot}", value=float(mean), gradient=float(own.abs().sum()) / count)
         if aggregation is not None:
             chosen = aggregation.expand_as(x.mask_BT)[mask].float()
             low = float(chosen.abs().min())

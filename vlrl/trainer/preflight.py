@@ -39,7 +39,7 @@ _SIMPLE: dict[str, Any] = {
 class Preflight:
     """The part of a run that needs no torch: phases whose heavy plug-ins are stand-ins, and their rows.
 
-    `cached_rows` are handed to the run, so that nothing is read twice. Raises ConfigError for the first mistake.
+    `cached_rows` are handed to the run with their sources, so that nothing is read twice. Raises ConfigError for the first mistake.
     """
 
     config: Config
@@ -58,6 +58,16 @@ class Preflight:
         self.phases = [build_parts(self.config, name, build_light) for name in self.config.phases]
         for phase in self.phases:
             check_trackers(phase.settings.watch.trackers)
+
+    @property
+    def output(self) -> Path:
+        """The run's folder, where a source writes down the rows that it cannot use."""
+        return Path(str(self.config.tree.get("output") or "runs/unnamed"))
+
+    @property
+    def sources(self) -> list[S.Source]:
+        """The sources of all phases that are built here."""
+        return [one for phase in self.phases for one in (*phase.train.values(), *phase.heldout.values()) if isinstance(one, S.Source)]
 
     @property
     def current(self) -> Phase:
@@ -111,8 +121,10 @@ def check(config: Config) -> Preflight:
     """Check everything that can be checked without torch: plug-ins, the output folder, rows, gold answers. Raises ConfigError."""
     checked = Preflight(config)
     check_cached(str(checked.config.tree["policy"].get("model") or "") if isinstance(checked.config.tree["policy"], Mapping) else "")
-    check_output(Path(str(config.tree.get("output") or "runs/unnamed")))
+    check_output(checked.output)
     run = typing.cast(RunContext, checked)  # it has what the checks of rows read of a run
+    for source in checked.sources:
+        source.check(run)
     check_rows(run)
     check_golds(run)
     return checked

@@ -123,8 +123,10 @@ class GRPO(GroupRelative):
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         scales = {"group": "std", "others": "others_std", "batch": "batch_std", "centred_batch": "centred_batch_std", "none": "none"}
         baseline = {"group": "mean", "leave_one_out": "leave_one_out", "batch": "batch_mean"}[self.baseline]
-        options = {"baseline": baseline, "scale": scales[self.scale], "eps": self.eps, "unbiased": self.unbiased}
-        return by_group(functional.group_advantages(*flat_rewards(groups), **options), groups)
+        reward_B, group_B = flat_rewards(groups)
+        scale = scales[self.scale]
+        values_B = functional.group_advantages(reward_B, group_B, baseline=baseline, scale=scale, eps=self.eps, unbiased=self.unbiased)
+        return by_group(values_B, groups)
 
 
 @register("pass_at_k_max")

@@ -130,8 +130,8 @@ class Rejection(TokenWeight):
             raise ValueError(f"limit={self.limit} must be above 0")
 
     def __call__(self, x: LossInputs) -> Tensor:
-        settings = {"kind": self.estimator, "level": self.level, "limit": self.limit}
-        return functional.rejection_mask(x.old_logp_BT, x.sampled_logp_BT, engine_mask(x), **settings)
+        mask_BT = engine_mask(x)
+        return functional.rejection_mask(x.old_logp_BT, x.sampled_logp_BT, mask_BT, kind=self.estimator, level=self.level, limit=self.limit)
 
 
 @register("off_policy_sequence_mask")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
+from vlrl.methods.common.hard_prompts import HardPrompts, HardPromptsState
 from vlrl.methods.common.prompts import with_system
 from vlrl.methods.core.rollout import Independent
-from vlrl.methods.papers.relift import Relift, ReliftState
 from vlrl.registry import register
 from vlrl.stages import transient
 from vlrl.types import Group, Prompt, Rollout
@@ -59,17 +59,18 @@ class MemlGrpo(Independent):
 
 
 @dataclass
-class MemlGrpoMutualState(ReliftState):
-    """ReLIFT's state, and the number of rollouts taught in the step."""
+class MemlGrpoMutualState(HardPromptsState):
+    """The buffer's state, and the number of rollouts taught in the step."""
 
     taught: int = transient(0)
 
 
 @register("meml_grpo.mutual")
 @dataclass(frozen=True)
-class MemlGrpoMutual(Relift):
-    """MEML-GRPO's mutual learning: as `relift`; and a correct rollout of the best expert of a group is taught to the worst expert.
+class MemlGrpoMutual(HardPrompts):
+    """MEML-GRPO's mutual learning: a correct rollout of the best expert of a group is taught to the worst; prompts that all fail to a demonstration.
 
+    The latter is `HardPrompts`, with `size` of the paper's buffer.
     Best and worst are by the experts' mean rewards. The first correct rollout of the best expert, under the worst expert's prompt (source "taught"),
     is a group of its own, so that only loss term nll with source "taught" trains on it: -log p(o+ | q, P-), whose gradient is that of the estimate
     of KL(p(. | P+) || p(. | P-)) with the better expert held fixed.
