@@ -62,4 +62,5 @@ def test_bad_rows_are_named_and_good_ones_used_once(tmp_path):
     metrics = lines_of(run / "metrics.jsonl")
     assert [line["step"] for line in metrics] == list(range(1, 21))
     assert not any(line.get("data/dropped") for line in metrics)
+    assert all(line["data/quarantined"] == 200 for line in metrics)
     assert len({line["location"] for line in lines_of(run / "quarantine.jsonl") if line["reason"]}) == 200

@@ -22,6 +22,7 @@ from vlrl.files import write_whole
 from vlrl.launch import find_deepspeed_config
 from vlrl.logging.trackers import check_trackers
 from vlrl.registry import ConfigError, suggest
+from vlrl.stages import Source
 from vlrl.trainer import checkpoint
 from vlrl.trainer import overwrite as replaced
 from vlrl.trainer.data import check_lengths, check_rows
@@ -41,6 +42,11 @@ def prepare(config: Config, checked: Preflight | None = None) -> Run:
     check_trackers(run.settings.watch.trackers)
     if checked is not None:
         run.cached_rows.update(checked.cached_rows)
+        for mine, read in zip(run.phases, checked.phases, strict=True):  # with the sources that read them, which count the rows left out
+            for split in ("train", "heldout"):
+                getattr(mine, split).update({slot: one for slot, one in getattr(read, split).items() if isinstance(one, Source)})
+        for source in checked.sources:
+            source.check(run)
     else:
         check_output(run.output)
         check_rows(run)

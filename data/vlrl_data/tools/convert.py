@@ -17,9 +17,12 @@ from vlrl_data.media.video import Video
 
 
 def record_of(row: Row, folder: Path | None = None) -> dict[str, Any]:
-    """A row as plain values (JSON). Media files under `folder` are named relative to it; media that are no files are written as bytes."""
+    """A row as plain values (JSON). Media files under `folder` are named relative to it; media that are no files are written as bytes.
+
+    Fields that do not belong to the row's content (`origin`, its place in the file it was read from) are left out.
+    """
     values: dict[str, Any] = {}
-    for item in fields(Row):
+    for item in (item for item in fields(Row) if item.compare):
         value = getattr(row, item.name)
         if value not in ("", (), {}, None) and not (item.name == "task" and value == "default"):
             values[item.name] = value

@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+from task_kit import SELECTS, full_and_silent
 
 from vlrl.config import folders, load
 from vlrl.registry import build
@@ -15,14 +16,6 @@ from vlrl.types import Prompt, Rollout
 ROOT = Path(folders()[0])
 TASKS = sorted(path.stem for path in (ROOT / "tasks").glob("*.yaml"))
 ROWS = 6  # of each reward
-SELECTS = {"gen_pairs": {"name": "vmr"}}  # tasks whose rows are for a selection, which makes the rows of the reward
-# Reward: (score of a correct answer, score of an empty response), where they are not (1, 0). Ranges of the rewards' docstrings.
-RANGES = {
-    "rerank": (1 + 0.2 + 0.1, -1.0),
-    "interleaved": (1 + 0.5, 0.0),
-    "code_edit": (3.5 * 1 - 1.5, -2.0),
-    "patch_similarity": (1.0, -1.0),
-}
 
 
 def rows_and_rewards(task):
@@ -67,7 +60,7 @@ def test_a_demonstration_earns_everything(task):
     assert found
     for reward, rows in found:
         assert len(rows) >= 2, (reward.name, reward.tasks)
-        full, silent = RANGES.get(reward.name, (1.0, 0.0))
+        full, silent = full_and_silent(reward, rows[0])
         own, empty, others = scores(reward, rows)
         assert own == pytest.approx([full] * len(own)), (reward.name, own)
         assert empty == [silent] * len(empty), (reward.name, empty)
