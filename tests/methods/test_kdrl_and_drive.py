@@ -48,6 +48,17 @@ def test_a_teacher_is_a_model_of_its_own(tmp_path):
     assert not any(p.requires_grad for p in frozen) and all(torch.equal(a, b) for a, b in zip(frozen, teacher.policy.model.parameters()))
 
 
+def test_the_first_weights_as_teacher():
+    made = text_run(["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"])
+    first, second = steps(made, 2)
+    assert first["kl_teacher"] == pytest.approx(0, abs=1e-6) and second["kl_teacher"] > 1e-4  # the policy itself, until it was updated
+    saved = made.aux_tensors["kdrl.teacher_logp"].state.state_dict()
+    again = text_run(["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "seed=3"])
+    again.aux_tensors["kdrl.teacher_logp"].state.load_state_dict(saved)
+    with again.policy.reference() as reference:
+        assert all(torch.equal(a, saved["weights"][name]) for name, a in reference.model.state_dict().items())
+
+
 def test_a_teacher_must_be_named():
     with pytest.raises(ConfigError, match="name the teacher"):
         text_run(["methods/kdrl"])

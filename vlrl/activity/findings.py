@@ -11,6 +11,7 @@ from functools import cache
 
 from vlrl.activity.figures import Finding, Tally
 from vlrl.activity.observer import SMALL, Activity
+from vlrl.capabilities import NO_POLICY_GRADIENT
 from vlrl.context import RunContext
 from vlrl.registry import build, stage_of
 from vlrl.stages import Stage
@@ -113,7 +114,7 @@ def _replay(run: RunContext, activity: Activity) -> Iterator[Finding]:
 
 def _advantages(run: RunContext, activity: Activity) -> Iterator[Finding]:
     nonzero, varies = activity.figures.of("advantage", "nonzero"), activity.figures.of("token_credit", "varies")
-    if not run.advantage.trains:
+    if not run.advantage.trains or run.has(NO_POLICY_GRADIENT):
         return
     if nonzero.n and not nonzero.total and run.objective.policy_loss.zero_without_advantage:
         yield Finding("advantage", "dead", f"0 for all of {nonzero.n} rollouts: no group had different rewards")

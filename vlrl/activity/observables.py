@@ -15,11 +15,15 @@ from vlrl.types import Group, Rollout
 
 @dataclass
 class StepRecord:
-    """One step: the groups that were sampled (before filters), and those that were trained on. `gradients`: see `Activity.gradients`."""
+    """One step: the groups that were sampled (before filters), and those that were trained on. `gradients`: see `Activity.gradients`.
+
+    `changed`: share of the policy's weights that the step changed; None where the weights before it are not known.
+    """
 
     sampled: Sequence[Group]
     trained: Sequence[Group]
     gradients: dict[int, list[float]]
+    changed: float | None = None
 
 
 @dataclass
@@ -251,3 +255,40 @@ def advantage_of_correct_by_length(record: Record) -> float:
     """Correlation over a group's correct rollouts of length with advantage, mean over groups."""
     groups = [[rollout for rollout in group if rollout.correct] for group in record.trained()]
     return mean([correlation([float(len(rollout)) for rollout in group], [rollout.advantage for rollout in group]) for group in groups])
+
+
+@observable
+def advantage_of_demonstrations(record: Record) -> float:
+    """Mean advantage of the trained rollouts that the policy did not write."""
+    return mean([rollout.advantage for rollout in record.rollouts() if rollout.source != "policy"])
+
+
+@observable
+def gradient_of_demonstrations(record: Record) -> float:
+    """Mean |d loss / d log-prob| of the tokens that the policy did not write, over that of its own tokens."""
+    own, others = [], []
+    for rollout, values in record.gradients():
+        (own if rollout.source == "policy" else others).extend(abs(value) for value in values)
+    return mean(others) / mean(own) if any(own) else 0.0
+
+
+@observable
+def likelihood(record: Record) -> float:
+    """Mean log-prob (nats per token) of the sampled tokens, when they were sampled."""
+    return mean([logp for group in record.sampled() for rollout in group for logp in rollout.logp])
+
+
+@observable
+def trained_length_gap(record: Record) -> float:
+    """Mean number of tokens of the wrong rollouts that carry gradient, less that of the correct ones."""
+    lengths: dict[bool, list[float]] = {True: [], False: []}
+    for rollout, values in record.gradients():
+        if any(values):
+            lengths[rollout.correct].append(float(len(rollout)))
+    return mean(lengths[False]) - mean(lengths[True])
+
+
+@observable
+def changed_weights(record: Record) -> float:
+    """Mean over steps of the share of the policy's weights that the step changed; the phase's first step does not count."""
+    return mean([step.changed for step in record.steps if step.changed is not None])

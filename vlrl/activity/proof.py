@@ -13,7 +13,7 @@ about:
     against: methods/grpo             # what "off" must equal; else the last preset that it extends, else methods/grpo
     base: [rewards.x={name: exact}]   # overrides of that alone: a plain reward where the task's own is the mechanism
     steps: 3
-    phase: rl                         # the phase to look at; else the last one
+    phase: rl                         # the phase to look at; else the last one; likewise where the run without the mechanism has no such phase
     engine: hf                        # who samples: the scripted policy (`scripted`, the default) or the tiny model
 """
 
@@ -24,7 +24,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl.activity.check import PhaseCheck, check
 from vlrl.activity.figures import Finding
@@ -33,6 +33,9 @@ from vlrl.activity.row_observables import NAMED_OBSERVABLES
 from vlrl.config import Config, load, own_tree
 from vlrl.context import RunContext
 from vlrl.registry import ConfigError, make, suggest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KINDS = ("method", "recipe", "probe")
 TIMES = ("seconds", "per_second", "memory")  # parts of metric names that differ between equal runs
@@ -159,14 +162,23 @@ def observe(config: Config, steps: int) -> Observed:
     key = json.dumps([_essence(config), steps], sort_keys=True, default=str)
     if key not in _OBSERVED:
         records: dict[str, Record] = {}
+        weights: dict[str, list[Tensor]] = {}  # of the last step, by phase
 
         def after_step(run: RunContext) -> None:
             gradients = dict(run.activity.gradients)
-            records.setdefault(run.phase, Record()).steps.append(StepRecord(list(run.sampled_groups), list(run.trained_groups), gradients))
+            now = [p.detach().clone() for p in run.policy.model.parameters()]
+            changed = changed_share(weights[run.phase], now) if run.phase in weights else None
+            weights[run.phase] = now
+            records.setdefault(run.phase, Record()).steps.append(StepRecord(list(run.sampled_groups), list(run.trained_groups), gradients, changed))
 
         checks = check(config, steps, after_step, keep_gradients=True)
         _OBSERVED[key] = Observed(checks, {result.phase: records.get(result.phase, Record()) for result in checks})
     return _OBSERVED[key]
+
+
+def changed_share(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+    """Share of the numbers that differ."""
+    return sum(int((a != b).sum()) for a, b in zip(before, after, strict=True)) / max(sum(a.numel() for a in after), 1)
 
 
 def _essence(config: Config) -> dict[str, Any]:
@@ -203,7 +215,7 @@ def prove(preset: str) -> Verdict:
     base_config = proof_config(base_of(preset, proof), task, proof, proof.base)
     on, off = observe(on_config, proof.steps), observe(off_config, proof.steps)
     same = _essence(off_config) == _essence(base_config) or off.log == observe(base_config, proof.steps).log
-    values = on.number(proof.observe, proof.phase), off.number(proof.observe, proof.phase)
+    values = on.number(proof.observe, proof.phase), off.number(proof.observe, proof.phase if proof.phase in off.records else "")
     return Verdict(preset, proof.observe, *values, holds(*values, proof.direction), same, tuple(on.bad))
 
 

@@ -8,6 +8,8 @@ Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208. No released code was found.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,11 +25,22 @@ from vlrl.stages import AuxTensor, State, transient
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
 
+START = "start"  # as `model`: the policy as it is at the start
+
+
 @dataclass
 class TeacherState(State):
-    """`teacher` is the frozen teacher, of the policy's class."""
+    """`teacher` is the frozen teacher, of the policy's class; `own` the policy where its first weights are the teacher. Saved are these weights."""
 
     teacher: Any = transient()
+    own: Any = transient()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.own.reference_state() if self.own is not None else {}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        if self.own is not None:
+            self.own.load_reference(values)
 
 
 @register("kdrl.teacher_logp")
@@ -36,8 +49,9 @@ class KdrlTeacherLogp(AuxTensor):
     """The teacher's log-probs: log pi_T(y_t | x, y_<t) in nats, temperature-scaled as sampled, of the frozen model `model` (a name or a folder).
 
     Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: per-token log-probs of the teacher on the student's own samples. The teacher is of the policy's
-    family and has its tokenizer. Every rank holds a whole teacher. Edge: zero outside the completion. Raises ConfigError where no model is named, or
-    where its vocabulary differs from the policy's. Shapes: (B, T), no gradient.
+    family and has its tokenizer. Every rank holds a whole teacher. `model: start` takes the policy's reference, its weights at the start of the phase
+    (of the run, where a KL holds them already): after a cold start on a teacher's texts they imitate the teacher. Edge: zero outside the completion.
+    Raises ConfigError where no model is named, or where its vocabulary differs from the policy's. Shapes: (B, T), no gradient.
     """
 
     model: str = ""
@@ -50,9 +64,13 @@ class KdrlTeacherLogp(AuxTensor):
         if not self.model:
             raise ConfigError(
                 "aux_tensors: kdrl.teacher_logp has no `model`; name the teacher, a model of the policy's family with the same tokenizer: "
-                "aux_tensors={kdrl.teacher_logp: {model: PATH}}"
+                "aux_tensors={kdrl.teacher_logp: {model: PATH}}, or `start` for the policy as it is when the phase starts"
             )
         policy = run.policy
+        if self.model == START:
+            policy.keep_reference()
+            self.state.own = policy
+            return
         teacher = type(policy)(replace(run.family, model=self.model), device=policy.device, seed=run.seed)
         if teacher.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
             raise ConfigError(
@@ -62,8 +80,9 @@ class KdrlTeacherLogp(AuxTensor):
         self.state.teacher = teacher
 
     def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
-        with torch.no_grad():
-            return self.state.teacher.forward(batch)["logp"]
+        teacher = policy.reference() if self.state.own is not None else nullcontext(self.state.teacher)
+        with torch.no_grad(), teacher as model:
+            return model.forward(batch)["logp"]
 
 
 @register("kdrl")
