@@ -77,3 +77,6 @@ class Annotation(Capability, Generic[T]):
     def on(self, item: Annotated) -> bool:
         """Whether `item` has the value."""
         return self.name in item.info
+
+
+NO_POLICY_GRADIENT = Capability("no_policy_gradient", hint="policy_loss: {name: zero_loss}")  # the policy loss is 0, whatever the advantages

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from vlrl import functional
-from vlrl.capabilities import Capability
+from vlrl.capabilities import NO_POLICY_GRADIENT
 from vlrl.context import RunContext
 from vlrl.methods.core.token_credit import UNIFORM_CREDIT
 from vlrl.registry import ConfigError, register
 from vlrl.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
-
-NO_POLICY_GRADIENT = Capability("no_policy_gradient", hint="policy_loss: {name: zero_loss}")
 
 
 @dataclass(frozen=True)

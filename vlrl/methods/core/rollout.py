@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from vlrl.capabilities import Capability
+from vlrl.capabilities import NO_POLICY_GRADIENT, Capability
 from vlrl.context import RunContext
 from vlrl.methods.common.conversation import (
     CALLS,
@@ -28,7 +28,6 @@ from vlrl.methods.common.conversation import (
 )
 from vlrl.methods.common.demonstrations import expert_rollout
 from vlrl.methods.core.advantage import GroupRelative
-from vlrl.methods.core.policy_loss import NO_POLICY_GRADIENT
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RolloutStrategy
 from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling

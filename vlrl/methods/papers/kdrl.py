@@ -24,7 +24,6 @@ from vlrl.registry import ConfigError, register
 from vlrl.stages import AuxTensor, State, transient
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
-
 START = "start"  # as `model`: the policy as it is at the start
 
 

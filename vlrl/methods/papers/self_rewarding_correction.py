@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from vlrl.capabilities import NO_POLICY_GRADIENT
 from vlrl.context import RunContext
-from vlrl.methods.core.policy_loss import NO_POLICY_GRADIENT
 from vlrl.methods.papers.judgerlvr import KEY
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RolloutStrategy
