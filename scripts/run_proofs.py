@@ -57,10 +57,11 @@ def record(verdicts: Sequence[Verdict]) -> None:
 
 def _default(stage: type[S.Stage], name: str, method: str = "__call__") -> Callable[..., Any]:
     """A method that does what the default plug-in of a stage does, whatever the plug-in that it is called on; also where that is the same class."""
-    plugin = build(stage, {"name": name}, name)
-    original = getattr(type(plugin), method)
+    original = getattr(type(build(stage, {"name": name}, name)), method)
+    made: dict[int, tuple[Any, Any]] = {}  # id of a plug-in -> (the plug-in, the default one in its place, with a state of its own)
 
     def call(self: Any, *arguments: Any) -> Any:
+        _, plugin = made.setdefault(id(self), (self, build(stage, {"name": name}, name)))
         if self.is_set_up and not plugin.is_set_up:
             plugin.setup(self.run)
         return original(plugin, *arguments)
@@ -83,7 +84,7 @@ NEUTRAL: dict[type[S.Stage], dict[str, Callable[..., Any]]] = {  # stage -> meth
     S.PromptSampler: {"__call__": _default(S.PromptSampler, "shuffle")},
     S.PromptTemplate: {"__call__": _default(S.PromptTemplate, "chat")},
     S.Select: {"__call__": lambda self, rows: rows},
-    S.Reward: {"__call__": lambda self, rollout: 0.0},
+    S.Reward: {"__call__": lambda self, rollout: 0.0, "score_group": lambda self, group: [0.0] * len(group)},
     S.Callback: {"__call__": lambda self, run, groups: {}, "end_step": lambda self, run: None},
 }
 
