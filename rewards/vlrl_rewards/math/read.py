@@ -33,7 +33,7 @@ _NAMED = re.compile(
 _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
 _COMPOUND = re.compile(r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}")
-_LAST_UNSAID = re.compile(r"(?<![a-z])(?:(?P<hours>h|hrs?|hours?)|m|mins?|minutes?)\s?[0-5]\d$", re.IGNORECASE)  # "3h20", "1min30"
+_LAST_UNSAID = re.compile(r"(?<![a-z])(?:(?P<hours>h|hrs?|hours?)|m|mins?|minutes?)\s?[0-5][0-9]$", re.IGNORECASE)  # "3h20", "1min30"
 _CODE = re.compile(
     r"(?<!\\)\blambda\b[^=]{0,20}:|(?<![\\\w])(?:eval|exec|print|system|open|getattr|int|float|str|bool|complex|list|tuple|dict|set|len|range|sum|max|min|round|pow"
     r"|sorted|map|filter|next|iter|ord|chr|hex|oct|bin|repr|input|any|all|zip|type|divmod|Fraction|Decimal|Rational|Integer|parseInt|parseFloat|Number|String)\("
