@@ -25,7 +25,10 @@ def findings(run: RunContext, activity: Activity) -> list[Finding]:
         return []
     found: list[Finding] = []
     if run.rollout.samples:
-        for judge in (_rewards, _same_rewards, _shaping, _filters, _replay, _advantages, _environment):
+        if not run.has(NO_POLICY_GRADIENT) or run.replay is not None:  # else nothing reads the rewards: a phase of supervised training
+            for judge in (_rewards, _same_rewards, _shaping):
+                found += judge(run, activity)
+        for judge in (_filters, _replay, _advantages, _environment):
             found += judge(run, activity)
     for judge in (_policy_loss, _token_weights, _loss_terms, _callbacks):
         found += judge(run, activity)
@@ -52,11 +55,11 @@ def _rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
         if not score.n:
             coming = sorted({row.task for rows in run.rows.values() for row in rows} & set(reward.tasks) - set(activity.tasks))
             if coming:
-                yield Finding(place, "note", f"scored no rollout yet: no row of task {', '.join(coming)} was drawn")
+                yield Finding(place, "note", f"scored no rollout yet: no prompt was of task {', '.join(coming)}")
                 continue
             tasks = ", ".join(reward.tasks) or "any"
             drawn = ", ".join(sorted(activity.tasks)) or "none"
-            yield Finding(place, "dead", f"scored no rollout: it is for rows of task {tasks}, the rows drawn are of task {drawn}")
+            yield Finding(place, "dead", f"scored no rollout: it is for rows of task {tasks}, the prompts are of task {drawn}")
         elif reward.weight and score.n >= ENOUGH and score.high - score.low <= SMALL:
             yield Finding(place, "dead", f"always {score.low:g} over {score.n} rollouts, so it moves no advantage{_why_constant(score)}")
         elif reward.weight and varies.n >= 2 and not varies.total:

@@ -45,10 +45,10 @@ class Activity:
         """After `sample`: the drawn rows, their prompts, the budget, the scored groups."""
         for row in rows:
             self.draws[row.id] += 1
-            self.tasks[row.task] += 1
             self.figures.add("prompt_sampler", drawn=1.0, again=float(self.draws[row.id] > 1))
         for prompt, count in zip(prompts, counts):
             text = text_of(prompt)
+            self.tasks[prompt.row.task] += 1  # a prompt template may ask another question about the row, of another task
             self._prompts[prompt.key] = len(text)
             self.figures.add("prompt_template", characters=len(text), prefix=float(bool(prompt.prefix)))
             self.figures.add("rollout_budget", count=count)
