@@ -46,10 +46,10 @@ class Scripted(Engine):
 
     h is the share of the row's demonstration, from its beginning, that the prompt or the given tokens of the completion show.
 
-    The form follows the prompt: the tags that it names, in their order (<think> ... </think><answer> ... </answer>), `\\boxed{}` where it asks for
-    that, else the row's demonstration (`target`), else the bare answer. With probability 1 - `form` the tags are left out. A wrong answer is the
-    right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so that graded rewards vary too. Thoughts
-    have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`. `lines` maps a string that a
+    The form follows the prompt: the tags of its prefix, then those that it names, in their order (<think> ... </think><answer> ... </answer>),
+    `\\boxed{}` where it asks for that, else the row's demonstration (`target`), else the bare answer. With probability 1 - `form` the tags are left
+    out. A wrong answer is the right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so that graded
+    rewards vary too. Thoughts have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`. `lines` maps a string that a
     prompt contains to completions, of which one is drawn in place of all that; the first match counts. In them "{answer}", "{wrong}", "{target}" (the
     demonstration) and "{near}" (the right answer with its last number changed) are replaced. A completion with given tokens (a prompt's prefix, a
     branch) goes on behind them: see `continued`. The same seed gives the same completions.
@@ -150,7 +150,7 @@ class Scripted(Engine):
 
     def _formed(self, prompt: Prompt, asked: str, answer: str, thought: str) -> str:
         closed = {f"</{tag}>" for tag in MEDIA_TAGS} | set(_CLOSING.findall(prompt.prefix))
-        tags = [tag for tag in dict.fromkeys(_TAG.findall(asked + prompt.prefix)) if f"</{tag}>" not in closed]
+        tags = [tag for tag in dict.fromkeys(_TAG.findall(prompt.prefix + asked)) if f"</{tag}>" not in closed]
         if not tags and "\\boxed" in asked:
             return f"{thought} \\boxed{{{answer}}}".strip()
         if not tags and prompt.row.target:
