@@ -138,7 +138,9 @@ def switched_off(preset: str) -> tuple[bool, str]:
         if red:
             return True, cls.name
         tried.append(cls.name)
-    return not tried, ", ".join(tried) or "no plug-in (its values alone are proven)"
+    if not tried:
+        return about_of(preset)["kind"] == "recipe", "no plug-in (values alone)"
+    return False, ", ".join(tried)
 
 
 def main() -> None:

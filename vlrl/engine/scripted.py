@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _TAG = re.compile(r"<([a-z_]+)>")
 _CLOSING = re.compile(r"</[a-z_]+>")
+_GIVEN = re.compile(r"<([a-z_]+)>[^<]{30,}</\1>")  # tags that hold a text of the question, such as a context
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _LAST_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?=\D*$)")
 _BLOCK = re.compile(r"<([a-z_]+)>(.*?)</\1>", re.DOTALL)
@@ -49,11 +50,11 @@ class Scripted(Engine):
     The form follows the prompt: the tags of its prefix, then those that it names, in their order (<think> ... </think><answer> ... </answer>),
     `\\boxed{}` where it asks for that, else the row's demonstration (`target`), else the bare answer. With probability 1 - `form` the tags are left
     out. A wrong answer is the right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so that graded
-    rewards vary too. Thoughts have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`. `lines` maps a string that a
-    prompt contains to completions, of which one is drawn in place of all that; the first match counts. In them "{answer}", "{wrong}", "{target}" (the
-    demonstration) and "{near}" (the right answer with its last number changed) are replaced. A completion with given tokens (a prompt's prefix, a
-    branch) goes on behind them: see `continued`. The same seed gives the same completions.
-    Log-probs (nats) are the policy's own at temperature 1, or 0 with `scored: false`.
+    rewards vary too. Thoughts have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`.
+    `lines` maps a string that a prompt contains to completions, of which one is drawn in place of all that; the first match counts. In them
+    "{answer}", "{wrong}", "{target}" (the demonstration) and "{near}" (the right answer with its last number changed) are replaced. A completion
+    with given tokens (a prompt's prefix, a branch) goes on behind them: see `continued`. The same seed gives the same completions. Log-probs (nats)
+    are the policy's own at temperature 1, or 0 with `scored: false`.
     """
 
     skill: float = 0.5
@@ -149,7 +150,8 @@ class Scripted(Engine):
         return self._formed(prompt, asked, answer, thought) if formed else f"{thought} {answer}".strip()
 
     def _formed(self, prompt: Prompt, asked: str, answer: str, thought: str) -> str:
-        closed = {f"</{tag}>" for tag in MEDIA_TAGS} | set(_CLOSING.findall(prompt.prefix))
+        given = {f"</{tag}>" for tag in (*MEDIA_TAGS, *_GIVEN.findall(prompt.row.question))}
+        closed = given | set(_CLOSING.findall(prompt.prefix))
         tags = [tag for tag in dict.fromkeys(_TAG.findall(prompt.prefix + asked)) if f"</{tag}>" not in closed]
         if not tags and "\\boxed" in asked:
             return f"{thought} \\boxed{{{answer}}}".strip()
