@@ -152,6 +152,9 @@ class Scripted(Engine):
     def _formed(self, prompt: Prompt, asked: str, answer: str, thought: str) -> str:
         given = {f"</{tag}>" for tag in (*MEDIA_TAGS, *_GIVEN.findall(prompt.row.question))}
         closed = given | set(_CLOSING.findall(prompt.prefix))
+        hint = shown_part(prompt.row, asked)
+        if ">" in hint[:-1]:  # the tags of a hint are not the form that is asked for
+            asked = asked.replace(hint, "")
         tags = [tag for tag in dict.fromkeys(_TAG.findall(prompt.prefix + asked)) if f"</{tag}>" not in closed]
         if not tags and "\\boxed" in asked:
             return f"{thought} \\boxed{{{answer}}}".strip()
@@ -181,10 +184,14 @@ class Scripted(Engine):
         return different[int(next(draws) * len(different))] if different else gold[::-1] + "?"
 
 
+def shown_part(row: Row, text: str) -> str:
+    """The longest beginning of the row's demonstration that stands in `text`."""
+    return next((row.target[:n] for n in range(len(row.target), 0, -1) if row.target[:n] in text), "")
+
+
 def shown_share(row: Row, text: str) -> float:
     """Share of the characters of the row's demonstration, from its first on, that stand in `text`; 0 without a demonstration."""
-    shown = next((n for n in range(len(row.target), 0, -1) if row.target[:n] in text), 0)
-    return shown / max(len(row.target), 1)
+    return len(shown_part(row, text)) / max(len(row.target), 1)
 
 
 def continued(text: str, given: str) -> str:
