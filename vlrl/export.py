@@ -9,6 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from vlrl.model_folder import located
 from vlrl.registry import ConfigError
 
 ADAPTER = "adapter"  # in a checkpoint: the adapter; the checkpoint itself is the merged model
@@ -87,7 +88,7 @@ def _copy_model(source: Path, target: Path) -> None:
 def _copy_adapter(source: Path, scratch: Path, target: Path) -> None:
     """The adapter, the processor, and the base where it is on no hub. The base's place is written into adapter_config.json."""
     origin = json.loads((source / ADAPTER / "base.json").read_text(encoding="utf-8"))
-    model = origin["family"]["model"] if origin is not None else ""
+    model = located(origin["family"]["model"], "the adapter's base") if origin is not None else ""
     if origin is not None and not model:
         raise ConfigError(f"{str(source)!r}: the base of this adapter was built at random, so no file holds it; export with --merge-lora")
     shutil.copytree(source / ADAPTER, scratch, ignore=shutil.ignore_patterns("base.json", "README.md"))

@@ -1,5 +1,6 @@
-"""Checks of the model that a config names, before torch is imported: a folder that is there and whole, or a hub id.
+"""Checks of the model that a config names, before torch is imported: a folder that is there and whole, a hub id, or `fetched:NAME`.
 
+`fetched:smollm2` is the folder that `vlrl fetch smollm2` wrote into the cache.
 A folder needs `config.json`, weights (every shard that the index names), tokenizer files and, for models that read images, a processor's file.
 """
 
@@ -20,12 +21,17 @@ _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _EXAMPLE = "a hub id like Qwen/Qwen2.5-VL-3B-Instruct"
 _LFS = b"version https://git-lfs"
+_FETCHED = "fetched:"
+FETCHABLE = {"smollm2": "smollm2-135m"}  # NAME of `vlrl fetch NAME` -> its folders in the cache, without "-float32" or "-bfloat16"
 
 
 def check_model(name: str, multimodal: bool, where: str = "policy.model") -> None:
     """Raise ConfigError for a model that cannot be loaded: what is missing, where, and the fix. `name`: a folder or a hub id; "" is no model."""
     if not name:
         return
+    if name.startswith(_FETCHED):
+        found = _fetched(name, where)
+        return _check_folder(found, multimodal, where) if found else None
     folder = Path(name)
     try:
         folder = folder.expanduser()
@@ -48,8 +54,33 @@ def check_there(name: str, where: str) -> None:
         raise ConfigError(f"{where}: no folder {name!r}{_nearest(Path(name).expanduser())}; give a run, a model's folder, or {_EXAMPLE}")
 
 
+def fetched_folder(name: str, dtype: str) -> Path:
+    """The cache folder of a model that `vlrl fetch` converts: `$VLRL_CACHE/models/...`, else `~/.cache/vlrl/models/...`."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    cache = Path(os.environ.get("VLRL_CACHE") or Path(home) / "vlrl").expanduser()
+    return cache / "models" / f"{FETCHABLE[name]}-{dtype}"
+
+
+def located(name: str, where: str = "policy.model") -> str:
+    """The folder of `fetched:NAME` (float32, else bfloat16); other names are unchanged. Raises ConfigError where it is not fetched."""
+    if not name.startswith(_FETCHED):
+        return name
+    found = _fetched(name, where)
+    if found is None:
+        raise ConfigError(f"{where}: {name!r} is not in the cache; fetch it once: vlrl fetch {name.removeprefix(_FETCHED)}")
+    return str(found)
+
+
+def _fetched(name: str, where: str) -> Path | None:
+    key = name.removeprefix(_FETCHED)
+    if key not in FETCHABLE:
+        raise ConfigError(f"{where}: {name!r} names no model that `vlrl fetch` converts; known: {', '.join(_FETCHED + one for one in FETCHABLE)}")
+    return next((folder for dtype in ("float32", "bfloat16") if (folder := fetched_folder(key, dtype)).is_dir()), None)
+
+
 def check_cached(name: str, where: str = "policy.model") -> None:
-    """Raise ConfigError for a hub id that is not in the cache, where the environment forbids downloads."""
+    """Raise ConfigError for `fetched:NAME` that is not fetched, and for a hub id that is not in the cache where the environment forbids downloads."""
+    name = located(name, where)
     offline = any(os.environ.get(variable, "").lower() in ("1", "true", "yes", "on") for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
     if offline and name and not Path(name).expanduser().is_dir() and not _cached(name):
         raise ConfigError(f"{where}: {name!r} is not in the cache, and HF_HUB_OFFLINE is set; unset it, or download it first: hf download {name}")

@@ -3,13 +3,14 @@ import typer
 from typer.testing import CliRunner
 
 from vlrl.cli.doctor import doctor
+from vlrl.cli.fetch import fetch
 from vlrl.cli.list import list_plugins
 from vlrl.cli.new import new
 from vlrl.cli.show import show
 from vlrl.cli.train import train
 
 APP = typer.Typer()
-for name, command in {"list": list_plugins, "show": show, "new": new, "doctor": doctor, "train": train}.items():
+for name, command in {"list": list_plugins, "show": show, "new": new, "doctor": doctor, "train": train, "fetch": fetch}.items():
     APP.command(name, context_settings={"ignore_unknown_options": name in ("train", "show")})(command)
 
 

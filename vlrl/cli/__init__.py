@@ -23,6 +23,7 @@ _COMMANDS = {  # command: where its function is
     "new": "vlrl.cli.new:new",
     "export": "vlrl.cli.export:export",
     "serve": "vlrl.cli.serve:serve",
+    "fetch": "vlrl.cli.fetch:fetch",
     "completion": "vlrl.cli.completion:completion",
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",

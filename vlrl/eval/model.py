@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from vlrl import config
+from vlrl.model_folder import located
 from vlrl.registry import ConfigError, build, names, suggest
 from vlrl.stages import Engine
 
@@ -45,11 +46,12 @@ class ServedModel:
 
 
 def policy_spec(model: str) -> dict[str, Any]:
-    """The `policy` mapping of a model: a config (name or file), the folder of a run or of a checkpoint, a model folder, or a hub id.
+    """The `policy` mapping of a model: a config (name or file), the folder of a run or of a checkpoint, a model folder,
+    a hub id, or `fetched:NAME`.
 
     Raises ConfigError where it is none of these.
     """
-    path = Path(model).expanduser()
+    path = Path(located(model, "--model")).expanduser()
     if (path / "config.yaml").is_file() and not (path / "config.json").is_file():
         return _spec_of_run(path)
     if (path / "config.json").is_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vlrl.model_folder import located
 from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family, quantization
 from vlrl.policy.tiny import Tiny, qwen_tokenizer
@@ -24,10 +25,10 @@ class Text(Family):
     def load(self) -> tuple[Any, Any]:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        options = {"revision": self.revision}
+        options, folder = {"revision": self.revision}, located(self.model)
         precision = {"dtype": self.load_dtype, "attn_implementation": self.attn_implementation, **quantization(self)}
-        model = AutoModelForCausalLM.from_pretrained(self.model, **precision, **options)
-        return model, AutoTokenizer.from_pretrained(self.model, **options)
+        model = AutoModelForCausalLM.from_pretrained(folder, **precision, **options)
+        return model, AutoTokenizer.from_pretrained(folder, **options)
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from transformers import AutoConfig, AutoModelForCausalLM

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from vlrl.model_folder import located
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.family import Family, base, quantization
 from vlrl.types import Clip, CoordinateSpace, Media
@@ -32,10 +33,10 @@ class VisionFamily(Family):
     def load(self) -> tuple[Any, Any]:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
-        options = {"revision": self.revision}
+        options, folder = {"revision": self.revision}, located(self.model)
         precision = {"dtype": self.load_dtype, "attn_implementation": self.attn_implementation, **quantization(self)}
-        model = AutoModelForImageTextToText.from_pretrained(self.model, **precision, **options)
-        return model, AutoProcessor.from_pretrained(self.model, **options)
+        model = AutoModelForImageTextToText.from_pretrained(folder, **precision, **options)
+        return model, AutoProcessor.from_pretrained(folder, **options)
 
     def random_model(self, model_class: Any, config: Any) -> Any:
         """A model with random weights."""
