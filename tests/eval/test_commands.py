@@ -61,6 +61,39 @@ def test_a_dry_run_states_the_costs_and_starts_nothing(fixture_data):
     assert found["probe"]["requests"] == 2 and "20 requests" in describe_cost(found) and "to pay" in describe_cost(found)
 
 
+@pytest.mark.parametrize("dry", [False, True])
+def test_rows_without_a_column_are_refused_before_the_model_is_loaded(tmp_path, monkeypatch, dry):
+    """Own rows in MathVista's format without `decoded_image`, or with pictures that are not there."""
+    loaded = []
+    monkeypatch.setattr("vlrl.eval.runner.open_model", lambda *words: loaded.append(words))
+    row = {
+        "pid": "7",
+        "query": "Which hour?",
+        "choices": ["3", "6"],
+        "answer": "3",
+        "question_type": "multi_choice",
+        "answer_type": "text",
+        "metadata": {},
+    }
+    rows = tmp_path / "testmini.jsonl"
+    words = ["--suite", "mathvista", "--model", "x", "--data", str(rows), "--output", str(tmp_path / "run"), *(["--dry-run"] if dry else [])]
+    for lacks in ("decoded_image", "choices", "query", "answer"):
+        whole = row | {"decoded_image": "0.png"}
+        rows.write_text(json.dumps({name: value for name, value in whole.items() if name != lacks}) + "\n")
+        (tmp_path / "0.png").write_bytes(b"")
+        error = invoke(*words).exception
+        assert isinstance(error, ConfigError), (lacks, error)
+        assert "suite 'mathvista', row 1: " in str(error) and f"'{lacks}'" in str(error) and "mathvista.yaml" in str(error), error
+        assert "the row has " in str(error) and "_folder" not in str(error)
+    rows.write_text("".join(json.dumps(row | {"pid": str(n), "decoded_image": f"gone/{n}.png"}) + "\n" for n in range(5)))
+    error = invoke(*words).exception
+    assert isinstance(error, ConfigError) and "the media of the first 3 rows cannot be read; row 1: " in str(error) and "--media" in str(error)
+    assert not loaded and not (tmp_path / "run").exists()
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "1.png").write_bytes(b"")  # one of the first rows is whole: the others fail alone, during the run
+    assert not isinstance(invoke(*words).exception, ConfigError) and loaded
+
+
 MINE = """
 data: {hub: me/mine, split: test, id: row.key}
 prompt: "{{ row.question }}"

@@ -56,6 +56,11 @@ def _environment() -> ImmutableSandboxedEnvironment:
 _ENVIRONMENT = _environment()
 
 
+def _columns(record: Mapping[str, Any]) -> str:
+    """The names of a row's own fields; those with an underscore in front are added when it is read."""
+    return ", ".join(sorted(name for name in map(str, record) if not name.startswith("_"))) or "no columns"
+
+
 @lru_cache(maxsize=1024)
 def _expression(text: str) -> Any:
     return _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
@@ -74,7 +79,7 @@ def evaluate(text: str, record: Mapping[str, Any]) -> Any:
             str(value)  # raises UndefinedError with the missing name
         return value
     except (TemplateError, TypeError, KeyError, IndexError) as error:
-        raise ConfigError(f"expression {text!r}: {error}; the row has {', '.join(sorted(map(str, record)))}") from None
+        raise ConfigError(f"expression {text!r}: {error}; the row has {_columns(record)}") from None
 
 
 def render(text: str, record: Mapping[str, Any]) -> str:
@@ -82,4 +87,4 @@ def render(text: str, record: Mapping[str, Any]) -> str:
     try:
         return _template(text).render(row=record).strip()
     except (TemplateError, TypeError, KeyError) as error:
-        raise ConfigError(f"template {text[:60]!r}: {error}; the row has {', '.join(sorted(map(str, record)))}") from None
+        raise ConfigError(f"template {text[:60]!r}: {error}; the row has {_columns(record)}") from None

@@ -15,7 +15,7 @@ from vlrl.eval.records import SuiteData
 from vlrl.eval.scorer import Record
 from vlrl.eval.suite import Suite
 from vlrl.registry import ConfigError, suggest
-from vlrl.types import Media, Message, Prompt, Row
+from vlrl.types import Media, MediaError, Message, Prompt, Row
 
 THINKING = "First reason inside <think> </think> tags, then give the final answer inside <answer> </answer> tags."
 PROTOCOLS = ("direct", "thinking")
@@ -80,6 +80,27 @@ def build_prompt(data: SuiteData, number: int, variant: str = "plain", protocol:
         system=render(suite.system, record) if suite.system else "",
     )
     return EvalPrompt(identity, record, make_prompt(row, question, protocol))
+
+
+def check_first_rows(data: SuiteData, protocol: str = "direct", count: int = 3) -> None:
+    """Build the prompts of the first rows, so that a missing column or a wrong media folder is found before a model is loaded.
+
+    A later row that is broken fails alone, during the run. Raises ConfigError with the suite, the row's id, the expression and the row's columns.
+    """
+    unreadable: list[str] = []
+    rows = range(min(count, len(data)))
+    for number in rows:
+        try:
+            build_prompt(data, number, protocol=protocol)
+        except MediaError as error:
+            unreadable.append(str(error))
+        except ConfigError as error:
+            read_by = data.suite.file or f"suite {data.suite.name!r}"
+            raise ConfigError(
+                f"suite {data.suite.name!r}, row {number + 1}: {error}; add what it lacks, or change the expression in {read_by}"
+            ) from None
+    if unreadable and len(unreadable) == len(rows):
+        raise ConfigError(f"suite {data.suite.name!r}: the media of the first {len(rows)} rows cannot be read; row 1: {unreadable[0]}")
 
 
 def sample_seed(seed: int, suite: str, identity: str, sample: int) -> int:

@@ -18,7 +18,7 @@ from vlrl.eval.generate import GenerationSettings, Progress, describe_cost, elap
 from vlrl.eval.grade import Response, grade
 from vlrl.eval.journal import Entry, Journal, read_journal
 from vlrl.eval.model import engine_spec, open_model
-from vlrl.eval.prompts import PROTOCOLS, has_media, variant_applies
+from vlrl.eval.prompts import PROTOCOLS, check_first_rows, has_media, variant_applies
 from vlrl.eval.records import SuiteData, read_records
 from vlrl.eval.suite import load_suite, suite_names
 from vlrl.eval.summary import list_items, responses_from_file, responses_from_journal, summarise, summarise_suite, write_json
@@ -129,6 +129,8 @@ def run_eval(
         The summary; the cost estimate if `dry`; {} where other processes still generate (the last one writes the summary).
     """
     suites = read_suites(options, folder / "fixtures" if folder.exists() else None)
+    for data in suites:
+        check_first_rows(data, options.protocol)
     settings = options.generation(suites)
     engine = engine_spec(options.engine, options.engine_options)
     if dry:
