@@ -22,7 +22,7 @@ def rows(kind, n=20, **fields):
 
 @pytest.mark.parametrize("kind", sorted(REWARDS))
 def test_demonstrations_earn_more_than_wrong_answers(kind):
-    reward = build(Reward, {"name": REWARDS[kind]})
+    reward = build(Reward, {"name": REWARDS[kind], **({"tag": "answer"} if kind == "edits" else {})})
     for row in rows(kind):
         right, wrong = (reward(Rollout(Prompt(row, ()), [1], text)) for text in (row.target, "<answer>none, of these</answer>"))
         assert right == 1.0 and wrong < 1.0 and row.task == kind

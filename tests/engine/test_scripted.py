@@ -72,6 +72,8 @@ def test_tags_stand_in_the_order_of_the_prompt(text_policy):
     for text in texts(engine, asked, n=20):
         assert [tag for tag in re.findall(r"<([a-z]+)>", text)] == ["answer", "confidence", "analysis"]
         assert 0 <= float(re.search(r"<confidence>(.+)</confidence>", text)[1]) <= 1
+    facts = "<context>Anna lives in Rome, and Ben lives in Oslo, far away.</context> Where? <answer> </answer>"
+    assert set(texts(engine, make_prompt(facts), n=5)) == {"<answer>16</answer>"}  # the context is a part of the question
     (boxed,) = texts(engine, make_prompt("7+9= Put it into \\boxed{}.", target=""), n=1, seed=2)
     assert re.search(r"\\boxed\{(16|\d+)\}$", boxed)
     (shown,) = texts(engine, make_prompt("7+9="), n=1)

@@ -104,7 +104,7 @@ def edits(rng: random.Random) -> Annotated:
     before, after = f"start = 0\n{wrong}\nend = 1\n", f"start = 0\n{right}\nend = 1\n"
     block = f"### {path}.py\n<<<<<<< SEARCH\n{wrong}\n=======\n{right}\n>>>>>>> REPLACE"
     question = f"File {path}.py:\n{before}Issue: the second line must be {right}. Write the edit as a search/replace block."
-    return Annotated(question, {f"{path}.py": after}, f"<think>{wrong}</think><solution>{block}</solution>", {"files": {f"{path}.py": before}})
+    return Annotated(question, {f"{path}.py": after}, f"<think>{wrong}</think><answer>{block}</answer>", {"files": {f"{path}.py": before}})
 
 
 def rated(rng: random.Random) -> Annotated:
