@@ -21,6 +21,7 @@ from vlrl import stages as S
 from vlrl.activity import proof as proofs
 from vlrl.activity.proof import Verdict, about_of, base_of, proof_config, proof_of, prove
 from vlrl.config import at, folders
+from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError, build, get
 from vlrl.types import FilterDecision, PerToken
 
@@ -69,6 +70,7 @@ def _default(stage: type[S.Stage], name: str, method: str = "__call__") -> Calla
     return call
 
 
+SAMPLE = Plain.__call__  # also where that is the patched class
 NEUTRAL: dict[type[S.Stage], dict[str, Callable[..., Any]]] = {  # stage -> method -> what does nothing
     S.RewardShaping: {"__call__": lambda self, group: group.rewards},
     S.GroupFilter: {"__call__": lambda self, group: FilterDecision(True)},
@@ -82,9 +84,14 @@ NEUTRAL: dict[type[S.Stage], dict[str, Callable[..., Any]]] = {  # stage -> meth
     S.RolloutStrategy: {"__call__": _default(S.RolloutStrategy, "independent")},
     S.RolloutBudget: {"__call__": _default(S.RolloutBudget, "equal")},
     S.PromptSampler: {"__call__": _default(S.PromptSampler, "shuffle")},
+    S.SamplingPolicy: {"__call__": lambda self, prompt, attempt: SAMPLE(Plain(max_tokens=self.max_tokens), prompt, attempt)},
     S.PromptTemplate: {"__call__": _default(S.PromptTemplate, "chat")},
     S.Select: {"__call__": lambda self, rows: rows},
-    S.Reward: {"__call__": lambda self, rollout: 0.0, "score_group": lambda self, group: [0.0] * len(group)},
+    S.Reward: {
+        "__call__": lambda self, rollout: 0.0,
+        "score_group": lambda self, group: [0.0] * len(group),
+        "correct": lambda self, rollout, score: False,
+    },
     S.Callback: {"__call__": lambda self, run, groups: {}, "end_step": lambda self, run: None},
 }
 
@@ -98,7 +105,7 @@ def mechanisms(preset: str) -> list[type[S.Stage]]:
     base = proof_config(base_of(preset, stated), about["task"], stated, stated.base)
     kinds = {"advantage": S.AdvantageEstimator, "token_credit": S.TokenCredit, "policy_loss": S.PolicyLoss, "loss_aggregation": S.LossAggregation}
     kinds |= {"rollout": S.RolloutStrategy, "rollout_budget": S.RolloutBudget, "replay": S.ReplayBuffer}
-    kinds |= {"prompt_sampler": S.PromptSampler, "prompt_template": S.PromptTemplate}
+    kinds |= {"sampling": S.SamplingPolicy, "prompt_sampler": S.PromptSampler, "prompt_template": S.PromptTemplate}
     maps = {"reward_shaping": S.RewardShaping, "group_filters": S.GroupFilter, "token_weights": S.TokenWeight, "loss_terms": S.LossTerm}
     maps |= {"select": S.Select, "rewards": S.Reward, "callbacks": S.Callback}
     found = []
