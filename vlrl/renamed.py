@@ -129,7 +129,6 @@ PLUGINS = {  # kind -> old name -> new name
     },
     "replay_buffer": {
         "guidance_on_demand": "ampo",
-        "hard_buffer": "relift",
         "keep_best": "superhf",
         "mutual": "meml_grpo.mutual",
         "recompose": "rorecomp",

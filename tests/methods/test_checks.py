@@ -14,7 +14,10 @@ PROBING = "rollout={name: spae.probing}"
 CRITIC = ["advantage={name: gae}", "token_credit={name: per_token}"]
 REFUSED = [
     *((["group_size=1", f"advantage={{name: {name}}}"], "group_size: 1.*use 2 or more") for name in COMPARING),
-    (["group_size=1", "advantage={name: capo}", "token_credit={name: per_token}"], "group_size: 1"),
+    (
+        ["group_size=1", "advantage={name: capo}", "token_credit={name: per_token}", "reward_shaping={critic: {name: capo.rule_critic}}"],
+        "group_size: 1",
+    ),
     *((["group_size=1", f"advantage={{name: {name}}}", "token_credit={name: per_token}", PROBING], "group_size: 1") for name in ("spae", "pure")),
     (["advantage={name: pure}", "token_credit={name: per_token}"], "requires 'steps'.*set rollout: {name: spae.probing}"),
     *(([f"policy_loss={{name: {name}}}", "token_credit={name: ppl.late_bonus}"], "lost; use token_credit: .name: uniform") for name in WHOLE),

@@ -58,9 +58,15 @@ def objective() -> list[str]:
         return [row["id"] for row in csv.DictReader(file) if row["family"] == "objective"]
 
 
+SPECIAL = {  # presets that need rows of a kind, or that wait: configs and overrides
+    "capo": (["tasks/lab_chains", "methods/capo"], ["data.train.arithmetic=null", "data.train.chains.styles=[stepwise]"]),
+    "oreal": (["methods/oreal"], ["token_weights.tokens.warmup=0"]),
+}
+
+
 @pytest.mark.parametrize("method", [*CLASSICS, *objective()])
 def test_every_preset_trains(method):
-    run = vision_run([f"methods/{method}"], TINY) if "papo" in method else text_run([f"methods/{method}"])
+    run = vision_run([f"methods/{method}"], TINY) if "papo" in method else text_run(*SPECIAL.get(method, ([f"methods/{method}"],)))
     metrics = steps(run, 3)[-1]
     assert metrics.get("grad_norm", 0.0) > 0 or metrics["zero_variance"] > 0
 
@@ -83,6 +89,8 @@ def composable(stage) -> list[str]:
     """The plug-ins of a stage that work with their defaults and without a partner of their own paper."""
     found = []
     for name in names(stage):
+        if name == "capo.rule_critic":  # needs gold steps in the rows
+            continue
         with suppress(ConfigError):  # a field without a default
             if {capability.name for capability in build(stage, name).requires} <= PARTNERS:
                 found.append(name)

@@ -238,7 +238,8 @@ def test_state_survives_a_checkpoint(stage, name, tmp_path):
 def test_metrics_change_nothing(stage, name):
     plugin = make(stage, name)
     if stage is S.PromptSampler or name in ("evocot.own_steps", "recap"):  # their numbers are of the run
-        parts = run(rows={"a": [Row("r", "q")]}, source_weights={}, seed=0, rewards={}, phase_step=0, settings=SimpleNamespace(steps=2))
+        rows = {source: [Row(source, "q", meta={"principle": source})] for source in ("a", "b")}
+        parts = run(rows=rows, source_weights={}, seed=0, rewards={}, phase_step=0, settings=SimpleNamespace(steps=2))
         plugin.setup(parts)
     before, first, second = plain(plugin.state_dict()), plugin.metrics(), plugin.metrics()
     assert first == second and plain(plugin.state_dict()) == before

@@ -10,9 +10,9 @@ from vlrl.methods.core.group_filter import DynamicSampling
     ("rewards", "keep", "reason"),
     [
         ((1, 0, 1), True, ""),
-        ((1, 1), False, "all rewards 1"),
-        ((0, 0, 0), False, "all rewards 0"),
-        ((1,), False, "all rewards 1"),
+        ((1, 1), False, "all outcomes 1"),
+        ((0, 0, 0), False, "all outcomes 0"),
+        ((1,), False, "all outcomes 1"),
         ((), False, "empty group"),
     ],
 )
@@ -20,9 +20,10 @@ def test_keeps_groups_that_disagree(rewards, keep, reason):
     assert DynamicSampling()(group(*rewards)) == (keep, reason)
 
 
-def test_a_slot_decides_though_totals_differ():
+def test_the_outcome_or_a_slot_decides_though_totals_differ():
     mixed = group(1.0, 1.1, raw={"accuracy": [1, 1], "format": [0, 1]})
-    assert DynamicSampling()(mixed).keep and not DynamicSampling(slot="accuracy")(mixed).keep and DynamicSampling(slot="format")(mixed).keep
+    assert not DynamicSampling()(mixed).keep and DynamicSampling(metric="total")(mixed).keep
+    assert not DynamicSampling(slot="accuracy")(mixed).keep and DynamicSampling(slot="format")(mixed).keep
 
 
 def test_tolerance():
