@@ -48,9 +48,9 @@ def test_shares_of_right_wrong_and_malformed(text_policy):
     written = texts(engine, n=1000)
     formed = [text for text in written if re.fullmatch(r"<think>.+</think><answer>\d+</answer>", text)]
     right = [text for text in written if re.search(r"\b16(</answer>)?$", text)]
-    # five standard deviations of a share of 1000 draws: 0.063 at 0.8, 0.072 at 0.3
-    assert len(formed) / 1000 == pytest.approx(0.8, abs=0.063)
-    assert len(right) / 1000 == pytest.approx(0.3, abs=0.072)
+    # within five standard deviations of a share of 1000 draws: 63 at 0.8, 72 at 0.3
+    assert 737 <= len(formed) <= 863
+    assert 228 <= len(right) <= 372
     assert all(re.search(r"\d+(</answer>)?$", text) for text in written)
 
 
