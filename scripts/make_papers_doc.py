@@ -19,8 +19,8 @@ names it.
 
 Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only. **Proof**: a number that the mechanism
 moves through the whole pipeline, on the named task, with a scripted policy that is right about half of the time: switched off (then the run is
-bit-identical to what the preset extends) and on. `python scripts/run_proofs.py` measures it, `tests/proofs` checks it. Observables without a slash are
-functions in `vlrl/activity/observables.py`, `log/...` are metrics, the others figures of `vlrl check`.
+bit-identical to what the preset extends) and on. `python scripts/run_proofs.py` measures it, `tests/proofs` checks it. Observables without a slash
+are functions in `vlrl/activity/`, `log/...` are metrics, the others figures of `vlrl check`.
 
 {counts}
 """

@@ -145,7 +145,7 @@ def test_two_processes_from_another_folder(tmp_path):
     command = [sys.executable, "-m", "vlrl", "train", *TINY, "prompts_per_step=2", "output=run", "--processes", "2"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert yaml.safe_load((tmp_path / "run" / "launch.yaml").read_text())["num_processes"] == 2 and "accelerate" in done.stderr
+    assert yaml.safe_load((tmp_path / "run" / "launch.yaml").read_text())["num_processes"] == 2 and "vlrl.launch" in done.stderr
     state = json.loads(next((tmp_path / "run" / "checkpoints").glob("step-*/trainer/state.json")).read_text())
     assert state["ranks"] == 2 and json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 1
     shutil.rmtree(tmp_path / "run")

@@ -1,6 +1,5 @@
 """The numbers of a step."""
 
-import pytest
 from kit import open_run
 
 from vlrl.trainer.loop import collect

@@ -51,8 +51,8 @@ class R1RewardSigmaFilter(AdvantageEstimator):
 class R1RewardPreClip(PolicyLoss):
     """StableReinforce's pre-clip: L = -min(r A, clip(r, 1 - low, 1 + high) A),  r = exp(clip(log pi - log pi_old, ln floor, ln ceiling)).
 
-    Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2. Released code: yfzhang114/r1_reward, openrlhf/models/loss.py, commit 3693413 (bounds
-    1e-3 and 1e3). It acts only with several updates per batch, since the ratio is 1 in the first one.
+    Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2. Released code: yfzhang114/r1_reward, openrlhf/models/loss.py, commit 3693413
+    (bounds 1e-3 and 1e3). It acts only with several updates per batch, since the ratio is 1 in the first one.
     Edge: on the old policy it is PPO; a token whose log-ratio is outside the bounds gets no gradient. Shapes: (B, T).
     """
 
