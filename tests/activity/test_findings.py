@@ -29,7 +29,7 @@ CASES = {  # name: (slot, overrides that are dead or contradictory, part of the 
         ["rewards.format={name: tag_count, tags: [answer], tasks: [arithmetic]}"],
     ),
     "same reward twice": ("rewards.again", ["rewards.again={name: numeric, tasks: [arithmetic]}"], "the same", ["rewards.again.weight=0"]),
-    "clip on-policy": ("policy_loss", ["policy_loss={name: ppo_clip, high: 0.28}"], "plain policy gradient", ["num_minibatches=2"]),
+    "clip on-policy": ("policy_loss", ["policy_loss={name: ppo_clip, high: 0.28}"], "plain policy gradient", ["num_minibatches=2", "group_size=6"]),
     "shaping removed": (
         "reward_shaping.scale",
         ["reward_shaping.scale={name: test_activity_plus}"],
@@ -81,7 +81,10 @@ def test_observing_changes_no_number():
         from vlrl.trainer.loop import train_step
 
         run = Run(
-            load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "base/scripted", "methods/dapo"], ["group_size=4", "prompts_per_step=2"])
+            load(
+                ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "base/scripted", "methods/dapo"],
+                ["group_size=4", "prompts_per_step=2", "num_minibatches=2"],
+            )
         )
         run.open()
         run.activity = Activity(keep_gradients=True) if observed else None

@@ -28,6 +28,13 @@ def test_rows_that_come_again_and_texts_that_come_again():
     assert OBSERVABLES["repeated_rows"](record()) == OBSERVABLES["repeated_texts"](record()) == 0
 
 
+def test_hard_rows_that_come_more_often():
+    easy, hard, middle = group("a", [True, True]), group("b", [False, False]), group("c", [True, False])
+    assert OBSERVABLES["accuracy_by_visits"](record([easy, hard], [easy, hard])) == 0  # as often as each other
+    seen = record([easy, middle, hard], [middle, hard], [hard])
+    assert OBSERVABLES["accuracy_by_visits"](seen) == pytest.approx(-1)
+
+
 def test_how_hard_the_groups_are():
     seen = record([group("a", [True, False]), group("b", [True, True, True, False]), group("c", [True, True])])
     assert OBSERVABLES["outcome_variance"](seen) == pytest.approx((1 / 4 + 3 / 16 + 0) / 3)

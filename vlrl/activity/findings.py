@@ -139,8 +139,10 @@ def _policy_loss(run: RunContext, activity: Activity) -> Iterator[Finding]:
     if not run.settings.optimizer.lr:  # a phase that only measures
         return
     updates = run.settings.ppo_epochs * run.settings.num_minibatches
-    reason = f"{updates} optimizer step per batch leaves the ratio at 1" if updates == 1 else "the ratio stayed at 1"
-    fix = "set num_minibatches (or ppo_epochs) above 1"
+    reason, fix = f"{updates} optimizer step per batch leaves the ratio at 1", "set num_minibatches (or ppo_epochs) above 1"
+    if updates > 1:
+        reason = f"the ratio stayed at 1 in {updates} optimizer steps per batch, all but one of which had no advantage, or the learning rate is small"
+        fix = "raise prompts_per_step or group_size"
     yield Finding("policy_loss", "dead", f"{loss.name!r} has the gradient of the plain policy gradient: {reason}; {fix}")
 
 

@@ -10,7 +10,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from vlrl.activity.observables import Record, advantage_of_text, mean, observable
+from vlrl.activity.observables import Record, advantage_of_text, correlation, mean, observable
 from vlrl.activity.observer import text_of
 from vlrl.activity.rollout_observables import sampled_from
 from vlrl.types import Rollout
@@ -38,6 +38,17 @@ def repeated_texts(record: Record) -> float:
         for group in step.sampled:
             earlier[group.row.id].update(rollout.text for rollout in group)
     return mean(values)
+
+
+@observable
+def accuracy_by_visits(record: Record) -> float:
+    """Correlation over rows of the number of visits with the share of correct rollouts: below 0 where hard rows are drawn more often."""
+    rollouts: dict[str, list[Rollout]] = defaultdict(list)
+    visits: dict[str, int] = defaultdict(int)
+    for group in record.sampled():
+        visits[group.row.id] += 1
+        rollouts[group.row.id] += group.rollouts
+    return correlation([float(visits[row]) for row in rollouts], [accuracy(own) for own in rollouts.values()])
 
 
 @observable
