@@ -86,6 +86,7 @@ NEUTRAL: dict[type[S.Stage], dict[str, Callable[..., Any]]] = {  # stage -> meth
     S.PromptSampler: {"__call__": _default(S.PromptSampler, "shuffle")},
     S.SamplingPolicy: {"__call__": lambda self, prompt, attempt: SAMPLE(Plain(max_tokens=self.max_tokens), prompt, attempt)},
     S.PromptTemplate: {"__call__": _default(S.PromptTemplate, "chat")},
+    S.Trainable: {"__call__": _default(S.Trainable, "full")},
     S.Select: {"__call__": lambda self, rows: rows},
     S.Reward: {
         "__call__": lambda self, rollout: 0.0,
@@ -104,7 +105,7 @@ def mechanisms(preset: str) -> list[type[S.Stage]]:
     on = proof_config(preset, about["task"], stated, stated.on)
     base = proof_config(base_of(preset, stated), about["task"], stated, stated.base)
     kinds = {"advantage": S.AdvantageEstimator, "token_credit": S.TokenCredit, "policy_loss": S.PolicyLoss, "loss_aggregation": S.LossAggregation}
-    kinds |= {"rollout": S.RolloutStrategy, "rollout_budget": S.RolloutBudget, "replay": S.ReplayBuffer}
+    kinds |= {"trainable": S.Trainable, "rollout": S.RolloutStrategy, "rollout_budget": S.RolloutBudget, "replay": S.ReplayBuffer}
     kinds |= {"sampling": S.SamplingPolicy, "prompt_sampler": S.PromptSampler, "prompt_template": S.PromptTemplate}
     maps = {"reward_shaping": S.RewardShaping, "group_filters": S.GroupFilter, "token_weights": S.TokenWeight, "loss_terms": S.LossTerm}
     maps |= {"select": S.Select, "rewards": S.Reward, "callbacks": S.Callback}
