@@ -266,7 +266,8 @@ def advantage_of_demonstrations(record: Record) -> float:
 @observable
 def gradient_of_demonstrations(record: Record) -> float:
     """Mean |d loss / d log-prob| of the tokens that the policy did not write, over that of its own tokens."""
-    own, others = [], []
+    own: list[float] = []
+    others: list[float] = []
     for rollout, values in record.gradients():
         (own if rollout.source == "policy" else others).extend(abs(value) for value in values)
     return mean(others) / mean(own) if any(own) else 0.0

@@ -217,7 +217,7 @@ def gold_text(row: Row) -> str:
     What stands in its last answer tags, else in the tags that it ends with; a demonstration without tags where the answer is structured; else the
     answer as text.
     """
-    blocks = dict(_BLOCK.findall(row.target))
+    blocks: dict[str, str] = dict(_BLOCK.findall(row.target))
     last = next((tag for tag in reversed(blocks) if row.target.rstrip().endswith(f"</{tag}>")), "")
     if "answer" in blocks or last:
         return blocks.get("answer", blocks.get(last, "")).strip()
