@@ -144,6 +144,7 @@ def _from_hub(name: str, to: str | Path) -> Fetched:
         raise ConfigError("fetch: huggingface_hub is not installed; pip install 'vlrl[train]'")
     import httpx
     from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
@@ -154,6 +155,6 @@ def _from_hub(name: str, to: str | Path) -> Fetched:
         raise ConfigError(f"fetch: the hub has no model {name!r}, or it is private (then set HF_TOKEN)") from None
     except (OSError, ValueError, httpx.HTTPError) as error:
         told = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        offline = "unset HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "check the network, or HF_ENDPOINT for a mirror"
+        offline = "unset HF_HUB_OFFLINE" if HF_HUB_OFFLINE else "check the network, or HF_ENDPOINT for a mirror"
         raise ConfigError(f"fetch: {name!r} cannot be downloaded ({told}); {offline}. Without a hub: vlrl fetch smollm2") from None
     return Fetched(Path(folder), True)
