@@ -17,6 +17,7 @@ holds objects is written to `config.yaml` with their names and plain fields, and
 from __future__ import annotations
 
 import dataclasses
+import html
 import inspect
 import json
 import time
@@ -156,6 +157,15 @@ class GRPOTrainer:
         if run.rank == 0 or run.state_sharded:
             run.policy.save(path)
         return path
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows for the trainer: the report of its run, whole and self-contained in a frame; its folder before there is one."""
+        folder = Path(str(self.config.tree["output"]))
+        report = Path(str(self.summary.get("report") or folder / "report.html"))
+        if not report.is_file():
+            return f"<p>GRPOTrainer, not trained yet; its run goes to <code>{html.escape(str(folder))}</code></p>"
+        page = html.escape(report.read_text(encoding="utf-8"), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 720px; border: 0" sandbox="allow-scripts"></iframe>'
 
     def _opened(self) -> Any:
         if self.run.policy is None:

@@ -1,5 +1,6 @@
 """GRPOTrainer: rows, rewards, models and settings in all their forms; trained, evaluated and saved with a tiny model."""
 
+import html
 import json
 
 import pytest
@@ -51,6 +52,16 @@ def test_train_evaluate_save(tmp_path):
     with pytest.raises(ConfigError, match="already holds a run"):
         trainer(tmp_path).train()
     assert trainer(tmp_path, model=str(folder)).train(overwrite=True)["steps"] == 2, "what was saved is a model"
+
+
+def test_a_notebook_shows_the_report(tmp_path):
+    made = trainer(tmp_path)
+    assert "not trained yet" in made._repr_html_() and "<iframe" not in made._repr_html_()
+    made.train()
+    shown = made._repr_html_()
+    assert shown.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in shown
+    page = html.unescape(shown.partition('srcdoc="')[2].partition('"')[0])
+    assert page == (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_pictures_with_a_shipped_reward(tmp_path):
