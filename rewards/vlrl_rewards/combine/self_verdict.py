@@ -35,7 +35,7 @@ class SelfVerdict(Reward):
 
     An attempt ends at the text `right` or `wrong`, which is its verdict.
     Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613: rule reward for the final answer; the modes "verdicts" and "both" are
-    ours. The two marks are checked against a secondary source only. Edge: no verdict: verdicts and both are 0; more than 16 attempts: 0; an attempt
+    ours. The two marks are the release's. Edge: no verdict: verdicts and both are 0; more than 16 attempts: 0; an attempt
     behind "correct" counts like any other. Range: that of `of`, or [0, 1]. A rollout is correct, in every mode, where `of` says so of the last
     attempt.
     """
