@@ -26,7 +26,7 @@ class Bytes:
 
 
 def make_run(engine=None, sampling=None, **more):
-    policy = SimpleNamespace(tokenizer=Bytes(), spaces=lambda prompt: (), version=0)
+    policy = SimpleNamespace(tokenizer=Bytes(), spaces=lambda prompt: (), version=0, encode_text=Bytes().encode)
     stats = SimpleNamespace(shared={})
     run = SimpleNamespace(seed=1, step=0, phase="rl", policy=policy, engine=engine, sampling=sampling or Plain(), stats=stats, **more)
     run.make_rollout = lambda c: Rollout(prompt=c.request.prompt, ids=c.ids, text=c.text, logp=c.logp, finish=c.finish)

@@ -39,7 +39,7 @@ class TokenMean(LossAggregation):
 class TokenSum(LossAggregation):
     """The sum over all tokens of the step: the size of the gradient grows with tokens and rollouts.
 
-    Source: loss_agg_mode "token-sum" of verl-project/verl 1dda039b (agg_loss in verl/trainer/ppo/core_algos.py).
+    vlrl original in form; as loss_agg_mode "token-sum" of verl-project/verl 1dda039b (agg_loss in verl/trainer/ppo/core_algos.py).
     """
 
     def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:

@@ -27,8 +27,9 @@ from vlrl.types import LossInputs, PerToken
 @register("kl")
 @dataclass(frozen=True, kw_only=True)
 class KL(LossTerm):
-    """An estimate of KL(pi || ref) per token (nats), from u = log ref - log pi:  k1 = -u,  k2 = u^2 / 2,  k3 = e^u - u - 1,
-    abs = |u|.
+    """An estimate of KL(pi || ref) per token (nats), from u = log ref - log pi.
+
+        k1 = -u,  k2 = u^2 / 2,  k3 = e^u - u - 1,  abs = |u|
 
     On-policy, the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1 is zero. `gradient`: "direct"
     differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of `estimator` with k2's gradient, which the bounds below do not remove

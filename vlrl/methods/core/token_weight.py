@@ -118,7 +118,7 @@ class Rejection(TokenWeight):
 
     u = log pi_old - log pi_engine; `estimator`: k1 = |u|, k2 = u^2 / 2, k3 = e^u - u - 1. `level`: of the token, or the sum, the mean or the maximum
     over the rollout's trained tokens, which then has one weight.
-    Source: rollout_rs of verl-project/verl 1dda039b (verl/trainer/ppo/rollout_corr_helper.py). Edge: as in `tis`. Units: nats.
+    vlrl original in form; as rollout_rs of verl-project/verl 1dda039b (verl/trainer/ppo/rollout_corr_helper.py). Edge: as in `tis`. Units: nats.
     """
 
     estimator: Literal["k1", "k2", "k3"] = "k3"
