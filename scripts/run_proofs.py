@@ -126,10 +126,10 @@ def mechanisms(preset: str) -> list[type[S.Stage]]:
 def neutral(cls: type[S.Stage]) -> Iterator[None]:
     """A plug-in class that does nothing while the context lasts."""
     stage = next(base for base in cls.__mro__ if base in NEUTRAL)
-    proofs._OBSERVED.clear()
+    proofs.OBSERVED.clear()
     with patch.multiple(cls, **NEUTRAL[stage]):
         yield
-    proofs._OBSERVED.clear()
+    proofs.OBSERVED.clear()
 
 
 def switched_off(preset: str) -> tuple[bool, str]:

@@ -163,8 +163,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def origin(cls: type) -> str:
-    """`file:line` of a plug-in."""
-    return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+    """`file:line` of a plug-in; its module's name where the source cannot be found (an interactive session, a replaced module)."""
+    try:
+        return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+    except (OSError, TypeError):
+        return cls.__module__
 
 
 def build(stage: Any, spec: Any, where: str = "") -> Any:

@@ -206,6 +206,15 @@ class Prompt:
     def for_training(self) -> Prompt:
         return self.train or self
 
+    @property
+    def text(self) -> str:
+        """The text of all messages, a line break between parts; media are left out."""
+        parts: list[str] = []
+        for message in self.messages:
+            content = message["content"]
+            parts += [content] if isinstance(content, str) else [item.get("text", "") for item in content]
+        return "\n".join(parts)
+
     @cached_property
     def key(self) -> str:
         """Equal prompts (text, media, prefix) have equal keys."""

@@ -72,6 +72,11 @@ def test_a_name_belongs_to_one_class():
         stage_of(int)
 
 
+def test_the_origin_of_a_class_without_source_is_its_module():
+    made = type("MadeInASession", (), {"__module__": "__console__"})
+    assert origin(made) == "__console__"
+
+
 def test_every_stage_is_discovered_and_documented():
     assert len(STAGES) == 23
     for stage in STAGES.values():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vlrl.engine.hf.engine import HF
-from vlrl.engine.scripted import Scripted, continued, gold_text, shown_share
+from vlrl.engine.scripted import Scripted, gold_text
 from vlrl.registry import build
 from vlrl.stages import Engine
 from vlrl.types import Prompt, Request, Row, Sampling
@@ -172,35 +172,3 @@ def test_log_probs_are_those_of_the_policy(text_policy):
 def test_impossible_settings_are_refused(fields):
     with pytest.raises(ValueError, match="between 0 and 1|least and a greatest"):
         Scripted(**fields)
-
-
-@pytest.mark.parametrize(
-    ("given", "rest"),
-    [
-        ("", TEXT),
-        ("<think>", "so then</think><answer>12</answer>"),
-        ("<think>so", "then</think><answer>12</answer>"),
-        ("<think>other words", "so then</think><answer>12</answer>"),
-        ("<think>\n\n</think>\n\n", "<answer>12</answer>"),
-        ("<think>a</think><answer>", "12</answer>"),
-        ("<think>a</think><answer>1", "2</answer>"),
-        ("<think>a</think><answer>3</answer>", ""),
-    ],
-)
-def test_a_response_goes_on_behind_what_is_given(given: str, rest: str) -> None:
-    assert continued(TEXT, given) == rest
-
-
-def test_text_without_tags_stays() -> None:
-    assert continued("so 12", "<think>") == "so 12"
-
-
-def test_the_share_of_a_demonstration_that_is_shown_raises_the_skill() -> None:
-    row = Row("r", "1+1=", 2, target="<answer>2</answer>")
-    assert shown_share(row, "1+1=\nA solution begins: <answer>") == 8 / 18
-    assert shown_share(row, "1+1=") == 0.0
-    assert shown_share(Row("r", "1+1=", 2), "anything") == 0.0
-    policy = Scripted(skill=0.25, spread=0.0, hint=0.5)
-    object.__setattr__(policy, "_state", policy.init_state())
-    assert policy._skill(row, "1+1=") == 0.25
-    assert policy._skill(row, "1+1=<answer>2</answer>") == 0.75

@@ -13,6 +13,7 @@ from make import end_step, group, run
 from tiny import steps, text_run
 
 from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
+from vlrl.methods.common.hard_prompts import demonstration_group
 from vlrl.methods.papers.ampo import Ampo, comprehension
 from vlrl.methods.papers.luffy import Luffy
 from vlrl.methods.papers.relift import Relift, supervised_loss
@@ -115,7 +116,7 @@ def test_failed_prompts_wait_and_the_newest_come_first():
     assert step_on(replay, easy, a, bare) == {"failed": 2.0, "without": 1.0, "used": 0.0, "waiting": 1.0}
     assert step_on(replay, b, c)["waiting"] == 3.0
     assert list(replay.state.waiting) == ["b", "c", "a"] and buffer(ranks=2, size=3).rank_size == 2
-    made = replay.demonstration(a.prompt)
+    made = demonstration_group(a.prompt, replay.run)
     assert made.rollouts[0].ids == [ord("t"), 0] and made.rollouts[0].source == "expert" and len(made) == 1
 
 

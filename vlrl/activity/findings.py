@@ -30,7 +30,7 @@ def findings(run: RunContext, activity: Activity) -> list[Finding]:
                 found += judge(run, activity)
         for judge in (_filters, _replay, _advantages, _environment):
             found += judge(run, activity)
-    for judge in (_policy_loss, _token_weights, _loss_terms, _callbacks):
+    for judge in (_policy_loss, _token_weights, _loss_terms, _metrics):
         found += judge(run, activity)
     return found
 
@@ -164,7 +164,7 @@ def _loss_terms(run: RunContext, activity: Activity) -> Iterator[Finding]:
             yield Finding(f"loss_terms.{slot}", "dead", f"no gradient in {value.n} micro-batches (mean value {value.mean:.3g})")
 
 
-def _callbacks(run: RunContext, activity: Activity) -> Iterator[Finding]:
+def _metrics(run: RunContext, activity: Activity) -> Iterator[Finding]:
     for slot in run.metrics:
         numbers = activity.figures.of(f"metrics.{slot}", "numbers")
         if numbers.n and not numbers.total:

@@ -157,9 +157,7 @@ def sampled_tokens(record: Record) -> float:
 @observable
 def prompt_characters(record: Record) -> float:
     """Mean number of characters in the prompts that were sampled from."""
-    from vlrl.activity.observer import text_of
-
-    return mean([float(len(text_of(group.rollouts[0].prompt))) for group in record.sampled()])
+    return mean([float(len(group.rollouts[0].prompt.text)) for group in record.sampled()])
 
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:

@@ -47,7 +47,7 @@ class Activity:
             self.draws[row.id] += 1
             self.figures.add("prompt_sampler", drawn=1.0, again=float(self.draws[row.id] > 1))
         for prompt, count in zip(prompts, counts):
-            text = text_of(prompt)
+            text = prompt.text
             self.tasks[prompt.row.task] += 1  # a prompt template may ask another question about the row, of another task
             self._prompts[prompt.key] = len(text)
             self.figures.add("prompt_template", characters=len(text), prefix=float(bool(prompt.prefix)))
@@ -63,7 +63,7 @@ class Activity:
             self.figures.add(f"rewards.{slot}", varies=float(max(values) - min(values) > SMALL))
             marks = run.rewards[slot].form_marks
             if marks:
-                asked = text_of(group.prompt) + group.prompt.prefix + group.row.target  # a cold start on demonstrations teaches their form
+                asked = group.prompt.text + group.prompt.prefix + group.row.target  # a cold start on demonstrations teaches their form
                 self.figures.add(f"rewards.{slot}", asked=float(all(mark in asked for mark in marks)))
         for rollout in group:
             self._sampled_rollout(run, group, rollout)
@@ -208,19 +208,11 @@ class Activity:
         return len(self._prompts)
 
 
-def text_of(prompt: Prompt) -> str:
-    """All text of a prompt's messages."""
-    parts = []
-    for message in prompt.messages:
-        content = message["content"]
-        parts += [content] if isinstance(content, str) else [item.get("text", "") for item in content]
-    return "\n".join(parts)
-
-
 def gradient(loss: Tensor, x: LossInputs) -> Tensor:
-    """|d sum(loss) / d t| summed over the log-probs and the auxiliary tensors t that carry gradient: with respect to the log-probs with its sign.
+    """Gradient of a loss at each token: d sum(loss) / d logp + sum over the auxiliary tensors a of |d sum(loss) / d a|, (B, T).
 
-    (B, T), zero outside the loss mask. A loss per sequence, (B,), is summed as it is.
+    Zero outside the loss mask. `loss`: (B, T), of which the masked tokens count, or (B,), a loss per sequence. An auxiliary tensor
+    of shape (B, T, K) counts with the sum over K.
     """
     import torch
 
@@ -241,4 +233,4 @@ def gradient(loss: Tensor, x: LossInputs) -> Tensor:
     return result * (x.mask_BT > 0)
 
 
-__all__ = ["Activity", "gradient", "text_of"]
+__all__ = ["Activity", "gradient"]

@@ -53,7 +53,6 @@ class Proof:
     against: str = ""
     steps: int = 3
     phase: str = ""
-    says: str = ""
     with_: tuple[str, ...] = field(default=())
     engine: str = "scripted"
 
@@ -154,13 +153,13 @@ def proof_config(preset: str, task: str, proof: Proof | None, overrides: Sequenc
     return load(["base/rl", model, f"tasks/{task}", preset, "base/scripted"], [*engine, *values, *overrides])
 
 
-_OBSERVED: dict[str, Observed] = {}
+OBSERVED: dict[str, Observed] = {}
 
 
 def observe(config: Config, steps: int) -> Observed:
     """Train a config for some steps; equal configs are trained once per process."""
     key = json.dumps([_essence(config), steps], sort_keys=True, default=str)
-    if key not in _OBSERVED:
+    if key not in OBSERVED:
         records: dict[str, Record] = {}
         weights: dict[str, list[Tensor]] = {}  # of the last step, by phase
 
@@ -172,8 +171,8 @@ def observe(config: Config, steps: int) -> Observed:
             records.setdefault(run.phase, Record()).steps.append(StepRecord(list(run.sampled_groups), list(run.trained_groups), gradients, changed))
 
         checks = check(config, steps, after_step, keep_gradients=True)
-        _OBSERVED[key] = Observed(checks, {result.phase: records.get(result.phase, Record()) for result in checks})
-    return _OBSERVED[key]
+        OBSERVED[key] = Observed(checks, {result.phase: records.get(result.phase, Record()) for result in checks})
+    return OBSERVED[key]
 
 
 def changed_share(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:

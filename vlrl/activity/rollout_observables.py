@@ -7,7 +7,6 @@ import statistics
 from itertools import takewhile
 
 from vlrl.activity.observables import Record, correlation, mean, observable
-from vlrl.activity.observer import text_of
 
 
 @observable
@@ -69,4 +68,4 @@ def given_characters(record: Record) -> float:
 def sampled_from(record: Record, pattern: str) -> float:
     """Share of the sampled rollouts that were sampled from a prompt in which the regular expression `pattern` is found."""
     rollouts = [rollout for group in record.sampled() for rollout in group]
-    return mean([float(bool(re.search(pattern, text_of(rollout.prompt), re.DOTALL))) for rollout in rollouts])
+    return mean([float(bool(re.search(pattern, rollout.prompt.text, re.DOTALL))) for rollout in rollouts])

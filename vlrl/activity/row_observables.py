@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from vlrl.activity.observables import Record, advantage_of_text, correlation, mean, observable
-from vlrl.activity.observer import text_of
 from vlrl.activity.rollout_observables import sampled_from
 from vlrl.types import Rollout
 
@@ -97,7 +96,7 @@ def rows_of(record: Record, task: str) -> float:
 
 def prompts_with(record: Record, pattern: str) -> float:
     """Share of the sampled groups in whose prompt the regular expression `pattern` is found."""
-    return mean([float(bool(re.search(pattern, text_of(group.prompt), re.DOTALL))) for group in record.sampled()])
+    return mean([float(bool(re.search(pattern, group.prompt.text, re.DOTALL))) for group in record.sampled()])
 
 
 def texts_with(record: Record, pattern: str) -> float:

@@ -132,7 +132,7 @@ class Scripted(Engine):
     def _whole(self, prompt: Prompt, begun: str, draws: Iterator[float]) -> str:
         """A whole response, with what is given of it."""
         row = prompt.row
-        asked = _text_of(prompt)
+        asked = prompt.text
         right = next(draws) < self._skill(row, asked + prompt.prefix + begun)
         formed = next(draws) < self.form
         gold, wrong = gold_text(row), self._wrong(row, draws)
@@ -242,11 +242,3 @@ def _other_number(text: str, u: float) -> str:
 def _confidence(tag: str, text: str) -> str:
     """Numbers where a tag asks for a number."""
     return str(round((len(text) * 37 % 100) / 100, 2)) if tag in ("confidence", "conf", "probability") else text
-
-
-def _text_of(prompt: Prompt) -> str:
-    parts: list[str] = []
-    for message in prompt.messages:
-        content = message["content"]
-        parts += [content] if isinstance(content, str) else [item.get("text", "") for item in content]
-    return "\n".join(parts)

@@ -4,8 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from vlrl_rewards.math import pool
 
 from vlrl.types import Prompt, Rollout, Row
+
+
+@pytest.fixture(scope="module")
+def warm_pool() -> None:
+    """The processes of the math verifier, started."""
+    pool.warm(wait=True)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """Structure of written mathematics: sets, families of solutions, intervals, cases, matrices, vectors, blocks, lead-ins of other languages."""
 
 import pytest
-from vlrl_rewards import verify
-from vlrl_rewards.math import pool as math_pool
+from forms import verdicts
+
+pytestmark = pytest.mark.usefixtures("warm_pool")
 
 FAMILY = r"x = \frac{\pi}{4} + k\pi, k \in \mathbb{Z}"
 CASES = r"f(x) = \begin{cases} x & x > 0 \\ -x & x \le 0 \end{cases}"
@@ -43,18 +44,11 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def pool():
-    math_pool.warm(wait=True)
-
-
 @pytest.mark.parametrize(("gold", "said"), RIGHT)
 def test_pays(gold, said):
-    assert verify(gold, said, "math").correct
-    assert verify(gold, f"<answer>{said}</answer>", "math").correct
+    assert verdicts(gold, said, ("math",)) == {True}
 
 
 @pytest.mark.parametrize(("gold", "said"), WRONG)
 def test_does_not_pay(gold, said):
-    assert not verify(gold, said, "math").correct
-    assert not verify(gold, f"<answer>{said}</answer>", "math").correct
+    assert verdicts(gold, said, ("math",)) == {False}

@@ -3,10 +3,11 @@
 from fractions import Fraction
 
 import pytest
-from vlrl_rewards import verify
-from vlrl_rewards.math import pool as math_pool
+from forms import verdicts
 from vlrl_rewards.math.units import known, parse_unit
 from vlrl_rewards.math.wording import degrees, worded_quantity
+
+pytestmark = pytest.mark.usefixtures("warm_pool")
 
 RIGHT = [
     ("5 mW", "0.005 W"), ("5 mW", "5 milliwatts"), ("3.6 MJ", "1 kWh"), ("3.6 MJ", "3600 kJ"), ("10 N", "10 kg m/s^2"), ("2 GHz", "2000 MHz"),
@@ -34,23 +35,14 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def pool():
-    math_pool.warm(wait=True)
-
-
 @pytest.mark.parametrize(("gold", "said"), RIGHT)
 def test_pays(gold, said):
-    for kind in ("math", "numeric"):
-        assert verify(gold, said, kind).correct
-        assert verify(gold, f"<answer>{said}</answer>", kind).correct
+    assert verdicts(gold, said) == {True}
 
 
 @pytest.mark.parametrize(("gold", "said"), WRONG)
 def test_does_not_pay(gold, said):
-    for kind in ("math", "numeric"):
-        assert not verify(gold, said, kind).correct
-        assert not verify(gold, f"<answer>{said}</answer>", kind).correct
+    assert verdicts(gold, said) == {False}
 
 
 def test_factors_by_hand():

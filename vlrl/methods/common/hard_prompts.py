@@ -1,4 +1,4 @@
-"""A replay buffer of the prompts that all rollouts fail, whose demonstrations join a later step."""
+"""Prompts that all rollouts fail, and their demonstrations: a replay buffer, and what other buffers of such prompts share."""
 
 from __future__ import annotations
 
@@ -14,6 +14,22 @@ from vlrl.methods.core.loss_term import NLL
 from vlrl.registry import ConfigError
 from vlrl.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Prompt
+
+
+def demonstration_group(prompt: Prompt, run: RunContext) -> Group:
+    """A group of a prompt's first demonstration alone."""
+    return Group(prompt, [expert_rollout(prompt, demonstrations(prompt.row)[0], run)], id=f"{run.step}/hard/{prompt.row.id}")
+
+
+def restore_prompts(waiting: dict[str, Prompt | None], run: RunContext) -> None:
+    """After a restart: make the prompts of the saved rows (None) again; rows that are no longer in the data leave the buffer."""
+    saved = {key for key, prompt in waiting.items() if prompt is None}
+    rows = rows_of(run, saved) if saved else {}
+    for key in saved:
+        if key in rows:
+            waiting[key] = run.prompt_template(rows[key])
+        else:
+            del waiting[key]
 
 
 @dataclass
@@ -67,7 +83,7 @@ class HardPrompts(ReplayBuffer):
         return -(-self.size // self.run.ranks)
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        self.restore_prompts()
+        restore_prompts(self.state.waiting, self.run)
         state: HardPromptsState = self.state
         for group in groups:
             if len(group) and not success_rate(group.rollouts):
@@ -80,22 +96,7 @@ class HardPrompts(ReplayBuffer):
             return list(groups)
         used = [state.waiting.pop(key) for key in list(state.waiting)[: self.rank_size]]
         state.used += len(used)
-        return [*groups, *(self.demonstration(prompt) for prompt in used if prompt is not None)]
-
-    def demonstration(self, prompt: Prompt) -> Group:
-        """A group of a prompt's demonstration alone."""
-        return Group(prompt, [expert_rollout(prompt, demonstrations(prompt.row)[0], self.run)], id=f"{self.run.step}/hard/{prompt.row.id}")
-
-    def restore_prompts(self) -> None:
-        """After a restart: make the prompts of the saved rows again; rows that are no longer in the data leave the buffer."""
-        waiting = self.state.waiting
-        saved = {key for key, prompt in waiting.items() if prompt is None}
-        rows = rows_of(self.run, saved) if saved else {}
-        for key in saved:
-            if key in rows:
-                waiting[key] = self.run.prompt_template(rows[key])
-            else:
-                del waiting[key]
+        return [*groups, *(demonstration_group(prompt, self.run) for prompt in used if prompt is not None)]
 
     def end_step(self, run: RunContext) -> None:
         state: HardPromptsState = self.state

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
-from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations, expert_rollout
-from vlrl.methods.common.stored_groups import rows_of
+from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
+from vlrl.methods.common.hard_prompts import demonstration_group, restore_prompts
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Callback, State, transient
@@ -93,7 +93,7 @@ class Relift(Callback):
         return -(-self.size // self.run.ranks)
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        self.restore_prompts()
+        restore_prompts(self.state.waiting, run)
         waiting = self.state.waiting
         failed = {group.row.id: group.prompt for group in run.groups if len(group) and not success_rate(group.rollouts)}
         new = {key: prompt for key, prompt in failed.items() if demonstrations(prompt.row)}
@@ -101,24 +101,9 @@ class Relift(Callback):
         counts = {"failed": float(len(failed)), "without": float(len(failed) - len(new)), "used": 0.0}
         if min(run.gather([len(waiting)])) >= self.rank_size:
             used = {key: waiting.pop(key) for key in list(waiting)[: self.rank_size]}
-            counts |= self.supervised_step([self.demonstration(prompt) for prompt in used.values() if prompt is not None], run)
+            counts |= self.supervised_step([demonstration_group(prompt, run) for prompt in used.values() if prompt is not None], run)
             counts["used"] = float(len(used))
         return {**counts, "waiting": float(len(waiting))}
-
-    def demonstration(self, prompt: Prompt) -> Group:
-        """A group of a prompt's demonstration alone."""
-        return Group(prompt, [expert_rollout(prompt, demonstrations(prompt.row)[0], self.run)], id=f"{self.run.step}/hard/{prompt.row.id}")
-
-    def restore_prompts(self) -> None:
-        """After a restart: make the prompts of the saved rows again; rows that are no longer in the data leave the buffer."""
-        waiting = self.state.waiting
-        saved = {key for key, prompt in waiting.items() if prompt is None}
-        rows = rows_of(self.run, saved) if saved else {}
-        for key in saved:
-            if key in rows:
-                waiting[key] = self.run.prompt_template(rows[key])
-            else:
-                del waiting[key]
 
     def supervised_step(self, groups: Sequence[Group], run: RunContext) -> dict[str, float]:
         """One update on demonstrations. Returns the mean -log pi (nats per token) and the gradient's norm before clipping."""
