@@ -110,7 +110,8 @@ class GRPO(GroupRelative):
     (Lite PPO, arXiv:2508.08221), "centred_batch" by the root mean square of all r - baseline, "none" does not divide (Dr.GRPO, arXiv:2503.20783).
     `baseline`: the mean of the "group", of the other rollouts of the group ("leave_one_out"), or of all rewards of the step ("batch").
     Leave-one-out with "others" is NeMo RL's default (7ea279ab, nemo_rl/algorithms/advantage_estimator.py); "group" with "centred_batch", and "batch"
-    with "batch", are AReaL's (4aef98d8, areal/utils/data.py, Normalization).
+    with "batch", are AReaL's (4aef98d8, areal/utils/data.py, Normalization). `whiten` normalises the result once more, over all trained tokens of the
+    step (AReaL's adv_norm with mean and std of the batch).
     Paper: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2. It leaves std and eps open: `unbiased` true with eps 1e-6 is verl's, with 1e-4 TRL's.
     Edge: a group of equal rewards, or of one rollout, gives zeros, unless the baseline is that of the batch.
     """
@@ -119,6 +120,7 @@ class GRPO(GroupRelative):
     unbiased: bool = True
     scale: Literal["group", "others", "batch", "centred_batch", "none"] = "group"
     baseline: Literal["group", "leave_one_out", "batch"] = "group"
+    whiten: bool = False
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         scales = {"group": "std", "others": "others_std", "batch": "batch_std", "centred_batch": "centred_batch_std", "none": "none"}
@@ -126,6 +128,8 @@ class GRPO(GroupRelative):
         reward_B, group_B = flat_rewards(groups)
         scale = scales[self.scale]
         values_B = functional.group_advantages(reward_B, group_B, baseline=baseline, scale=scale, eps=self.eps, unbiased=self.unbiased)
+        if self.whiten and len(values_B):
+            values_B = functional.reinforce_pp_advantages(values_B, flat_lengths(groups), None)
         return by_group(values_B, groups)
 
 
