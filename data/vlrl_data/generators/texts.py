@@ -142,16 +142,20 @@ def terms(rng: random.Random) -> Made:
     return made._replace(target=_thought(f"The terms are {wanted[0]} and {wanted[1]}.", made.answer), meta={"terms": wanted})
 
 
+def _month_text(months: int) -> str:
+    return f"{months // 12}-{months % 12 + 1:02d}"
+
+
 def _date(rng: random.Random) -> tuple[int, str]:
     months = rng.randrange(12 * 2016, 12 * 2024)
-    return months, f"{months // 12}-{months % 12 + 1:02d}"
+    return months, _month_text(months)
 
 
 def date(rng: random.Random) -> Made:
     """The month of an event, told by a distance from a known one."""
     months, text = _date(rng)
     ahead = rng.randint(1, 18)
-    later = f"{(months + ahead) // 12}-{(months + ahead) % 12 + 1:02d}"
+    later = _month_text(months + ahead)
     return Made(f"The fair was in {text}. The race was {ahead} months later. When was the race? Answer as YYYY-MM.", later, _thought("count", later))
 
 
@@ -163,20 +167,29 @@ def date_gap(rng: random.Random) -> Made:
     return Made(question, [first, second], _thought("count", answer))
 
 
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+
+
 def event_order(rng: random.Random) -> Made:
-    """Three dated events to put in order."""
-    dated = [_date(rng) for _ in range(3)]
-    gold = [i + 1 for i in sorted(range(3), key=lambda i: dated[i][0])]
-    listed = ", ".join(f"event {i}: {text}" for i, (_, text) in enumerate(dated, 1))
-    answer = ", ".join(map(str, gold))
-    return Made(f"{listed}. Give the numbers of the events, earliest first.", gold, _thought("compare", answer))
+    """Three events of different months: their dates and their order, which the second and the third event's distances tell."""
+    (start, first), distances = _date(rng), rng.sample([months for months in range(-18, 19) if abs(months) > 1], 2)
+    months = [start, *(start + distance for distance in distances)]
+    dates = [_month_text(month) for month in months]
+    order = "-".join(str(i + 1) for i in sorted(range(3), key=lambda i: months[i]))
+    told = ", ".join(f"{what} {abs(d)} months {'later' if d > 0 else 'earlier'}" for what, d in zip(("2. the race", "3. the vote"), distances))
+    question = f"1. the fair was in {first}, {told}. Give the dates and the order, as YYYY-MM, YYYY-MM, YYYY-MM: N-N-N."
+    return Made(question, dates, _thought("count", f"{', '.join(dates)}: {order}"))
 
 
 def entity(rng: random.Random) -> Made:
-    """A masked month name between its neighbours."""
-    names = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
-    at = rng.randrange(1, 11)
-    return Made(f"Fill in the mask: {names[at - 1]}, [MASK], {names[at + 1]}.", names[at], _thought("months", names[at]))
+    """An event's date, and the month or the year that its text leaves out."""
+    month, text = _date(rng)
+    before, name, year = MONTHS[(month - 1) % 12], MONTHS[month % 12], str(month // 12)
+    hides_year = rng.random() < 0.5
+    late = f"The fair was in {name} [MASK], {month // 12 - 2015} years after 2015."
+    told = late if hides_year else f"The fair was in [MASK] {year}, one month after {before}."
+    masked = year if hides_year else name
+    return Made(f"{told} Give its date and the masked word, as YYYY-MM, word.", [text, masked], _thought("mask", f"{text}, {masked}"))
 
 
 def _table(rng: random.Random) -> tuple[dict[str, int], str, str]:
@@ -270,9 +283,9 @@ class GenText(GeneratedSource):
 
     Kinds and their rewards: qa (text), choice (mcq), forecast (brier), theorem (exact), steps (interleaved), instructions (instructions), ranking
     (rerank), translation (text_metric), terms (term_recall), patch (patch_similarity), migration (code_edit), code (code); date (date_decay),
-    date_gap (date_gap), event_order (order), entity (text); table_qa (list), table_number (numeric), table_fact (text), table_text (text_metric),
-    table_evidence (table_evidence). Held-out rows are those whose question is hashed into a fixed fifth of all questions, so none of them is seen in
-    training.
+    date_gap (date_gap), event_order (date_order), entity (masked_date); table_qa (list), table_number (numeric), table_fact (text), table_text
+    (text_metric), table_evidence (table_evidence). Held-out rows are those whose question is hashed into a fixed fifth of all questions, so none of
+    them is seen in training.
     """
 
     ask: tuple[str, ...] = field(default=("qa",))

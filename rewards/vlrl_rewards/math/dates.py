@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import combinations
 from typing import Any
 
 from vlrl.registry import register
@@ -31,6 +33,8 @@ _CLOCK = re.compile(
 )
 _YEAR_MONTH = re.compile(r"(?<![\d-])\d{4}-\d{1,2}(?![\d-])")
 _GAP = re.compile(r"(?<![\d-])\d{1,5}(?![\d-])")
+_DIGIT = re.compile(r"(?<!\d)\d(?!\d)")
+_WORD = re.compile(r"[A-Za-z]+|\d+")
 
 
 def read_date(text: str) -> tuple[int, int, int] | None:
@@ -145,14 +149,131 @@ class DateGap(Reward):
             raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a pair of dates")
         first, second = (gold_months(rollout, item) for item in gold)
         said = last_answer(rollout.text)
-        dates = [read_date(match[0]) for match in _YEAR_MONTH.finditer(said)]
-        behind = list(_YEAR_MONTH.finditer(said))[-1].end() if dates else 0
+        dates, behind = _stated_dates(said)
         gaps = [int(match[0]) for match in _GAP.finditer(said, behind)]
-        if len(dates) != 2 or dates[0] is None or dates[1] is None or len(gaps) != 1:
+        if len(dates) != 2 or len(gaps) != 1:
             return 0.0
-        a, b, n = months(dates[0]), months(dates[1]), gaps[0]
-        near = 0.25 * self._decay(a - first) + 0.25 * self._decay(b - second) + 0.5 * self._decay(n - abs(first - second))
-        return near * math.exp(-min(700.0, 0.1 * min(1.0, 25 / max(n, 1)) * abs(abs(a - b) - n)))
+        (a, b), n = dates, gaps[0]
+        near = 0.25 * _decay(self.rate, a - first) + 0.25 * _decay(self.rate, b - second) + 0.5 * _decay(self.rate, n - abs(first - second))
+        return near * _decay(0.1 * min(1.0, 25 / max(n, 1)), abs(a - b) - n)
 
-    def _decay(self, months_apart: int) -> float:
-        return math.exp(-min(700.0, self.rate * abs(months_apart)))
+
+@register("date_order")
+@dataclass(frozen=True, kw_only=True)
+class DateOrder(Reward):
+    """Time-R1's reward for the dates of three events and their order.
+
+        r = (0.2 (D(a) + D(b) + D(c)) + 0.4 P) C V
+        D(x) = exp(-rate |x - g_x|), in months
+
+    P is the share of the three pairs of events that the stated order puts as the gold dates do; events of one month are right in either order.
+    C, the consistency, is 1 where the stated order is that of the stated dates (the first named first where they are equal), else 0.7, 0.4 or 0.2
+    for two, one or no pair in common with it. V is 0.2 where the stated dates are all the same, or are successive months that rise with the order
+    1-2-3 or fall with the order 3-2-1; else 1.
+    Paper: Time-R1, arXiv:2505.13508 (time ordering); released code: ulab-uiuc/Time-R1, verl/utils/reward_score/time_reasoning.py, commit 4078886:
+    its weights and factors. Deviates: P is in thirds (there 0.333 and 0.999). Gold: three dates, ["2016-05", "2017-01", "2015-03"]; answer: the
+    dates as YYYY-MM in the order of the events' numbers, then these numbers, the earliest event first ("3-1-2").
+    Edge: anything but three dates and, behind them, the numbers 1 to 3 once each: 0; a gold of successive months in the order 1-2-3 cannot earn more
+    than 0.2. A gold that is not three dates raises ValueError. Range [0, 1].
+    """
+
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise ValueError(f"rate: {self.rate} must be above 0")
+
+    def __call__(self, rollout: Rollout) -> float:
+        gold = rollout.answer
+        if not isinstance(gold, (list, tuple)) or len(gold) != 3:
+            raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a list of three dates such as ['2016-05', '2017-01', '2015-03']")
+        wanted = [gold_months(rollout, item) for item in gold]
+        said = last_answer(rollout.text)
+        dates, behind = _stated_dates(said)
+        order = [int(match[0]) for match in _DIGIT.finditer(said, behind)]
+        if len(dates) != 3 or sorted(order) != [1, 2, 3]:
+            return 0.0
+        near = sum(0.2 * _decay(self.rate, a - g) for a, g in zip(dates, wanted, strict=True))
+        return (near + 0.4 * _pairs_in_order(order, wanted) / 3) * self.consistency(order, dates) * self.variety(order, dates)
+
+    @staticmethod
+    def consistency(order: Sequence[int], dates: Sequence[int]) -> float:
+        """C: whether the stated order is that of the stated dates."""
+        by_date = sorted((1, 2, 3), key=lambda event: dates[event - 1])
+        return 1.0 if list(order) == by_date else (0.2, 0.4, 0.7)[_pairs_in_order(order, [by_date.index(event) for event in (1, 2, 3)])]
+
+    @staticmethod
+    def variety(order: Sequence[int], dates: Sequence[int]) -> float:
+        """V: below 1 for dates that answer no question, such as successive months."""
+        steps = (dates[1] - dates[0], dates[2] - dates[1])
+        return 0.2 if (*steps, *order) in ((1, 1, 1, 2, 3), (-1, -1, 3, 2, 1)) or steps == (0, 0) else 1.0
+
+
+@register("masked_date")
+@dataclass(frozen=True, kw_only=True)
+class MaskedDate(Reward):
+    """Time-R1's reward for an event's date and the year or month that its text leaves out.
+
+        r = 1/2 exp(-rate |x - g|) + 1/2 exp(-3 rate d)
+
+    x and g are the answered and the gold date in months. d is the distance of the answered from the gold year, or of the months of the year around
+    the circle (December and January: 1).
+    Paper: Time-R1, arXiv:2505.13508 (masked time entity completion); released code: ulab-uiuc/Time-R1,
+    verl/utils/reward_score/time_reasoning.py, commit 4078886: halves, 3 rate, the circle. Gold: ["2016-05", "May"] or ["2016-05", "2016"]; answer:
+    the date as YYYY-MM, then the year or the month (its name, a short form, or its number).
+    Edge: no date, several dates, or no single word behind it that is a month (a year from 1900 to 2100): 0. A gold of another form raises ValueError.
+    Range (0, 1], or 0.
+    """
+
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise ValueError(f"rate: {self.rate} must be above 0")
+
+    def __call__(self, rollout: Rollout) -> float:
+        gold = rollout.answer
+        if not isinstance(gold, (list, tuple)) or len(gold) != 2:
+            raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a date and a masked year or month, such as ['2016-05', 'May']")
+        wanted, masked = gold_months(rollout, gold[0]), str(gold[1]).strip()
+        asks_year = len(masked) == 4 and masked.isdecimal()
+        read = read_year if asks_year else read_month
+        hidden = read(masked)
+        if hidden is None:
+            raise ValueError(f"row {rollout.row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month")
+        said = last_answer(rollout.text)
+        dates, behind = _stated_dates(said)
+        named = [value for word in _WORD.findall(said[behind:]) if (value := read(word)) is not None]
+        if len(dates) != 1 or len(named) != 1:
+            return 0.0
+        apart = abs(named[0] - hidden)
+        return 0.5 * _decay(self.rate, dates[0] - wanted) + 0.5 * _decay(3 * self.rate, apart if asks_year else min(apart, 12 - apart))
+
+
+def read_year(word: str) -> int | None:
+    """A year from 1900 to 2100 of four digits; None for anything else."""
+    return int(word) if len(word) == 4 and word.isdecimal() and 1900 <= int(word) <= 2100 else None
+
+
+def read_month(word: str) -> int | None:
+    """1 to 12 of a month's name, its first three letters ("sept" too) or its number; None for anything else."""
+    if word.isdecimal():
+        return int(word) if len(word) <= 2 and 1 <= int(word) <= 12 else None
+    low = word.casefold().rstrip(".")
+    return next((i for i, full in enumerate(_MONTHS, 1) if low in (full, full[:3]) or (low, i) == ("sept", 9)), None)
+
+
+def _stated_dates(said: str) -> tuple[list[int], int]:
+    """The dates YYYY-MM of an answer in months (none if one of them does not exist), and the position behind the last one."""
+    found = list(_YEAR_MONTH.finditer(said))
+    dates = [read_date(match[0]) for match in found]
+    return [months(day) for day in dates if day is not None] if None not in dates else [], found[-1].end() if found else 0
+
+
+def _pairs_in_order(order: Sequence[int], places: Sequence[int]) -> int:
+    """How many of the pairs of events stand in `order` (numbers from 1) as their `places` do; equal places count in either order."""
+    return sum(places[a - 1] <= places[b - 1] for a, b in combinations(order, 2))
+
+
+def _decay(rate: float, months_apart: float) -> float:
+    return math.exp(-min(700.0, rate * abs(months_apart)))

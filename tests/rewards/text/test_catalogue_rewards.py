@@ -140,10 +140,84 @@ def test_date_gap(said, expected):
     assert score({"name": "date_gap"}, ["2016-05", "2017-01"], f"<answer>{said}</answer>") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("name", "answer"), [("date_decay", "soon"), ("date_gap", "2016-05"), ("date_gap", ["2016-05", "soon"])])
+DATES = ["2016-05", "2017-01", "2015-03"]  # the third event is the earliest: order 3-1-2
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("Event 1: 2016-05, Event 2: 2017-01, Event 3: 2015-03. Event order: 3-1-2.", 1.0),  # the release's form
+        ("2016-05, 2017-01, 2015-03: 3-1-2", 1.0),
+        ("2016-07, 2017-01, 2015-03: 3-1-2", 0.2 * math.exp(-0.2) + 0.4 + 0.4),
+        # 3-2-1 puts two of three pairs right, and has two in common with the stated dates' order: 0.7
+        ("2016-05, 2017-01, 2015-03: 3-2-1", (0.6 + 0.4 * 2 / 3) * 0.7),
+        ("2016-05, 2017-01, 2015-03: 2-1-3", 0.6 * 0.2),  # no pair right, none in common
+        ("2016-05, 2017-01, 2015-03: 1-2-3", (0.6 + 0.4 / 3) * 0.4),  # only 1 before 2
+        # all dates the same: 0.2; the order is that of equal dates, 1-2-3, of which one pair is right
+        ("2016-05, 2016-05, 2016-05: 1-2-3", (0.2 * (1 + math.exp(-0.8) + math.exp(-1.4)) + 0.4 / 3) * 0.2),
+        # successive months with the default order: 0.2
+        ("2016-05, 2016-06, 2016-07: 1-2-3", (0.2 * (1 + math.exp(-0.7) + math.exp(-1.6)) + 0.4 / 3) * 0.2),
+        ("2016-05, 2016-04, 2016-03: 3-2-1", (0.2 * (1 + math.exp(-0.9) + math.exp(-1.2)) + 0.4 * 2 / 3) * 0.2),
+        ("2016-05, 2017-01, 2015-03: 3-1", 0.0),
+        ("2016-05, 2017-01, 2015-03: 3-1-1", 0.0),
+        ("2016-05, 2017-01: 3-1-2", 0.0),
+        ("2016-13, 2017-01, 2015-03: 3-1-2", 0.0),
+        ("3-1-2", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_date_order(said, expected):
+    assert score({"name": "date_order"}, DATES, f"<answer>{said}</answer>") == pytest.approx(expected)
+
+
+def test_date_order_of_equal_gold_dates_is_right_in_either_order():
+    gold = ["2016-05", "2016-05", "2015-03"]
+    text = "<answer>2016-05, 2016-05, 2015-03: {}</answer>"
+    assert score({"name": "date_order"}, gold, text.format("3-1-2")) == pytest.approx(1.0)
+    # 3-2-1 has two pairs in common with the stated dates, of which the first is named first: 0.7
+    assert score({"name": "date_order"}, gold, text.format("3-2-1")) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    ("masked", "said", "expected"),
+    [
+        ("May", "Event: 2016-05. Missing entity: May.", 1.0),  # the release's form
+        ("May", "2016-05, 5", 1.0),
+        ("May", "2016-07, jun.", 0.5 * math.exp(-0.2) + 0.5 * math.exp(-0.3)),
+        ("January", "2016-05, December", 0.5 + 0.5 * math.exp(-0.3)),  # around the circle
+        ("January", "2016-05, July", 0.5 + 0.5 * math.exp(-1.8)),
+        ("September", "2016-05, Sept", 1.0),
+        ("2016", "2016-05, 2018", 0.5 + 0.5 * math.exp(-0.6)),
+        ("2016", "2016-05, May", 0.0),  # a year was asked for
+        ("May", "2016-05, 2016", 0.0),
+        ("May", "2016-05, May or June", 0.0),
+        ("May", "2016-05", 0.0),
+        ("May", "May", 0.0),
+        ("May", "2016-05, 2016-06, May", 0.0),
+        ("2016", "2016-05, 2500", 0.0),
+    ],
+)
+def test_masked_date(masked, said, expected):
+    assert score({"name": "masked_date"}, ["2016-05", masked], f"<answer>{said}</answer>") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("date_decay", "soon"),
+        *(("date_gap", answer) for answer in ("2016-05", ["2016-05", "soon"])),
+        *(("date_order", answer) for answer in ("2016-05", ["2016-05", "2016-06"], ["2016-05", "2016-06", "soon"])),
+        *(("masked_date", answer) for answer in ("2016-05", ["soon", "May"])),
+    ],
+)
 def test_dates_need_dates(name, answer):
     with pytest.raises(ValueError, match="date"):
         score({"name": name}, answer, "")
+
+
+def test_masked_date_needs_a_year_or_a_month():
+    with pytest.raises(ValueError, match="neither a year"):
+        score({"name": "masked_date"}, ["2016-05", "spring"], "")
 
 
 REFERENCE = "the liver enzyme binds the receptor"
