@@ -36,6 +36,7 @@ class Letters:
 
 
 LETTERS = Letters()
+POLICY = SimpleNamespace(tokenizer=LETTERS, encode_text=LETTERS.encode)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ LETTERS = Letters()
     ],
 )
 def test_where_the_reasoning_ends(pieces, expected):
-    found = reasoning([Letters.pieces.index(piece) for piece in pieces], LETTERS, "<a>")
+    found = reasoning([Letters.pieces.index(piece) for piece in pieces], POLICY, "<a>")
     assert (None if found is None else LETTERS.decode(found)) == expected
 
 
@@ -79,7 +80,7 @@ def scored(shape, *texts, answer="42", table=None):
     for rollout, text in zip(g, texts):
         rollout.ids = LETTERS.encode(text)
     engine = Scorer(table or {"x": 0.5, "y": 0.2, "<": 0.3})
-    shape.setup(SimpleNamespace(policy=SimpleNamespace(tokenizer=LETTERS), engine=engine))
+    shape.setup(SimpleNamespace(policy=POLICY, engine=engine))
     return shape(g), g
 
 
@@ -185,7 +186,7 @@ def test_one_more_token_behind_the_answer():
     g = group(1.0, 0.0, 0.0, lengths=[2, 3, 2], finish=["stop", "stop", "length"])
     g.rollouts[1].temperature, g.rollouts[1].logp = 0.5, [-1.0] * 3
     shape = LaserLastToken(token="!")
-    shape.setup(SimpleNamespace(policy=SimpleNamespace(tokenizer=LETTERS)))
+    shape.setup(SimpleNamespace(policy=POLICY))
     assert shape(g) == [1.0, 0.0, 0.0] == shape(g)  # once
     z = Letters.pieces.index("!")
     assert [r.ids[-1] == z for r in g] == [True, True, False] and [len(r) for r in g] == [3, 4, 2]
@@ -196,7 +197,7 @@ def test_one_more_token_behind_the_answer():
 @pytest.mark.parametrize("token", ["$", "#", "ab"])
 def test_tokens_that_answers_use_are_refused(token):
     shape = LaserLastToken(token=token)
-    shape.setup(SimpleNamespace(policy=SimpleNamespace(tokenizer=LETTERS)))
+    shape.setup(SimpleNamespace(policy=POLICY))
     with pytest.raises(ConfigError, match="unused token"):
         shape.token_id()
 

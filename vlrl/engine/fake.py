@@ -89,4 +89,4 @@ class Fake(Engine):
         policy: Any = getattr(self.run, "policy", None) if self.is_set_up else None
         if policy is None:
             return list(text.encode())
-        return [*policy.tokenizer.encode(text, add_special_tokens=False), policy.tokenizer.eos_token_id]
+        return [*policy.encode_text(text), policy.tokenizer.eos_token_id]

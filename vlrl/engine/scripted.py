@@ -115,12 +115,11 @@ class Scripted(Engine):
 
     def _draft(self, request: Request, index: int) -> tuple[str, tuple[int, ...], Literal["stop", "length"]]:
         draws = cycle(uniforms(request.seed + zlib.crc32(request.prompt.row.id.encode()), index, 64))
-        tokenizer = self.run.policy.tokenizer
         written = self._respond(request.prompt, self.run.policy.decode(request.prefix_ids) if request.prefix_ids else "", draws)
         for stop in request.sampling.stop:
             head, found, _ = written.partition(stop)
             written = head + found
-        ids = (*request.prefix_ids, *tokenizer.encode(written, add_special_tokens=False), tokenizer.eos_token_id)
+        ids = (*request.prefix_ids, *self.run.policy.encode_text(written), self.run.policy.tokenizer.eos_token_id)
         limit = request.sampling.max_tokens
         finish: Literal["stop", "length"] = "length" if len(ids) > limit else "stop"
         ids = ids[:limit]

@@ -55,7 +55,7 @@ class Bmas(Graded):
     def embeddings(self, text: str) -> np.ndarray:
         """(N, H) input embeddings of the tokens of a text."""
         policy: Any = self.run.policy
-        ids = policy.tokenizer(text, add_special_tokens=False).input_ids[:MAX_TOKENS]
+        ids = policy.encode_text(text)[:MAX_TOKENS]
         weight = policy.model.get_input_embeddings().weight
         return np.asarray(weight[ids].detach().float().cpu().numpy()) if ids else np.zeros((0, weight.shape[1]))
 

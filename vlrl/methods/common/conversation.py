@@ -120,13 +120,17 @@ def tool_reply_ids(policy: Any, prompt: Prompt, reply: Sequence[Message], last_i
     These are the turn's end (unless `last_id` is that already), the reply, and the opening of the next turn. Raises ValueError where the chat
     template does not write an assistant's turn verbatim.
     """
-    marked = replace(prompt, messages=(*prompt.messages, {"role": "assistant", "content": [{"type": "text", "text": MARK}]}, *reply), prefix="")
+    mark, written = MARK, replace(prompt, messages=(*prompt.messages, *reply)).text.replace("\n", "")
+    while mark in written:  # a question or a tool may quote it, also in two parts
+        mark += MARK
+    turn = {"role": "assistant", "content": [{"type": "text", "text": mark}]}
+    marked = replace(prompt, messages=(*prompt.messages, turn, *reply), prefix="")
     text = policy.render(marked)
-    if text.count(MARK) != 1:
+    if text.count(mark) != 1:
         raise ValueError(
             f"row {prompt.row.id!r}: the chat template does not write an assistant's turn verbatim, which multi-turn rollouts need; use another "
             "model, or rollout: {name: independent}"
         )
-    rest = text.partition(MARK)[2].removeprefix(policy.tokenizer.decode([last_id]))
+    rest = text.partition(mark)[2].removeprefix(policy.tokenizer.decode([last_id]))
     forbidden = set(policy.forbidden_ids)
     return [i for i in policy.tokenizer.encode(rest, add_special_tokens=False) if i not in forbidden]

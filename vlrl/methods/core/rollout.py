@@ -232,5 +232,5 @@ class MultiTurn(SampledStrategy):
     def cut_text(self, text: str, run: RunContext) -> str:
         """At most `max_reply_tokens` of a text."""
         text = text.replace("<|", "< |")  # a tool must not end a turn or open one
-        ids = run.policy.tokenizer.encode(text, add_special_tokens=False)
+        ids = run.policy.encode_text(text)
         return text if len(ids) <= self.max_reply_tokens else run.policy.decode(ids[: self.max_reply_tokens]) + " ... (cut)"

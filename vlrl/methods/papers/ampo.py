@@ -85,9 +85,9 @@ class Ampo(ReplayBuffer):
         text = teacher.text.removeprefix(teacher.prompt.prefix)
         if self.marker not in text:
             return teacher.ids, len(teacher.ids)
-        encode = self.run.policy.tokenizer.encode
-        reasoning = encode(text[: text.rindex(self.marker) + len(self.marker)], add_special_tokens=False)
-        answer = encode(str(teacher.row.answer), add_special_tokens=False)
+        encode = self.run.policy.encode_text
+        reasoning = encode(text[: text.rindex(self.marker) + len(self.marker)])
+        answer = encode(str(teacher.row.answer))
         return [*reasoning, *answer], max(len(answer), 1)
 
     def end_step(self, run: RunContext) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from vlrl.capabilities import Annotation, Capability
+from vlrl.context import PolicyModel
 from vlrl.functional.exact import mean, std
 from vlrl.registry import register
 from vlrl.stages import GroupFilter, RewardShaping, State
@@ -60,29 +61,29 @@ class Rlpr(RewardShaping):
         return (SPLICED_REFERENCE,) if self.splice else ()
 
     def __call__(self, group: Group) -> list[float]:
-        tokenizer = self.run.policy.tokenizer
-        gold = self.reference(group, tokenizer)
-        reasonings = [reasoning(rollout.ids, tokenizer, self.opening) for rollout in group]
+        policy = self.run.policy
+        gold = self.reference(group)
+        reasonings = [reasoning(rollout.ids, policy, self.opening) for rollout in group]
         answered = [(rollout, start) for rollout, start in zip(group, reasonings) if start is not None]
         if not answered:
             return [0.0] * len(group)
-        bare = tokenizer.encode(self.opening, add_special_tokens=False)
+        bare = policy.encode_text(self.opening)
         pairs = [(group.prompt, [*bare, *gold]), *((rollout.prompt, [*start, *gold]) for rollout, start in answered)]
         base, *logps = (values[-len(gold) :] for values in self.run.engine.score_all(pairs))
-        scores = iter(self.scores(base, logps, [self.answer_length(rollout, tokenizer) for rollout, _ in answered], len(gold)))
+        scores = iter(self.scores(base, logps, [self.answer_length(rollout) for rollout, _ in answered], len(gold)))
         values = [None if start is None else next(scores) for start in reasonings]
         lowest = min(0.0, *(value for value in values if value is not None), 0.0)
         for rollout, start in answered if self.splice else ():
             splice_reference(rollout, start, gold)
         return [lowest if value is None else value for value in values]
 
-    def reference(self, group: Group, tokenizer: Any) -> list[int]:
+    def reference(self, group: Group) -> list[int]:
         """The tokens of y*, with `closing` where they are trained on. Raises ValueError for a row without an answer."""
         gold = group.row.answer[0] if isinstance(group.row.answer, (list, tuple)) and group.row.answer else group.row.answer
         text = "" if gold is None else str(gold)
         if not text:
             raise ValueError(f"row {group.row.id!r} has no reference answer, whose probability 'rlpr' needs; give the row an `answer`")
-        return tokenizer.encode(text + self.closing * self.splice, add_special_tokens=False)
+        return self.run.policy.encode_text(text + self.closing * self.splice)
 
     def scores(self, base: Sequence[float], logps: Sequence[Sequence[float]], lengths: Sequence[int], m: int) -> list[float]:
         """f of every rollout that has an answer: `base` is log p0, `logps` log p per rollout, `lengths` |y| in tokens, `m` |y*|."""
@@ -91,19 +92,20 @@ class Rlpr(RewardShaping):
         f = (lambda row: math.exp(math.fsum(row))) if self.form == "product" else (lambda row: math.fsum(map(math.exp, row)) / len(row))
         return [min(1.0, max(0.0, f(row) - f(base))) if self.debias else f(row) for row in logps]
 
-    def answer_length(self, rollout: Rollout, tokenizer: Any) -> int:
+    def answer_length(self, rollout: Rollout) -> int:
         """Tokens of the rollout's own answer; 0 where `verbosity` does not need it."""
         if not self.verbosity:
             return 0
-        text = "".join(tokenizer.decode([token]) for token in rollout.ids).rpartition(self.opening)[2]
-        return len(tokenizer.encode(text.partition(self.closing)[0], add_special_tokens=False))
+        policy = self.run.policy
+        text = "".join(policy.tokenizer.decode([token]) for token in rollout.ids).rpartition(self.opening)[2]
+        return len(policy.encode_text(text.partition(self.closing)[0]))
 
 
-def reasoning(ids: Sequence[int], tokenizer: Any, opening: str) -> list[int] | None:
+def reasoning(ids: Sequence[int], policy: PolicyModel, opening: str) -> list[int] | None:
     """The tokens up to and with the last `opening`; None if there is none. A token that reaches beyond it is encoded anew."""
     text, ends, end = "", [], None
     for token in ids:
-        before, text = text, text + tokenizer.decode([token])
+        before, text = text, text + policy.tokenizer.decode([token])
         ends.append(len(text))
         if text.count(opening, max(0, len(before) - len(opening) + 1)) > 0:
             end = text.rfind(opening) + len(opening)
@@ -111,7 +113,7 @@ def reasoning(ids: Sequence[int], tokenizer: Any, opening: str) -> list[int] | N
         return None
     whole = sum(token_end <= end for token_end in ends)
     at = ends[whole - 1] if whole else 0
-    rest = tokenizer.encode(text[at:end], add_special_tokens=False) if at < end else []
+    rest = policy.encode_text(text[at:end]) if at < end else []
     return [*ids[:whole], *rest]
 
 

@@ -94,12 +94,12 @@ class Seele(Independent):
     def parts(self, prompt: Prompt, run: RunContext) -> list[tuple[int, ...]]:
         """The demonstration's parts as token ids; the first i of them, joined, are tokens of the text up to there."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
-        encode = run.policy.tokenizer.encode
+        encode = run.policy.encode_text
         if not self.delimiter:
-            return [(token,) for token in encode(text, add_special_tokens=False)]
+            return [(token,) for token in encode(text)]
         pieces = text.split(self.delimiter)
         texts = [piece + self.delimiter * (i < len(pieces) - 1) for i, piece in enumerate(pieces)] if text else []
-        return [tuple(encode(piece, add_special_tokens=False)) for piece in texts]
+        return [tuple(encode(piece)) for piece in texts]
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]

@@ -52,13 +52,13 @@ class SelfRewardingCorrection(RolloutStrategy):
         candidates = run.history.get(prompt.row.id, {}).get(KEY)
         if not candidates:
             return []
-        tokenizer = run.policy.tokenizer
+        encode = run.policy.encode_text
         correct_attempt = candidates["yes"].removeprefix(prompt.prefix)
         wrong_attempt = candidates["no"].removeprefix(prompt.prefix)
         with_error = random.Random(f"{run.seed}/traces/{run.step}/{prompt.row.id}").random() < 0.5
-        masked = tokenizer.encode(wrong_attempt, add_special_tokens=False) if with_error else []
+        masked = encode(wrong_attempt) if with_error else []
         trained = (self.wrong + candidates["yes"] if with_error else correct_attempt) + self.right
-        ids = [*masked, *tokenizer.encode(trained, add_special_tokens=False), tokenizer.eos_token_id]
+        ids = [*masked, *encode(trained), run.policy.tokenizer.eos_token_id]
         text = prompt.prefix + (wrong_attempt if with_error else "") + trained
         rollout = Rollout(prompt, ids, text, source="kept", spaces=tuple(run.policy.spaces(prompt)))
         rollout.loss_mask = [False] * len(masked) + [True] * (len(ids) - len(masked)) if with_error else None

@@ -53,7 +53,7 @@ class SpaeProbing(Independent):
         probe = tuple(tokenizer(self.probe, add_special_tokens=False).input_ids)
         requests, gold = [], {}
         for group in groups:
-            gold[group.row.id] = tokenizer(str(group.row.answer), add_special_tokens=False).input_ids
+            gold[group.row.id] = run.policy.encode_text(str(group.row.answer))
             for rollout in group:
                 STEP_SCORES.set(rollout, [])
                 for end in step_ends([tokenizer.decode([token]) for token in rollout.ids], self.delimiter, self.every):

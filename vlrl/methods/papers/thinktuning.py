@@ -127,7 +127,7 @@ class ThinkTuning(Independent):
         self.state.taught += 1
         tokenizer = run.policy.tokenizer
         own = len(rollout.ids) - (rollout.ids[-1:] == [tokenizer.eos_token_id])
-        ids = [*rollout.ids[:own], *tokenizer.encode(words, add_special_tokens=False), tokenizer.eos_token_id]
+        ids = [*rollout.ids[:own], *run.policy.encode_text(words), tokenizer.eos_token_id]
         limit = run.sampling(rollout.prompt, 0).max_tokens
         kept, cut = ids[:limit], len(ids) > limit
         extended = Rollout(
