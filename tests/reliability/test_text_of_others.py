@@ -1,4 +1,4 @@
-"""Text of rows, tools and policies that methods tokenise themselves: the model's special tokens in it stay text; only listed files ask the tokenizer."""
+"""Text of rows, tools and policies that methods tokenise: the model's special tokens in it stay text; only listed files ask the tokenizer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def asks_the_tokenizer(path) -> bool:
 
 def test_only_listed_files_ask_the_tokenizer_for_ids():
     files = [path for place in ("vlrl", "rewards", "data") for path in (ROOT / place).rglob("*.py")]
-    assert {path.relative_to(ROOT).as_posix() for path in files if asks_the_tokenizer(path)} == set(ITS_OWN)
+    assert {path.relative_to(ROOT).as_posix() for path in files if asks_the_tokenizer(path)} <= set(ITS_OWN)
 
 
 @pytest.fixture(scope="module")
