@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from math import log, sqrt
+from types import SimpleNamespace
 
 import pytest
-from make import group, inputs
+import torch
+from make import gradient, group, inputs, run
 
 from vlrl.methods.core.advantage import GRPO
+from vlrl.methods.core.loss_term import KL
+from vlrl.methods.papers.dph_rl import DphRl, DphRlFDivergence
 from vlrl.methods.papers.entropy_mechanism import EntropyMechanismClipCov, EntropyMechanismKlCov, covariance
 
 
@@ -43,3 +47,37 @@ def test_grpo_advantages_normalised_over_the_tokens_of_the_step():
     unbiased = sqrt((1.5**2 + 3 * 0.5**2) / 3) * a
     assert GRPO(whiten=True)([rewards])[0] == pytest.approx([1.5 * a / unbiased, -0.5 * a / unbiased], rel=1e-6)
     assert GRPO(whiten=True)([]) == []
+
+
+def test_k3_has_the_gradient_of_superhfs_kl():
+    """openfeedback/superhf a089812d, training.py: KL(pi_0 || pi) over the vocabulary. E_pi of k3's gradient in the log-prob is its gradient, pi - pi_0."""
+    logits = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    logp0 = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
+    logp = logits.log_softmax(-1)
+    exact = torch.autograd.grad((logp0.exp() * (logp0 - logp)).sum(), logits, retain_graph=True)[0]
+    per_token = KL(estimator="k3", coef=1.0)(inputs([[v] for v in logp.tolist()], ref_logp=[[v] for v in logp0.tolist()], grad=True))
+    x = inputs([[v] for v in logp.tolist()], ref_logp=[[v] for v in logp0.tolist()])
+    slope = gradient(KL(estimator="k3", coef=1.0)(x).loss, x)[:, 0]
+    estimate = torch.autograd.grad((logp.detach().exp() * slope * logp).sum(), logits)[0]
+    assert torch.allclose(estimate, exact) and torch.allclose(exact, logp.exp() - logp0.exp())
+    assert (per_token.loss >= 0).all()
+
+
+def test_dph_rl_keeps_one_answer_of_prompts_solved_four_times_of_four():
+    """seamoke/DPH-RL 139a9b2, exact_correct_id.py: only the first four attempts count, and all of them must be right."""
+    replay = DphRl(steps=0, attempts=4, rate=1.0, keep=1)
+    rows = {"s": [group(1, name=str(i)).row for i in range(5)]}
+    clock = run(phase_step=2, rows=rows, settings=SimpleNamespace(prompts_per_step=2))
+    replay.setup(clock)
+    assert replay.first_steps() == 3  # 5 rows, 2 a step
+    easy = group(1, 1, 1, 1, 0, name="0", logp=[[-0.1] * 3] * 5)
+    assert replay([easy, group(1, 1, 1, 0, 1, 1, name="1")]) == []
+    clock.phase_step = 3
+    stored, fresh = replay([group(0, 1, name="0"), group(0, 1, name="1")])
+    assert [r.source for r in stored] == ["base"] and [r.source for r in fresh] == ["policy"] * 2
+
+
+def test_dph_rls_released_estimate_of_the_forward_kl():
+    x = inputs([[log(0.5)]], sampled=[[0.0]])
+    x.batch.rollouts[0].source = "base"
+    assert DphRlFDivergence(divergence="forward_kl_k3")(x).loss.item() == pytest.approx(0.5 - 1 - log(0.5))

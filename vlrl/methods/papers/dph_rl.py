@@ -5,12 +5,13 @@ loss term that learns from them. Each requires the other.
 
 Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, sec. 4 (D_pef and D_exp) and eq. 4-6; coefficients 0.01-0.05 (forward KL) and 0.05-0.2 (JS) in the
 released scripts.
-Deviates: the base model is sampled by the run's first steps, not beforehand, so a prompt that these do not draw counts as D_exp; stored and fresh
-groups share a batch.
+Checked against seamoke/DPH-RL 139a9b2: verl/trainer/ppo/core_algos.py and ray_trainer.py, verl/workers/actor/dp_actor.py, scripts/llama,
+data/sql/process_data/exact_correct_id.py. Deviates: the base model is sampled by the run's first steps, not by a run of its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -41,7 +42,9 @@ class DphRlState(State):
 class DphRl(ReplayBuffer):
     """DPH-RL's D_pef: the first `steps` steps are not trained on; prompts that the base model solves are stored with its correct completions.
 
-    A prompt is solved with a success rate of at least `rate`. Afterwards every step gets `added` stored groups per rank, in turn, and a fresh group
+    `steps` 0 is one pass over all rows. A prompt is solved with a success rate of at least `rate` of its first `attempts` completions (0: of all), and
+    its first `keep` correct ones are stored (0: all); the release wants four of four and stores one. A prompt that is not drawn counts as D_exp.
+    Afterwards every step gets `added` stored groups per rank, in turn, and a fresh group
     of a stored prompt is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs. All its rewards are equal, so
     only the term `dph_rl.f_divergence` acts on it, and that term acts on nothing else. Released code: a batch of stored answers joins every batch.
     """
@@ -49,6 +52,8 @@ class DphRl(ReplayBuffer):
     steps: int = 2
     rate: float = 0.75
     added: int = 0
+    attempts: int = 0
+    keep: int = 0
     provides = (BASE_ROLLOUTS,)
     requires = (BASE_DIVERGENCE,)
 
@@ -57,11 +62,15 @@ class DphRl(ReplayBuffer):
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         store = self.state.store
-        if self.run.phase_step < self.steps:
+        if self.run.phase_step < self.first_steps():
             store.update(self.run.gather([item for group in groups for item in self.solved(group)]))
             return []
         mixed = [self.replayed(group) if group.row.id in store else group for group in groups]
         return mixed + self.further({group.row.id for group in groups})
+
+    def first_steps(self) -> int:
+        """The number of steps that only sample: `steps`, or one pass over all rows."""
+        return self.steps or math.ceil(sum(map(len, self.run.rows.values())) / self.run.settings.prompts_per_step)
 
     def further(self, present: Collection[str]) -> list[Group]:
         """The next `added` stored groups, those of `present` rows left out."""
@@ -78,7 +87,9 @@ class DphRl(ReplayBuffer):
     def solved(self, group: Group) -> list[tuple[str, list[dict[str, Any]]]]:
         """The entry of the store for a group that the base model solves; else no entry."""
         correct = [rollout for rollout in group if rollout.correct]
-        return [(group.row.id, [self.packed(rollout) for rollout in correct])] if correct and len(correct) >= self.rate * len(group) else []
+        judged = group.rollouts[: self.attempts or None]
+        solved = bool(correct) and sum(rollout.correct for rollout in judged) >= self.rate * len(judged)
+        return [(group.row.id, [self.packed(rollout) for rollout in correct[: self.keep or None]])] if solved else []
 
     def packed(self, rollout: Rollout) -> dict[str, Any]:
         """The stored fields of a rollout."""
@@ -98,14 +109,14 @@ class DphRlFDivergence(LossTerm):
     """DPH-RL's f-divergence from the base model, estimated on the base model's own samples.
 
         D_f(pi || pi_base) = E_base[f(u)],  u = pi / pi_base
-        forward_kl: f(u) = -log u;  js: f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha: f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1))
+        forward_kl: f(u) = -log u;  forward_kl_k3: f(u) = u - 1 - log u (the release's estimate of the same);  js: f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha: f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1))
 
     The sum is over the tokens of rollouts of `source`, whose sampler's log-probs are pi_base; no reference model runs. log u is clamped to +-20.
     Edge: without such rollouts the loss is zero; a = `alpha` must not be 0 or 1.
     """
 
     coef: float = 0.02
-    divergence: Literal["forward_kl", "js", "alpha"] = "forward_kl"
+    divergence: Literal["forward_kl", "forward_kl_k3", "js", "alpha"] = "forward_kl"
     alpha: float = 0.5
     source: str = "base"
 
@@ -126,6 +137,8 @@ class DphRlFDivergence(LossTerm):
         u, a = log_u.exp(), self.alpha
         if self.divergence == "forward_kl":
             return -log_u
+        if self.divergence == "forward_kl_k3":
+            return u - 1 - log_u
         if self.divergence == "js":
             return u * log_u - (u + 1) * ((u + 1) / 2).log()
         return (u.pow(1 - a) - (1 - a) * u - a) / (a * (a - 1))
