@@ -38,7 +38,7 @@ class PolicyModel(Protocol):
 
     @property
     def forbidden_ids(self) -> Sequence[int]:
-        """Placeholders of media, which are never sampled."""
+        """Ids with probability 0: placeholders of media, and rows of the output layer beyond the tokenizer."""
 
     def encode(self, prompt: Prompt) -> Any:
         """The prompt's token ids and media features; its length is in tokens."""
@@ -194,6 +194,9 @@ class RunContext(Protocol):
 
     def score(self, groups: Sequence[Group]) -> None:
         """Rewards before the rollout strategy is done: fills `rewards`, `reward` and `outcome`; drops rollouts on which a reward raised."""
+
+    def tool_call(self, prompt: Prompt) -> AbstractContextManager[Any]:
+        """Around a call of the environment: where it raises, `failed` of what this gives is True, the conversation is counted, and the caller drops it."""
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

@@ -102,8 +102,7 @@ def test_with_a_real_model_the_trainer_scores_what_was_sampled(policy, tools):
     for logp_T, rollout in zip(out, [r for g in groups for r in g]):
         for t, mine in enumerate(rollout.loss_mask or [True] * len(rollout)):
             if mine:
-                assert rollout.logp[t] - logp_T[t].item() > -1e-3  # forbidden ids have some probability in the trainer's distribution
-                assert rollout.logp[t] - logp_T[t].item() < 1.0
+                assert rollout.logp[t] == pytest.approx(logp_T[t].item(), abs=1e-4)
 
 
 def test_an_image_in_a_reply_starts_a_new_rollout(policy, tools):

@@ -10,6 +10,7 @@ from scipy.stats import chisquare
 
 from vlrl.engine.guided import compiled, pattern
 from vlrl.engine.hf.sampler import Sampler, uniforms
+from vlrl.policy.family import forbid
 from vlrl.registry import ConfigError
 from vlrl.types import Sampling
 
@@ -64,8 +65,8 @@ def by_hand(sampling, forbidden=()):
 def test_draws_follow_the_distribution(settings, forbidden):
     sampling, n = Sampling(**settings), 20_000
     expected = by_hand(sampling, forbidden)
-    sampler = Sampler([FakeSequence(sampling)] * n, forbidden, CPU)
-    draw = sampler(LOGITS_V.expand(n, -1).clone(), torch.from_numpy(uniforms(5, 1, n)))
+    sampler = Sampler([FakeSequence(sampling)] * n, CPU)
+    draw = sampler(forbid(LOGITS_V.expand(n, -1).clone(), forbidden), torch.from_numpy(uniforms(5, 1, n)))
     counts = np.bincount(draw.ids_R.numpy(), minlength=8)
     assert (counts[expected == 0] == 0).all()
     live = expected > 0
@@ -82,7 +83,7 @@ def test_sequences_keep_their_own_settings():
     ]
     logits_RV = LOGITS_V.repeat(4, 1)
     logits_RV[3, 3] = 50.0  # sequence 3 would end, but `min_tokens` forbids it
-    draw = Sampler(rows, (), CPU)(logits_RV, torch.tensor([0.99, 0.99, 0.0, 0.0], dtype=torch.float64))
+    draw = Sampler(rows, CPU)(logits_RV, torch.tensor([0.99, 0.99, 0.0, 0.0], dtype=torch.float64))
     assert draw.ids_R.tolist() == [0, 0, 1, 0]
     assert draw.logp_R[0] == pytest.approx(math.log(softmax(LOGITS_V.double().numpy())[0]), abs=1e-5), "greedy returns the log-prob at temperature 1"
     assert draw.logp_R[1] == 0.0
@@ -91,7 +92,7 @@ def test_sequences_keep_their_own_settings():
 
 def test_temperature_schedule():
     row = FakeSequence(Sampling(temperature=((0, 1.0), (2, 0.0))))
-    sampler = Sampler([row], (), CPU)
+    sampler = Sampler([row], CPU)
     u_R = torch.tensor([0.999], dtype=torch.float64)
     assert sampler(LOGITS_V[None].clone(), u_R).ids_R.item() == 7
     row.ids += [7, 7]
@@ -100,7 +101,7 @@ def test_temperature_schedule():
 
 def test_the_ends_of_the_unit_interval():
     logits_RV = torch.tensor([[-math.inf, 0.0, 0.0, -math.inf]]).repeat(2, 1)
-    draw = Sampler([FakeSequence(Sampling())] * 2, (), CPU)(logits_RV, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
+    draw = Sampler([FakeSequence(Sampling())] * 2, CPU)(logits_RV, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
     assert draw.ids_R.tolist() == [1, 2], "tokens of probability zero are never drawn"
 
 

@@ -97,7 +97,7 @@ def processed(policy: Policy, prompt: Prompt) -> dict[str, Any]:
 
 
 def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
-    """Log-probs of one rollout by the model's own forward: no packing, no caches, no custom mask."""
+    """Log-probs of one rollout by the model's own forward: no packing, no caches, no custom mask. Forbidden ids are taken out of the softmax."""
     inputs = processed(policy, rollout.prompt)
     inputs.pop("token_type_ids", None) if not policy.family.is_multimodal else None
     completion = torch.tensor([rollout.ids])
@@ -108,4 +108,5 @@ def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
             inputs[name] = torch.cat([inputs[name], torch.zeros_like(completion)], 1)
     inputs = {k: v for k, v in inputs.items() if isinstance(v, Tensor) or k == "second_per_grid_ts"}
     logits = policy.model(**inputs).logits[0, -completion.shape[1] - 1 : -1].float() / rollout.temperature
+    logits[:, list(policy.forbidden_ids)] = float("-inf")
     return logits.log_softmax(-1).gather(-1, completion[0][:, None])[:, 0]

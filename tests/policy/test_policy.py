@@ -103,7 +103,7 @@ def test_placeholders_without_media_are_refused(policy: Policy) -> None:
 def test_a_completion_with_a_placeholder_is_refused(policy: Policy) -> None:
     bad = policy.tokenizer.convert_tokens_to_ids("<|image_pad|>")
     assert bad in policy.forbidden_ids
-    with pytest.raises(ValueError, match="completion token 1 is '<\\|image_pad\\|>'"):
+    with pytest.raises(ValueError, match="completion token 1 is '<\\|image_pad\\|>', a placeholder for media"):
         policy.forward(make_batch([Group(PROMPTS["text"], [Rollout(PROMPTS["text"], [5, bad])])], policy.pad_id))
 
 

@@ -58,7 +58,7 @@ class PolicyLM:
 
     @cached_property
     def forbidden_ids(self) -> tuple[int, ...]:
-        """Ids that may never be sampled: they stand for media."""
+        """Ids with probability 0: media placeholders, and rows beyond the tokenizer."""
         return tuple(sorted(self.policy.forbidden_ids))
 
     @cached_property
@@ -67,10 +67,10 @@ class PolicyLM:
 
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:
-        """The tokenizer's end-of-sequence id and those of the model's generation config."""
+        """The ends of a turn and of a document, and those of the model's generation config."""
         named = getattr(getattr(self.model, "generation_config", None), "eos_token_id", None)
         named = named if isinstance(named, (list, tuple)) else [named]
-        return tuple(sorted({self.tokenizer.eos_token_id, *named} - {None}))
+        return tuple(sorted({*self.policy.stop_ids, *named} - {None}))
 
     @cached_property
     def pad_id(self) -> int:
@@ -81,6 +81,10 @@ class PolicyLM:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.policy.decode(ids)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        """Text of completion ids with special tokens, in which stop strings are looked for (as vLLM does): every token has at least one byte."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def masks(self, layout: Any) -> Any:
         return self.family.masks(self.model, layout)
@@ -95,7 +99,7 @@ class PolicyLM:
 
     def logits(self, hidden: Tensor) -> Tensor:
         with self.policy.autocast():
-            return self.family.logits(self.model, hidden)
+            return self.policy.logits(hidden)
 
 
 @dataclass

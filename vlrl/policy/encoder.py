@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
+from jinja2 import TemplateError
 from torch import nn
 
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
@@ -83,7 +84,11 @@ class PromptEncoder:
         self.tokenizer: Any = getattr(processor, "tokenizer", processor)
         self.placeholders = family.placeholders(processor)
         self.control = control_pattern(self.tokenizer, [*self.placeholders.values(), *map(family.embed_token_of, MEDIA_TYPES)])
-        self.forbidden_ids: tuple[int, ...] = tuple(sorted(family.forbidden_ids(processor)))
+        end, turn_end = self.tokenizer.eos_token, self.turn_end()
+        if turn_end and turn_end != end:  # Gemma 3 ends a document with <eos> and a turn with <end_of_turn>
+            self.tokenizer.eos_token = turn_end
+        ids = (self.tokenizer.convert_tokens_to_ids(token) for token in (end, turn_end) if token)
+        self.stop_ids: tuple[int, ...] = tuple(sorted(set(ids)))
         self._prompts: LRUCache[tuple] = LRUCache(CACHED_PROMPTS)
         self._features: LRUCache[Features] = LRUCache(family.cache_mb << 20, lambda f: f.nbytes)
 
@@ -94,6 +99,19 @@ class PromptEncoder:
     @property
     def eos_id(self) -> int:
         return self.tokenizer.eos_token_id
+
+    def turn_end(self) -> str:
+        """The special token that the chat template writes after an assistant's turn; "" where it writes none, or there is no template."""
+        mark = "turn-7c41"
+        spoken = [("user", "q"), ("assistant", mark)]
+        messages = [{"role": role, "content": [{"type": "text", "text": text}] if self.family.is_multimodal else text} for role, text in spoken]
+        try:
+            text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
+        except (ValueError, TypeError, TemplateError):  # no template, or one that does not write such messages
+            return ""
+        _, written, rest = text.rpartition(mark)
+        found = self.control.match(rest.lstrip()) if written else None
+        return found[0] if found and found[0] in self.tokenizer.get_vocab() else ""
 
     def encode(self, prompt: Prompt, model: nn.Module) -> EncodedPrompt:
         """Token ids, processed media and rotary positions of a prompt. Each distinct medium is decoded and processed once while the cache holds it.
@@ -179,9 +197,18 @@ class PromptEncoder:
         """Token ids of a text that is no prompt (a demonstration, a reply): special tokens in it become ordinary tokens of their characters."""
         return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
+    def rendered_ids(self, text: str) -> list[int]:
+        """Token ids of a rendered prompt, as transformers' `apply_chat_template(tokenize=True)` gives them.
+
+        A tokenizer takes the template's text as it is. A processor puts the tokenizer's first token (BOS) before a text that does not begin with it.
+        """
+        bos = self.tokenizer("").input_ids if self.family.is_multimodal else []
+        bos = bos if bos and not text.startswith(self.tokenizer.decode(bos)) else []
+        return [*bos, *self.tokenizer(text, add_special_tokens=False).input_ids]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion ids, without special tokens."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _tokenize(self, prompt: Prompt, features: dict[str, Features]) -> tuple[list[int], list[int], tuple[Media, ...]]:
         """(ids, types, media in the order of their placeholders) of a prompt, every placeholder expanded."""
@@ -198,9 +225,7 @@ class PromptEncoder:
         order = [queues[kind_of[piece]].pop(0) for piece in pieces if piece in kind_of]
         remaining = iter(order)
         text = "".join(features[next(remaining).key].text if piece in kind_of else piece for piece in pieces)
-        bos = self.tokenizer("").input_ids
-        bos = bos if bos and not text.startswith(self.tokenizer.decode(bos)) else []
-        ids = [*bos, *self.tokenizer(text, add_special_tokens=False).input_ids]
+        ids = self.rendered_ids(text)
         return ids, self._types(prompt, ids, [features[m.key] for m in order]), tuple(order)
 
     def _types(self, prompt: Prompt, ids: Sequence[int], shown: Sequence[Features]) -> list[int]:

@@ -197,6 +197,28 @@ class Family(Stage):
         return logits if cap is None else cap * (logits / cap).tanh()
 
 
+def forbidden_ids(family: Family, model: nn.Module, processor: Any) -> tuple[int, ...]:
+    """Ids that the policy gives probability 0, in ascending order: those that stand for media, and the rows of the output layer beyond the tokenizer.
+
+    Released models pad the vocabulary to a round number of rows (Qwen2.5: 151,665 tokens, 151,936 rows). Such a row decodes to nothing, and no text
+    encodes to it.
+    """
+    known = set(getattr(processor, "tokenizer", processor).get_vocab().values())
+    rows = base(model).config.get_text_config().vocab_size
+    return tuple(sorted(family.forbidden_ids(processor) | (set(range(rows)) - known)))
+
+
+def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
+    """Logits (..., V), -inf at `ids`, in place: log softmax is then the law over the other tokens, with gradient 0 at `ids`.
+
+    Autograd does not see the change, which saves a copy of the gradient. What reads the logits other than through a softmax must leave out -inf.
+    """
+    if ids:
+        with torch.no_grad():
+            logits.index_fill_(-1, torch.tensor(ids, dtype=torch.long, device=logits.device), float("-inf"))
+    return logits
+
+
 def pooled_output(pooled: Any) -> Any:
     """Media embeddings, a tensor or a tuple of tensors, as the output of a vision tower."""
     from transformers.modeling_outputs import BaseModelOutputWithPooling

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vlrl.policy.encoded import Features
-from vlrl.policy.family import Family
+from vlrl.policy.family import Family, forbid
 from vlrl.policy.packing import Layout
 
 if TYPE_CHECKING:
@@ -23,12 +23,16 @@ CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several pass
 
 
 class Net(nn.Module):
-    """The module that distributed engines wrap: a model and its family's forward. Every collective of a step is inside its forward and backward."""
+    """The module that distributed engines wrap: a model and its family's forward. Every collective of a step is inside its forward and backward.
 
-    def __init__(self, model: nn.Module, family: Family) -> None:
+    `forbidden_ids` have probability 0 (see `Params`).
+    """
+
+    def __init__(self, model: nn.Module, family: Family, forbidden_ids: Sequence[int] = ()) -> None:
         super().__init__()
         self.model = model
         self.family = family
+        self.forbidden_ids = tuple(forbidden_ids)
         self._no_split_modules = getattr(model, "_no_split_modules", None)  # FSDP shards at these modules
         self._tied_weights_keys = None
 
@@ -66,10 +70,13 @@ class Net(nn.Module):
         masks = family.masks(self.model, layout)
         hidden_RLH, _ = family.hidden(self.model, layout.ids_RL, layout.positions, masks, [embeds[i] for i in shown], kinds)
         hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
-        out = score_tokens(lambda hidden: family.logits(self.model, hidden), hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
+        out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
         for dummy in embeds[len(features) :]:
             out["logp"] = out["logp"] + 0.0 * dummy.embeds_NH.sum()
         return out
+
+    def _logits(self, hidden_NH: Tensor) -> Tensor:
+        return forbid(self.family.logits(self.model, hidden_NH), self.forbidden_ids)
 
 
 def score_tokens(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vlrl.policy import adapters, sharding
 from vlrl.policy.adapters import cast_weights, has_adapter
-from vlrl.policy.family import Family
+from vlrl.policy.family import Family, forbidden_ids
 from vlrl.policy.forward import Net
 
 MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -23,11 +23,15 @@ class Params:
     """The weights of a policy, and the modules that hold them.
 
     `net` is the module that an accelerator prepares; `wrapped` is the module that it returned (None before). `gathered` is True while sharded
-    weights are gathered. `base_origin` describes how the base of an adapter is made again (None: its weights must be saved).
+    weights are gathered. `base_origin` describes how the base of an adapter is made again (None: its weights must be saved). `forbidden_ids` have
+    probability 0 in every forward; saved generation configs name them (`suppress_tokens`), so that transformers' `generate` samples the same law.
     """
 
-    def __init__(self, model: Any, family: Family, device: torch.device, base_origin: dict[str, Any] | None) -> None:
-        self.net = Net(model.eval(), family)
+    def __init__(
+        self, model: Any, family: Family, device: torch.device, base_origin: dict[str, Any] | None, forbidden_ids: tuple[int, ...] = ()
+    ) -> None:
+        self.net = Net(model.eval(), family, forbidden_ids)
+        self.forbidden_ids = forbidden_ids
         self.wrapped: nn.Module | None = None
         self.family = family
         self.device = device
@@ -59,9 +63,12 @@ class Params:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         own_checkpoint = bool(source.model) and (Path(source.model) / "trainer").is_dir()  # of a run, which may delete it
         base_origin = None if own_checkpoint else adapters.base_description(source, seed)
+        forbidden = forbidden_ids(family, model, processor)
+        if forbidden and getattr(model, "generation_config", None) is not None:
+            model.generation_config.suppress_tokens = list(forbidden)
         if source is not family:
             model = adapters.load_adapter(model, family.model)
-        return cls(model, family, device, base_origin), processor
+        return cls(model, family, device, base_origin, forbidden), processor
 
     @property
     def model(self) -> Any:
@@ -75,7 +82,7 @@ class Params:
     def with_model(self, model: nn.Module) -> Params:
         """A view that runs `model` instead, unwrapped; everything else is shared."""
         other = copy.copy(self)
-        other.net, other.wrapped = Net(model, self.family), None
+        other.net, other.wrapped = Net(model, self.family, self.forbidden_ids), None
         return other
 
     # --- precision ------------------------------------------------------------------------------------------------------------------
@@ -122,7 +129,8 @@ class Params:
         assert self.wrapped is not None
         sharded_net = self.net
         if sharding.is_fsdp(self.wrapped):  # FSDP's hooks would gather and free in every forward, so an unsharded copy replaces the module
-            self.net = Net(sharding.unsharded_copy(self.wrapped, self.model, self.family.attn_implementation), self.family)
+            copied = sharding.unsharded_copy(self.wrapped, self.model, self.family.attn_implementation)
+            self.net = Net(copied, self.family, self.forbidden_ids)
         gather = nullcontext() if sharding.is_fsdp(self.wrapped) else sharding.gather_params(self.wrapped)
         with gather, self.autocast():
             self.gathered = True

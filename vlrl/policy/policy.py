@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vlrl.policy import adapters
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.encoder import DummyImage, PromptEncoder
-from vlrl.policy.family import Family, base, linear_cost
+from vlrl.policy.family import Family, base, forbid, linear_cost
 from vlrl.policy.forward import scatter_to_BT
 from vlrl.policy.packing import build_layout, packing_is_cheaper
 from vlrl.policy.params import Params
@@ -63,12 +63,18 @@ class Policy:
 
     @property
     def eos_id(self) -> int:
+        """The token that ends the policy's turn."""
         return self.encoder.eos_id
 
     @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion: the turn's end, and the end of a document."""
+        return self.encoder.stop_ids
+
+    @property
     def forbidden_ids(self) -> tuple[int, ...]:
-        """Ids that stand for media: they may not be sampled."""
-        return self.encoder.forbidden_ids
+        """Ids with probability 0: those that stand for media, and the rows of the output layer beyond the tokenizer."""
+        return self.params.forbidden_ids
 
     @property
     def counters(self) -> Counter[str]:
@@ -94,6 +100,10 @@ class Policy:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion ids, without special tokens."""
         return self.encoder.decode(ids)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(..., H) -> (..., V): the logits that tokens are drawn from, -inf at `forbidden_ids`."""
+        return forbid(self.family.logits(self.model, hidden), self.forbidden_ids)
 
     def encode_media(self, features: Sequence[Features]) -> list[MediaEmbeds]:
         """The vision tower's output for each of `features`; each distinct medium goes through the tower once."""
@@ -169,9 +179,9 @@ class Policy:
     def forward(self, batch: TokenBatch, aux_tensors: Sequence[AuxTensor] = ()) -> dict[str, Tensor]:
         """{"logp": (B, T), aux tensor name: (B, T) or (B, T, K)}, temperature-scaled, float32, zero where `loss_mask_BT` is False.
 
-        Honours the autograd mode. Raises ValueError for a completion that holds a media placeholder.
+        Honours the autograd mode. Raises ValueError for a completion that holds a forbidden id.
         """
-        self._refuse_placeholders(batch)
+        self._refuse_forbidden(batch)
         prompts = [self.encode(prompt) for prompt in batch.prompts]
         scored_BT = (batch.loss_mask_BT & batch.mask_BT).cpu()
         lengths = batch.mask_BT.sum(-1).tolist()
@@ -203,11 +213,11 @@ class Policy:
         if self.model.training != training:
             self.model.train(training)
 
-    def _refuse_placeholders(self, batch: TokenBatch) -> None:
+    def _refuse_forbidden(self, batch: TokenBatch) -> None:
         bad = torch.isin(batch.ids_BT.cpu(), torch.tensor(self.forbidden_ids, dtype=torch.long)) & batch.mask_BT.cpu()
         if bad.any():
             b, t = bad.nonzero()[0].tolist()
-            token = self.tokenizer.convert_ids_to_tokens(int(batch.ids_BT[b, t]))
-            raise ValueError(
-                f"row {batch.rollouts[b].row.id!r}: completion token {t} is {token!r}, a placeholder for media, which completions may not hold"
-            )
+            number = int(batch.ids_BT[b, t])
+            token = self.tokenizer.convert_ids_to_tokens(number) if number in self.tokenizer.get_vocab().values() else None
+            told = f"id {number}, which is no token of the tokenizer" if token is None else f"{token!r}, a placeholder for media"
+            raise ValueError(f"row {batch.rollouts[b].row.id!r}: completion token {t} is {told}; completions may not hold it")

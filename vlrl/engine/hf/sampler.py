@@ -54,7 +54,7 @@ class Sampler:
     and returns its log-prob at temperature 1.
     """
 
-    def __init__(self, sequences: Sequence[SampledSequence], forbidden_ids: Sequence[int], device: torch.device) -> None:
+    def __init__(self, sequences: Sequence[SampledSequence], device: torch.device) -> None:
         self.sequences = sequences
         settings = [sequence.sampling for sequence in sequences]
 
@@ -62,7 +62,6 @@ class Sampler:
             return torch.tensor(values, dtype=torch.float32, device=device).unsqueeze(-1)
 
         self.device = device
-        self.forbidden_ids = torch.tensor(list(forbidden_ids), dtype=torch.long, device=device)
         self.scheduled = any(not isinstance(s.temperature, (int, float)) for s in settings)
         self.temperature_R1 = column([s.temperature_at(len(sequence.ids)) for s, sequence in zip(settings, sequences)])
         self.top_k_R1 = column([float(s.top_k) or float("inf") for s in settings])
@@ -75,7 +74,7 @@ class Sampler:
         self.greedy = any((self.temperature_R1 == 0).flatten().tolist()) or self.scheduled
 
     def __call__(self, logits_RV: Tensor, u_R: Tensor) -> Draw:
-        """One token for every sequence. `u_R` are float64 in [0, 1)."""
+        """One token for every sequence. `u_R` are float64 in [0, 1). A logit of -inf is a token that is never drawn; banned ones are set to it."""
         logp_RV = self.distribution(logits_RV)
         cdf_RV = logp_RV.double().exp_().cumsum(-1)
         target_R1 = (u_R.to(cdf_RV).unsqueeze(-1)) * cdf_RV[:, -1:]
@@ -89,8 +88,6 @@ class Sampler:
     def distribution(self, logits_RV: Tensor) -> Tensor:
         """(R, V) float32 log-probs of the distribution that the token is drawn from."""
         logits_RV = logits_RV.float()
-        if len(self.forbidden_ids):
-            logits_RV = logits_RV.index_fill(-1, self.forbidden_ids, float("-inf"))
         for r, sampling in self.banned:
             banned = set(sampling.bad_ids)
             if len(self.sequences[r].ids) < sampling.min_tokens:

@@ -50,7 +50,7 @@ class Scheduler:
                 logits_RV = torch.stack([entry_of(sequence).logits_V for sequence in admitted])
                 yield from self._draw(admitted, logits_RV, None)
             elif self.running:
-                self.sampler = self.sampler or Sampler(self.running, self.lm.forbidden_ids, self.lm.device)
+                self.sampler = self.sampler or Sampler(self.running, self.lm.device)
                 yield from self._draw(self.running, self._decode(), self.sampler)
 
     # --- admission ------------------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Scheduler:
         if drawing:
             if done:
                 logits_RV = logits_RV[[r for r in range(len(sequences)) if r not in done]]
-            self._append_tokens(drawing, logits_RV, sampler or Sampler(drawing, self.lm.forbidden_ids, self.lm.device))
+            self._append_tokens(drawing, logits_RV, sampler or Sampler(drawing, self.lm.device))
         for r, sequence in enumerate(sequences):
             if r not in done and (finish := finish_reason(self.lm, sequence)):
                 done[r] = finish

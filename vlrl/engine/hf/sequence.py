@@ -84,8 +84,8 @@ def finish_reason(lm: PolicyLM, sequence: SequenceState) -> Finish | None:
     stops = sequence.sampling.stop
     if stops:
         window = sequence.ids[-max(len(stop.encode()) for stop in stops) - 4 :]
-        tail = lm.decode(window)
-        before = lm.decode(window[:-1]) if any(stop in tail for stop in stops) else tail
+        tail = lm.decode_all(window)
+        before = lm.decode_all(window[:-1]) if any(stop in tail for stop in stops) else tail
         if any(tail.count(stop) > before.count(stop) for stop in stops):  # a stop string inside a given prefix does not count
             return "stop"
     return "length" if len(sequence.ids) >= sequence.sampling.max_tokens else None

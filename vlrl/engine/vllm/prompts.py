@@ -8,15 +8,27 @@ from typing import Any, Literal
 from vlrl.types import Completion, Prompt, Request
 
 KEY = "vlrl"  # the entry of SamplingParams.extra_args that our logits processors read
-FORBIDDEN = "vlrl_forbidden"  # the entry of the engine's additional_config
+FORBIDDEN = "vlrl_forbidden"  # the entry of the engine's additional_config: ranges of ids
+
+
+def ranges(ids: Sequence[int]) -> list[list[int]]:
+    """Ascending ids as [first, one after the last] of each run: a padded vocabulary stays short on a server's command line.
+
+    >>> ranges([3, 4, 5, 9])
+    [[3, 6], [9, 10]]
+    """
+    runs: list[list[int]] = []
+    for i in ids:
+        if runs and runs[-1][1] == i:
+            runs[-1][1] = i + 1
+        else:
+            runs.append([i, i + 1])
+    return runs
 
 
 def prompt_ids(policy: Any, prompt: Prompt) -> list[int]:
     """The prompt's ids with a single placeholder for each medium: vLLM expands them itself."""
-    text = policy.render(prompt)
-    bos = policy.tokenizer("").input_ids
-    bos = bos if bos and not text.startswith(policy.tokenizer.decode(bos)) else []
-    return [*bos, *policy.tokenizer(text, add_special_tokens=False).input_ids]
+    return policy.encoder.rendered_ids(policy.render(prompt))
 
 
 def vllm_prompt(policy: Any, prompt: Prompt, ids: Sequence[int] = ()) -> dict[str, Any]:

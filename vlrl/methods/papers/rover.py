@@ -25,13 +25,16 @@ from vlrl.types import LossInputs, PerToken, TokenBatch
 class RoverVocabMean(AuxTensor):
     """mean_v log pi(v | s_t): the expected log-prob (nats) under the uniform policy.
 
-    Paper: He et al. 2025 (ROVER), arXiv:2509.24981, sec. 4. Shapes: (N, V) to (N,), with gradient.
+    The mean is over the tokens that can be drawn (logit > -inf). Paper: He et al. 2025 (ROVER), arXiv:2509.24981, sec. 4. Shapes: (N, V) to (N,),
+    with gradient.
     """
 
     in_forward = True
 
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
-        return logits_NV.mean(-1) - logits_NV.logsumexp(-1)
+        impossible_NV = logits_NV == float("-inf")
+        total_N = logits_NV.masked_fill(impossible_NV, 0.0).sum(-1)
+        return total_N / (~impossible_NV).sum(-1) - logits_NV.logsumexp(-1)
 
 
 @register("rover.old_vocab_mean")

@@ -39,7 +39,7 @@ class SirenNucleusEntropy(AuxTensor):
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
         falling_NV = logits_NV.log_softmax(-1).sort(-1, descending=True).values
         p_NV = falling_NV.detach().exp()
-        inside_NV = p_NV.cumsum(-1) - p_NV < self.top_p
+        inside_NV = (p_NV.cumsum(-1) - p_NV < self.top_p) & (p_NV > 0)
         kept_NV = falling_NV.masked_fill(~inside_NV, float("-inf")).log_softmax(-1)
         return -(kept_NV.exp() * kept_NV.masked_fill(~inside_NV, 0.0)).sum(-1)
 
