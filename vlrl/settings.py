@@ -46,6 +46,7 @@ class Watch:
 
     `stop_seconds` bounds the time from a signal to the end of the process: the step in progress and its checkpoint. `lock_stale` is the number of
     seconds after which the lock of a silent process on another machine is taken over, `rank_timeout` that after which a silent rank ends all ranks.
+    `heldout_answers` is the number of held-out answers per task that the summary and the report show, before and after training.
     The activity of every slot is watched for the first `activity_steps` of each phase (0: never); what did nothing until then is warned of.
     """
 
@@ -56,6 +57,7 @@ class Watch:
     live: bool = True
     entropy: bool = True
     heldout_every: int = 0
+    heldout_answers: int = 0
     activity_steps: int = 5
     stop_seconds: float = 300.0
     lock_stale: float = 300.0
@@ -65,8 +67,9 @@ class Watch:
         for name in ("stop_seconds", "lock_stale", "rank_timeout"):
             if not 1 <= getattr(self, name) <= 86_400:
                 raise ValueError(f"{name} is a number of seconds from 1 to 86400, got {getattr(self, name)}")
-        if min(self.rollouts_every, self.checkpoint_every, self.keep, self.heldout_every, self.activity_steps) < 0:
-            raise ValueError("rollouts_every, checkpoint_every, keep, heldout_every and activity_steps must not be negative")
+        counts = ("rollouts_every", "checkpoint_every", "keep", "heldout_every", "heldout_answers", "activity_steps")
+        if min(getattr(self, name) for name in counts) < 0:
+            raise ValueError(f"{', '.join(counts[:-1])} and {counts[-1]} must not be negative")
 
 
 @dataclass(frozen=True)

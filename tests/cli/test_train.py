@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from vlrl.cli.train import answer_lines
 from vlrl.launch import Launch, deepspeed_file, find_deepspeed_config
 from vlrl.registry import ConfigError
 from vlrl.trainer import overwrite
@@ -149,3 +150,9 @@ def test_two_processes_from_another_folder(tmp_path):
     state = json.loads(next((tmp_path / "run" / "checkpoints").glob("step-*/trainer/state.json")).read_text())
     assert state["ranks"] == 2 and json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 1
     shutil.rmtree(tmp_path / "run")
+
+
+def test_held_out_answers_are_printed_one_line_each():
+    before = {"task": "a", "question": "What is\n2 plus 2?\x1b[31m", "gold": "4", "text": "5\n6", "correct": False}
+    lines = answer_lines({"cold_start": [before, before], "final": [{**before, "text": "4", "correct": True}]})
+    assert lines == ["held-out answers (cold_start -> final):", "  What is 2 plus 2? [31m [4]  - '5 6' -> + '4'"] and answer_lines({}) == []

@@ -83,6 +83,18 @@ def test_rows_that_no_reward_scores_are_errors_too(tmp_path):
     assert (result.accuracy, result.errors) == ({"a": 1.0}, {"b": 1}) and "no reward scores its task 'b'" in run.warnings[0]
 
 
+def test_the_first_answers_of_each_task_are_kept(tmp_path):
+    run = fake_run(tmp_path, {"score": Scored()})
+    result = heldout.evaluate(run, {"a": rows("a", "1", "0", "broken"), "b": rows("b", "0.5", "1")})
+    assert [tuple(answer) for answer in result.first_answers(2)] == [
+        ("a", "?", "1", "1", True),
+        ("a", "?", "0", "0", False),
+        ("b", "?", "0.5", "0.5", False),
+        ("b", "?", "1", "1", True),
+    ]
+    assert result.first_answers(3)[2] == ("a", "?", "broken", "broken", None) and result.first_answers(0) == []
+
+
 def test_processes_share_the_rows_and_agree(tmp_path):
     rewards = {"verifier": Scored()}
     by_task = {"a": rows("a", "1", "0", "broken", "1"), "b": rows("b", "1", "broken", "0")}

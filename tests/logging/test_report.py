@@ -8,7 +8,7 @@ import pytest
 
 from vlrl.logging.browse import MAX_GROUPS, MAX_ROLLOUTS, evenly, sample, tint
 from vlrl.logging.recorder import Recorder
-from vlrl.logging.report import heldout_table, render_report, time_shares
+from vlrl.logging.report import answers_table, heldout_table, render_report, time_shares
 
 ATTACK = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"></pre></article>{{ 7*7 }}"
 VOID = {"meta", "img", "input", "br", "link", "hr"}
@@ -215,6 +215,15 @@ def test_summary_scores_join_the_events():
     events = [{"step": 3, "kind": "heldout", "name": "cold_start", "scores": {"a": 0.25}}]
     table = heldout_table(events, {"heldout": {"cold_start": {"a": 0.25}, "final": {"a": 0.125}}})
     assert table == {"columns": ["cold_start", "final"], "rows": [{"task": "a", "values": [0.25, 0.125], "change": -0.125}]}
+
+
+def test_heldout_answers_are_shown_side_by_side(run_folder):
+    answers = {"cold_start": [{"question": "2+2=", "gold": "4", "text": ATTACK, "correct": False}], "final": []}
+    assert answers_table({"answers": answers}) == {"columns": ["cold_start", "final"], "rows": []} and answers_table({})["rows"] == []
+    answers["final"] = [{"question": "2+2=", "gold": "4", "text": "four", "correct": True}]
+    (run_folder / "summary.json").write_text(json.dumps({"answers": answers}))
+    page = render_report(run_folder).read_text()
+    assert '<td class="up">four</td>' in page and '<td class="down">' in page and f'<td class="down">{ATTACK}' not in page
 
 
 def test_time_shares_per_phase():

@@ -7,6 +7,7 @@ import logging
 import os
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,8 +122,25 @@ def describe(summary: dict[str, Any]) -> str:
     for task in sorted({task for scores in heldout.values() for task in scores}):
         steps = " -> ".join(f"{name} {scores[task]:.3f}" for name, scores in heldout.items() if task in scores)
         lines.append(f"held-out {task}: {steps}")
+    lines += answer_lines(summary.get("answers") or {})
     lines.append("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in summary["seconds"].items()))
     if "overlap" in summary:
         lines.append("collecting ahead, seconds: " + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in summary["overlap"].items()))
     lines += [f"{name}: {summary[name]}" for name in ("checkpoint", "metrics", "report")]
     return "\n".join(lines)
+
+
+def answer_lines(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """The held-out answers that a summary keeps, a line each: question, right answer, then what was answered each time (+ correct, - wrong)."""
+    if not answers:
+        return []
+
+    def line(text: str) -> str:
+        shown = "".join(char if char.isprintable() else " " for char in text)
+        return " ".join(shown.split())[:100]
+
+    lines = [f"held-out answers ({' -> '.join(answers)}):"]
+    for same in zip(*answers.values(), strict=False):
+        said = " -> ".join(f"{'+' if one['correct'] else '-'} {line(one['text'])!r}" for one in same)
+        lines.append(f"  {line(same[0]['question'])} [{line(same[0]['gold'])}]  {said}")
+    return lines

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vlrl.types import Group, Prompt, Request, Row, Sampling
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
+
+
+class HeldoutAnswer(NamedTuple):
+    """A held-out row's greedy answer; `correct` is None where a reward raised."""
+
+    task: str
+    question: str
+    gold: str
+    text: str
+    correct: bool | None
 
 
 @dataclass(frozen=True)
@@ -19,10 +29,17 @@ class HeldoutResult:
     Attributes:
         accuracy: The share of correct answers per task, among the rows that could be scored. A task without such rows is left out.
         errors: The number of rows per task that a reward raised on; tasks without errors are left out.
+        answers: The answers of this process's rows, in order.
     """
 
     accuracy: Mapping[str, float] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
+    answers: Sequence[HeldoutAnswer] = field(default=(), compare=False)
+
+    def first_answers(self, count: int) -> list[HeldoutAnswer]:
+        """The first `count` answers of each task."""
+        tasks = dict.fromkeys(answer.task for answer in self.answers)
+        return [one for task in tasks for one in [answer for answer in self.answers if answer.task == task][:count]]
 
     def metrics(self) -> dict[str, float]:
         """`heldout/<task>`, and after an error `heldout/errors` (in all) and `heldout/errors/<task>`."""
@@ -115,7 +132,8 @@ def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> Held
     """
     rows = [(task, row) for task, task_rows in rows_by_task.items() for row in task_rows][run.rank :: run.ranks]
     groups, faults = generate_usable(run, [row for _, row in rows])
-    answers = iter(check_answers(groups, run))
+    verdicts = check_answers(groups, run)
+    answers = iter(verdicts)
     checked = [(None, fault) if fault else next(answers) for fault in faults]
     outcomes = run.gather([(task, row.id, correct, reason) for (task, row), (correct, reason) in zip(rows, checked, strict=True)])
     shares: dict[str, float] = {}
@@ -133,4 +151,9 @@ def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> Held
             f"held-out: {len(failed)} of {len(outcomes)} rows could not be scored and are left out of the accuracy; "
             f"the first: row {failed[0][0]!r}: {failed[0][1]}"
         )
-    return HeldoutResult(shares, errors)
+    tasks = [task for (task, _), fault in zip(rows, faults, strict=True) if not fault]
+    given = [
+        HeldoutAnswer(task, group.prompt.row.question, str(group.prompt.row.answer), group.rollouts[0].text, correct)
+        for task, group, (correct, _) in zip(tasks, groups, verdicts, strict=True)
+    ]
+    return HeldoutResult(shares, errors, given)

@@ -54,6 +54,7 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "steps": len(metrics),
         "spent": sum(sum_seconds(row["seconds"]) for row in timings),
         "heldout": heldout_table(events, summary),
+        "answers": answers_table(summary),
         "sections": chart_sections(metrics, bands),
         "closed": _CLOSED,
         "speed": speed_charts(metrics, timings, bands),
@@ -77,7 +78,7 @@ def _summary(folder: Path) -> dict[str, Any]:
         said = json.loads(_text(folder / "summary.json") or "{}")
     except ValueError:
         return {}
-    return said if isinstance(said, dict) and isinstance(said.get("heldout") or {}, dict) else {}
+    return said if isinstance(said, dict) and all(isinstance(said.get(name) or {}, dict) for name in ("heldout", "answers")) else {}
 
 
 def _text(path: Path) -> str:
@@ -159,3 +160,9 @@ def heldout_table(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any
         known = [value for value in values if value is not None]
         rows.append({"task": task, "values": values, "change": known[-1] - known[0] if len(known) > 1 else None})
     return {"columns": list(columns), "rows": rows}
+
+
+def answers_table(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The held-out answers that the summary keeps (`watch.heldout_answers`): one row per question, one column per time it was asked."""
+    answers = summary.get("answers") or {}
+    return {"columns": list(answers), "rows": list(zip(*answers.values(), strict=False))}

@@ -193,6 +193,8 @@ def _heldout(run: Run, summary: dict[str, Any], name: str) -> None:
         return
     scores = dict(result.accuracy)
     summary["heldout"][name] = scores
+    if shown := result.first_answers(run.settings.watch.heldout_answers):
+        summary.setdefault("answers", {})[name] = [answer._asdict() for answer in shown]
     if result.errors:
         summary.setdefault("heldout_errors", {})[name] = dict(result.errors)
     summary["seconds"]["heldout"] = summary["seconds"].get("heldout", 0.0) + time.time() - begun
@@ -272,7 +274,7 @@ def _read_partial(run: Run) -> dict[str, Any]:
     for path in (_partial(run), run.output / "summary.json"):
         try:
             said = json.loads(path.read_bytes())
-            return empty | {name: dict(said[name]) for name in ("heldout", "seconds", "heldout_errors") if name in said}
+            return empty | {name: dict(said[name]) for name in ("heldout", "seconds", "heldout_errors", "answers") if name in said}
         except FileNotFoundError:
             continue
         except (ValueError, TypeError):
