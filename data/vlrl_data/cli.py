@@ -114,10 +114,13 @@ def spec_of(text: str) -> dict[str, Any]:
 
 
 def rows_of(text: str, limit: int = 0, **options: Any) -> Any:
-    """The rows of a path or source spec. Raises ConfigError."""
+    """The usable rows of a path or source spec. Raises ConfigError where there are rows and none is usable."""
     spec = spec_of(text)
-    own = {"max_bad": 1.0} | options | _RECORD_OPTIONS.get().of_source() if spec["name"] in RECORD_SOURCES else {}
-    rows = build(Source, {**own, **spec})()
+    if spec["name"] not in RECORD_SOURCES:
+        rows = build(Source, spec)()
+    else:
+        rows = build(Source, options | _RECORD_OPTIONS.get().of_source() | spec).load()
+        rows.quarantine.raise_if_above(1.0 if rows else 0.0, total=len(rows) + len(rows.quarantine.rows))
     return rows[:limit] if limit else rows
 
 
@@ -153,9 +156,9 @@ def check(
     """Check every row and medium; exit code 1 if some cannot be used."""
     spec = spec_of(source)
     reads_records = spec["name"] in RECORD_SOURCES
-    settings = {"max_bad": 1.0, "check_level": level, "quarantine": quarantine, **_RECORD_OPTIONS.get().of_source()}
+    settings = {"check_level": level, "quarantine": quarantine, **_RECORD_OPTIONS.get().of_source()}
     built = build(Source, {**(settings if reads_records else {}), **spec})
-    rows = built()
+    rows = built.load() if reads_records else built()  # without the log line that repeats the report
     figures: dict[str, Any] = {}
     if reads_records:
         found = rows.quarantine
@@ -166,7 +169,7 @@ def check(
         found = check_generated(source, rows)
     bad = found.rows
     if bad:
-        figures |= {"reasons": found.counts(), "rows": {item.location: item.reason for item in bad[:20]}}
+        figures |= {"reasons": found.counts(), "rows": found.examples()}
     report({"usable": len(rows) - (0 if reads_records else len(bad)), "unusable": len(bad)} | figures, as_json, source)
     raise typer.Exit(1 if bad else 0)
 

@@ -16,6 +16,10 @@ from vlrl.registry import ConfigError
 
 LOG = logging.getLogger("vlrl.data")
 MAX_SHOWN = 1000  # characters of a reason
+ADVICE = {  # part of a reason -> the setting that mends it
+    "No such file": "set media_root to the folder that the paths start from (media_root=..., --media-root)",
+    "path leaves media_root": "set media_root to a folder above all media, or outside_media: allow",
+}
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,24 @@ class Quarantine:
         finally:
             Path(name).unlink(missing_ok=True)
 
+    def examples(self, whole: int = 3, most: int = 20) -> dict[str, str]:
+        """Location -> reason of up to `most` rows. A kind of reason with more than `whole` rows has one entry, with their number and the fix."""
+        counts = self.counts()
+        shown: dict[str, str] = {}
+        for row in self.rows:
+            kind = reason_kind(row.reason)
+            count = counts.get(kind, 0)
+            if len(shown) < most and 0 < count <= whole:
+                shown[row.location] = row.reason
+            elif len(shown) < most and count:
+                fix = next((f"; {fix}" for fault, fix in ADVICE.items() if fault in row.reason), "")
+                shown[row.location] = f"{row.reason} (and {count - 1} more like it){fix}"
+                del counts[kind]
+        return shown
+
     def _advice(self) -> str:
-        """What to set where most files are not found."""
-        gone = sum("No such file" in row.reason for row in self.rows)
-        return "; set media_root to the folder that the paths start from (media_root=..., --media-root)" if 2 * gone > len(self.rows) else ""
+        """The setting that mends the fault of most rows, if there is one."""
+        return next((f"; {fix}" for fault, fix in ADVICE.items() if 2 * sum(fault in row.reason for row in self.rows) > len(self.rows)), "")
 
     def raise_if_above(self, max_bad: float, total: int) -> None:
         """Log how many rows are unusable and why. Raises ConfigError if their share of `total` is above `max_bad`."""
@@ -80,11 +98,12 @@ class Quarantine:
         reasons = "; ".join(f"{count} x {kind}" for kind, count in list(self.counts().items())[:5])
         where = f" (all of them in {self.path})" if self.path else ""
         if share > max_bad:
+            limit = f", a share of {share:.3f} over max_bad={max_bad}" if share < 1 else ""
             raise ConfigError(
-                f"{self.source}: {len(self.rows)} of {total} rows cannot be used, a share of {share:.3f} over max_bad={max_bad}: {reasons}{where}. "
+                f"{self.source}: {len(self.rows)} of {total} rows cannot be used{limit}: {reasons}{where}. "
                 f"First: {self.rows[0].location}: {self.rows[0].reason}{self._advice()}"
             )
-        LOG.warning("%s: %d of %d rows are quarantined: %s%s", self.source, len(self.rows), total, reasons, where)
+        LOG.warning("%s: %d of %d rows are quarantined: %s%s%s", self.source, len(self.rows), total, reasons, where, self._advice())
 
 
 def read_lines(path: Path) -> Iterable[str]:

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 from bad_rows_kit import good, write_folder
 from PIL import Image
+from typer.testing import CliRunner
+from vlrl_data.cli import app
 from vlrl_data.quarantine import reason_kind
 
 from vlrl.registry import ConfigError, build
@@ -145,3 +147,28 @@ def test_budget(tmp_path):
 
 def test_reason_kinds_omit_paths_texts_and_numbers():
     assert reason_kind("/a/b.png: 30 x 40 pixels, 'x'") == reason_kind("/c.png: 3 x 4 pixels, 'why'")
+
+
+def test_a_fault_of_many_rows_is_one_line_with_its_fix(tmp_path):
+    rows = [{"question": f"{n}?", "answer": "x", "image": f"pictures/{n}.png"} for n in range(300)]
+    mixed, alike = write(tmp_path / "x.jsonl", [*rows, {"question": "", "answer": "x"}]), write(tmp_path / "y.jsonl", rows)
+    result = CliRunner().invoke(app, ["check", mixed, "--json"])
+    figures = json.loads(result.stdout)
+    assert (figures["usable"], figures["unusable"]) == (0, 301)
+    first, other = figures["rows"].values()
+    assert "pictures/0.png: No such file or directory (and 299 more like it); set media_root to the folder that" in first
+    assert other == "it has no question"
+    table = CliRunner().invoke(app, ["check", mixed]).output
+    assert len(table.splitlines()) < 25 and table.count("No such file") == 2
+    for words in (["stats"], ["convert", "-o", str(tmp_path / "o.jsonl")], ["dedup", "-o", str(tmp_path / "o.jsonl")]):
+        result = CliRunner().invoke(app, [words[0], alike, *words[1:]])
+        assert "300 of 300 rows cannot be used: 300 x" in str(result.exception) and "set media_root" in str(result.exception)
+    assert not (tmp_path / "o.jsonl").exists()
+    few = CliRunner().invoke(app, ["check", write(tmp_path / "few.jsonl", rows[:3]), "--json"])
+    assert len(json.loads(few.stdout)["rows"]) == 3
+
+
+def write(path, rows):
+    """The path of a file of rows."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)

@@ -37,21 +37,25 @@ def commands() -> dict[str, Command]:
 
     for name in (*cli._COMMANDS, *cli._GROUPS):
         cli._add(name)
-    return _commands(typer.main.get_command(cli.app))
+    return _commands(typer.main.get_command(cli.app), _words())
 
 
-def _commands(group: Any) -> dict[str, Command]:
+def _words() -> dict[str, tuple[str, ...]]:
+    """Command -> the words that it takes."""
     from vlrl.cli.list import config_rows
     from vlrl.config import SLOTS
     from vlrl.stages import STAGES
 
     configs = tuple(row["name"] for row in config_rows() if not row["name"].startswith("accelerate/"))
     words = dict.fromkeys(CONFIG_COMMANDS, configs)
-    words |= {name: tuple(sorted({*STAGES, *SLOTS})) for name in KIND_COMMANDS} | {"completion": tuple(SHELLS)}
+    return words | {name: tuple(sorted({*STAGES, *SLOTS})) for name in KIND_COMMANDS} | {"completion": tuple(SHELLS)}
+
+
+def _commands(group: Any, words: Mapping[str, tuple[str, ...]]) -> dict[str, Command]:
     out = {}
     for name, item in sorted(group.commands.items()):
-        inner = _commands(item) if hasattr(item, "commands") else None
-        out[name] = Command(_sentence(item.help), _options(item), words.get(name, ()) if inner is None else (), inner)
+        inner = _commands(item, {}) if hasattr(item, "commands") else None
+        out[name] = Command(_sentence(item.help), _options(item), words.get(name, ()), inner)
     return out
 
 
@@ -90,17 +94,27 @@ def zsh(tree: Mapping[str, Command]) -> str:
 
 
 def fish(tree: Mapping[str, Command]) -> str:
-    """The script for fish: one line per word, with its help."""
-    lines = []
+    """The script for fish: one line per word, with its help. `__vlrl_at a b` holds right behind these words, `__vlrl_in a b` anywhere behind them."""
+    lines = [
+        'function __vlrl_at; set -l said (commandline -opc); test "$said[2..]" = "$argv"; end',
+        "function __vlrl_in; set -l said (commandline -opc); test (count $said) -gt (count $argv); "
+        'and test "$said[2..$(math (count $argv) + 1)]" = "$argv"; end',
+        "complete -c vlrl -n __vlrl_at -l help -d 'Show the help.'",
+        "complete -c vlrl -n __vlrl_at -l version -d 'Show the version.'",
+    ]
     for name, command in tree.items():
-        lines.append(f"complete -c vlrl -n __fish_use_subcommand -a {name} -d '{command.help}'")
-        here = f"__fish_seen_subcommand_from {name}"
-        lines += [f"complete -c vlrl -n '{here}' -l {option[2:]} -d '{text}'" for option, text in command.options.items()]
-        lines += [f"complete -c vlrl -n '{here}' -a '{' '.join(command.words)}'"] if command.words else []
+        lines.append(f"complete -c vlrl -n __vlrl_at -f -a {name} -d '{command.help}'")
+        lines += _after(name, command)
         for sub, inner in (command.commands or {}).items():
-            lines.append(f"complete -c vlrl -n '{here}' -a {sub} -d '{inner.help}'")
-            lines += [f"complete -c vlrl -n '{here} {sub}' -l {option[2:]} -d '{text}'" for option, text in inner.options.items()]
+            lines.append(f"complete -c vlrl -n '__vlrl_at {name}' -f -a {sub} -d '{inner.help}'")
+            lines += _after(f"{name} {sub}", inner)
     return "\n".join(lines)
+
+
+def _after(said: str, command: Command) -> list[str]:
+    """fish's lines for the options and words of a command."""
+    lines = [f"complete -c vlrl -n '__vlrl_in {said}' -l {option[2:]} -d '{text}'" for option, text in command.options.items()]
+    return lines + ([f"complete -c vlrl -n '__vlrl_in {said}' -a '{' '.join(command.words)}'"] if command.words else [])
 
 
 SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}

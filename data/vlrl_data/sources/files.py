@@ -105,6 +105,12 @@ class RecordSource(Source):
 
     def read(self) -> Dataset:
         """The usable rows. Raises ConfigError if the share of unusable ones is above `max_bad`."""
+        dataset = self.load()
+        dataset.quarantine.raise_if_above(self.max_bad, total=len(dataset) + len(dataset.quarantine.rows))
+        return dataset
+
+    def load(self) -> Dataset:
+        """The usable rows, however few they are; the others are written to the quarantine file."""
         output = self.state.output
         path = Path(self.quarantine) if self.quarantine else output / "quarantine.jsonl" if output else None
         quarantine = Quarantine(f"{self.name} {self.label()}", path)
@@ -113,7 +119,6 @@ class RecordSource(Source):
         self.state.rows = dataset
         if quarantine.rows:
             quarantine.save()
-        quarantine.raise_if_above(self.max_bad, total=len(dataset) + len(quarantine.rows))
         return dataset
 
     def metrics(self) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import bdtr, ndtri, stdtrit  # scipy.stats takes two seconds to import
 
 from vlrl.eval.statistics.intervals import cluster_numbers, clustered_standard_error
 
@@ -32,7 +32,7 @@ def mcnemar(gained: int, lost: int) -> float:
 
     Source: McNemar 1947, Psychometrika 12:153 (exact binomial form).
     """
-    return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
+    return min(1.0, 2 * float(bdtr(min(gained, lost), gained + lost, 0.5)))
 
 
 def permutation_test(
@@ -65,7 +65,7 @@ def minimum_detectable_effect(se: float, alpha: float = 0.05, power: float = 0.8
     To plan two runs of n rows with binary scores, accuracy p and correlation r: SE = sqrt(2 p (1-p) (1-r) / n).
     Source: Miller 2024, arXiv:2411.00640, sec. 5.
     """
-    return float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * se
+    return float(ndtri(1 - alpha / 2) + ndtri(power)) * se
 
 
 def compare(
@@ -101,7 +101,7 @@ def compare(
         difference = difference * np.asarray(weights, dtype=np.float64) * len(a)  # the mean of these is the difference of the weighted means
     groups = len(set(labels))
     se = clustered_standard_error(difference, labels)
-    half = float(stats.t.ppf((1 + level) / 2, max(1, groups - 1))) * se
+    half = float(stdtrit(max(1, groups - 1), (1 + level) / 2)) * se
     mean = float(difference.mean())
     binary = weights is None and groups == len(a) and set(np.unique([*a, *b])) <= {0.0, 1.0}
     test, p_value = ("mcnemar", mcnemar(gained, lost)) if binary else ("permutation", permutation_test(difference, labels, seed=seed))
