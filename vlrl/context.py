@@ -196,7 +196,7 @@ class RunContext(Protocol):
         """Rewards before the rollout strategy is done: fills `rewards`, `reward` and `outcome`; drops rollouts on which a reward raised."""
 
     def tool_call(self, prompt: Prompt) -> AbstractContextManager[Any]:
-        """Around a call of the environment: where it raises, `failed` of what this gives is True, the conversation is counted, and the caller drops it."""
+        """Around a call of the environment. Where it raises, the conversation is counted, the result's `failed` is True; the caller drops it."""
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

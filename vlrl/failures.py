@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import traceback
 from pathlib import Path
 
 
@@ -93,17 +94,33 @@ def _errno_of(error: BaseException) -> int:
     return int(found[1] or found[2]) if found else 0
 
 
+_EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
+_NO_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory|CUDA error: out of memory")  # no words that a text may hold
+
+
 def out_of_memory(error: BaseException, where: str) -> OutOfMemoryError | None:
     """The failure for memory that could not be allocated, on the device or the host; None for an error of another kind."""
     text = str(error)
     on_device = type(error).__name__ == "OutOfMemoryError" and not isinstance(error, RunFailure)
-    on_host = isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text
-    if not on_device and not on_host:
+    on_host = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if not on_device and not on_host and not (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
         return None
     said = " ".join(text.split())[:200] or "MemoryError"
     return OutOfMemoryError(
         f"{where}: out of memory ({said}); lower micro_batch_tokens, the engine's share of memory, group_size or max_tokens, then go on with --resume"
     )
+
+
+def of_the_machine(error: BaseException) -> bool:
+    """Whether memory, disk or file handles are used up: the fault of no row, no answer and no plug-in."""
+    return out_of_memory(error, "") is not None or (isinstance(error, OSError) and error.errno in _EXHAUSTED)
+
+
+def exited(error: SystemExit, where: str) -> RunFailure:
+    """The failure for code in a run that calls exit(): it would end the run without a word, and with exit code 0 as a finished one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "code in the run"
+    return RunFailure(f"{where}: {place} called exit({error.code!r}), which would end the run unseen; raise an error there instead")
 
 
 def place_of(error: BaseException) -> str:

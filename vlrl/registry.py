@@ -104,13 +104,13 @@ def load_plugin_file(path: str | Path) -> None:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[module_name]  # so that the next attempt fails, too
-        if isinstance(error, ConfigError) or not isinstance(error, Exception):
+        if isinstance(error, ConfigError) or not isinstance(error, (Exception, SystemExit)):
             raise
         said = f"{_line_of(error, file)}: {type(error).__name__}: {error}"
         raise ConfigError(f"plugins: {said}; mend the file, or leave it out of `plugins`") from error
 
 
-def _line_of(error: Exception, file: Path) -> str:
+def _line_of(error: BaseException, file: Path) -> str:
     """file:line where a user's file raised an exception."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"

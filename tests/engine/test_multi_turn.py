@@ -21,6 +21,7 @@ from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError
 from vlrl.trainer.run import Run
+from vlrl.trainer.scoring import tool_call
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
@@ -48,6 +49,7 @@ def make_run(policy, env, respond, max_tokens=60):
     run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=engine, sampling=sampling, stats=stats, environment=env)
     engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.tool_call = lambda prompt: tool_call(prompt, run)
     return run
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -86,7 +87,7 @@ def _add(name: str) -> None:
 
 def main() -> None:
     """Entry point. Only the requested command is imported, so that `vlrl list` imports no torch."""
-    from vlrl.failures import RunFailure
+    from vlrl.failures import RunFailure, exited
     from vlrl.redact import blank, log_record
     from vlrl.registry import ConfigError
 
@@ -98,7 +99,6 @@ def main() -> None:
     logging.setLogRecordFactory(log_record)
     try:
         code = app(standalone_mode=False)
-        raise SystemExit(code if isinstance(code, int) else 0)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
@@ -107,6 +107,11 @@ def main() -> None:
         raise SystemExit(2) from None
     except typer.Abort:
         raise SystemExit(130) from None
+    except SystemExit as error:
+        if not _is_foreign(error):
+            raise
+        sys.stderr.write(f"vlrl: {blank(str(exited(error, asked)))}\n")
+        raise SystemExit(1) from None
     except (ConfigError, RunFailure) as error:
         if not getattr(error, "quiet", False):  # another rank prints it
             sys.stderr.write(f"vlrl: {blank(' '.join(str(error).split()))}\n")
@@ -119,3 +124,10 @@ def main() -> None:
     except Exception:  # of any kind: its traceback is printed without secrets
         sys.stderr.write(blank(traceback.format_exc()))
         raise SystemExit(1) from None
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _is_foreign(error: SystemExit) -> bool:
+    """Whether code outside this package called exit(): a plug-in, or a library that it uses."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return not Path(frames[-1].filename).resolve().is_relative_to(Path(__file__).resolve().parents[1])

@@ -17,7 +17,7 @@ def last_call(text: str) -> tuple[str, dict[str, Any]] | str | None:
         return None
     try:
         call = json.loads(found[-1])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # of a text that is not JSON, or nested too deeply
         return f"Error: the tool call is not valid JSON ({error})."
     if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not isinstance(call.get("arguments", {}), dict):
         return 'Error: a tool call is {"name": ..., "arguments": {...}}.'

@@ -12,6 +12,8 @@ from vlrl.registry import register
 from vlrl.stages import Environment
 from vlrl.types import Media, Message, Rollout
 
+MAX_ASPECT = 100  # longer side of a crop over the shorter one; Qwen's processors refuse 200
+
 
 @dataclass(frozen=True)
 class Crop(Media):
@@ -61,8 +63,11 @@ class Zoom(Environment):
         index = call[1].get("image", 0)
         crop = self._crop(rollout, index, numbers(call[1]["box"], 4) or [])
         if crop is None:
-            return [{"role": "user", "content": [{"type": "text", "text": f"Error: the box must be at least {self.min_side} pixels wide and high."}]}]
+            return [{"role": "user", "content": [{"type": "text", "text": self._too_small()}]}]
         return [{"role": "user", "content": [{"type": "image", "media": crop}, {"type": "text", "text": "This is the part you asked for."}]}]
+
+    def _too_small(self) -> str:
+        return f"Error: the box must be at least {self.min_side} pixels wide and high, and at most {MAX_ASPECT} times as long as wide."
 
     def _problem(self, call: tuple[str, dict[str, Any]], rollout: Rollout) -> str:
         """An error message for the model; empty for a valid call."""
@@ -75,12 +80,13 @@ class Zoom(Environment):
         return "" if numbers(arguments.get("box"), 4) else "Error: box must be four numbers, [x1, y1, x2, y2]."
 
     def _crop(self, rollout: Rollout, index: int, box: Sequence[float]) -> Crop | None:
-        """The crop; None for a box that is too small."""
+        """The crop; None for a box that is too small or too narrow."""
         space = rollout.spaces[index]
         x1, y1, x2, y2 = space.to_original(box)
         width, height = space.original
         left, top = max(0, int(min(x1, x2))), max(0, int(min(y1, y2)))
         right, bottom = min(width, round(max(x1, x2))), min(height, round(max(y1, y2)))
-        if right - left < self.min_side or bottom - top < self.min_side:
+        sides = sorted((right - left, bottom - top))
+        if sides[0] < self.min_side or sides[1] > MAX_ASPECT * sides[0]:
             return None
         return Crop(rollout.prompt.images[index], (left, top, right, bottom), self.side)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vlrl.failures import BadRowsError, RunFailure, out_of_memory
+from vlrl.failures import BadRowsError, RunFailure, of_the_machine
 from vlrl.files import append_jsonl, read_jsonl
 from vlrl.registry import ConfigError
 from vlrl.trainer.distributed import gather
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 FILE = "quarantine.jsonl"
 LEAST = 10  # bad rows from which on their share counts
-_NOT_THE_ROW = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 
 class BadRows:
@@ -88,8 +86,7 @@ class BadRows:
 
 def reason_of(error: Exception) -> str:
     """Why a row cannot be used, from what it made the template, the tokenizer or a decoder raise. Raises the error where the row is not at fault."""
-    storage = isinstance(error, OSError) and error.errno in _NOT_THE_ROW
-    if isinstance(error, RunFailure) or storage or out_of_memory(error, ""):
+    if isinstance(error, RunFailure) or of_the_machine(error):
         raise error
     said = str(error).strip() or "no message"
     return said if isinstance(error, (RowError, MediaError, ConfigError)) else f"{type(error).__name__}: {said}"

@@ -11,8 +11,14 @@ from vlrl.types import Group, Rollout
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from vlrl.context import RunContext
     from vlrl.failures import RunFailure
     from vlrl.registry import ConfigError
+
+
+def moment_of(run: RunContext) -> str:
+    """The step, with several ranks also the rank, for the line about a failure."""
+    return f"rank {run.rank}, step {run.step}" if run.ranks > 1 else f"step {run.step}"
 
 
 def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:

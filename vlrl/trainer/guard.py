@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vlrl.failures import LockedError, RunFailure, StoppedError, out_of_memory, place_of, storage_error
+from vlrl.failures import LockedError, RunFailure, StoppedError, exited, out_of_memory, place_of, storage_error
 from vlrl.registry import ConfigError
-from vlrl.trainer.distributed import agree, gather
+from vlrl.trainer.distributed import agree, gather, moment_of
 from vlrl.trainer.lock import RunLock
 from vlrl.trainer.peers import RankMonitor
 from vlrl.trainer.stopping import StopRequest
@@ -58,7 +58,8 @@ def guarded(run: Run) -> Iterator[Guard]:
 
     Raises:
         LockedError: The folder belongs to another process.
-        StorageError, OutOfMemoryError, RankLostError: For errors that mean this; every other error passes unchanged.
+        StorageError, OutOfMemoryError, RankLostError: For errors that mean this.
+        RunFailure: For code that calls exit(). Every other error passes unchanged.
     """
     guard = Guard(run)
     guard.acquire()
@@ -66,7 +67,7 @@ def guarded(run: Run) -> Iterator[Guard]:
         with guard.stop, guard.ranks:
             try:
                 yield guard
-            except (Exception, KeyboardInterrupt) as error:
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
                 failure = failure_of(error, run, guard)
                 if failure is None or failure is error:
                     raise
@@ -77,9 +78,9 @@ def guarded(run: Run) -> Iterator[Guard]:
 
 def failure_of(error: BaseException, run: Run, guard: Guard) -> BaseException | None:
     """The failure in one line behind an error, which the other ranks are told; None for an error that needs its traceback."""
-    where = f"rank {run.rank}, step {run.step}, {place_of(error)}" if run.ranks > 1 else f"step {run.step}, {place_of(error)}"
     found: BaseException | None = error if isinstance(error, (RunFailure, ConfigError)) else None
-    found = found or out_of_memory(error, where) or storage_error(error, run.output) or guard.ranks.cause(error)
+    found = exited(error, moment_of(run)) if isinstance(error, SystemExit) else found
+    found = found or out_of_memory(error, f"{moment_of(run)}, {place_of(error)}") or storage_error(error, run.output) or guard.ranks.cause(error)
     if not isinstance(found, StoppedError) and not getattr(found, "quiet", False):
         guard.ranks.fail(" ".join(str(found or f"{type(error).__name__}: {error}").split()))
     return found

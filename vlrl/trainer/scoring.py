@@ -1,24 +1,37 @@
 """Scoring: every reward slot that applies to a row scores its rollouts, and one of them decides the outcome.
 
-A rollout on which a reward raises is dropped and counted; a failed verifier never counts as a score.
+A rollout on which a reward raises is dropped and counted, as is a conversation whose tool raises; a failed verifier never counts as a score. Where
+the machine has no memory, disk or file handles left, the reward is asked again when all others are done; if it fails again, the run ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vlrl.awaiting import finish
+from vlrl.failures import RunFailure, of_the_machine, out_of_memory
+from vlrl.registry import ConfigError
 from vlrl.stages import Reward
+from vlrl.trainer.distributed import moment_of
 from vlrl.trainer.phase import applies
-from vlrl.types import Group, Rollout
+from vlrl.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
     from vlrl.trainer.phase import Phase
+
+
+Failures = list[tuple[Rollout, str, BaseException]]
+Starved = list[tuple[Group, str, Reward]]
+Missed = Callable[[Group, str, BaseException], None]
+FAULTS = (Exception, SystemExit, asyncio.CancelledError)  # what a verifier or a tool may raise without ending the run
 
 
 class RewardError(RuntimeError):
@@ -32,10 +45,9 @@ def score(groups: Sequence[Group], run: RunContext) -> None:
     Raises RewardError once more than `error_limit` of all rollouts of the run so far (and at least 3) could not be scored.
     """
     new = [not rollout.rewards for group in groups for rollout in group]
-    failures = run_rewards(groups, run.rewards)
+    failures = run_rewards(groups, run.rewards, f"{moment_of(run)}, ")
     failed = {id(rollout) for rollout, _, _ in failures}
     run.stats.scored += sum(new)
-    run.stats.score_errors += len(failed)
     for group in groups:
         group.rollouts = [rollout for rollout in group if id(rollout) not in failed]
         for rollout in group:
@@ -43,18 +55,51 @@ def score(groups: Sequence[Group], run: RunContext) -> None:
             set_outcome(rollout, run.current, run.rewards)
     if failures:
         rollout, slot, error = failures[0]
-        message = f"reward {slot!r} raised on row {rollout.row.id!r}: {type(error).__name__}: {error}"
-        run.warn(f"{len(failed)} rollouts could not be scored and were dropped; the first: {message}")
-        if run.stats.score_errors >= 3 and run.stats.score_errors > run.settings.error_limit * run.stats.scored:
-            raise RewardError(
-                f"{run.stats.score_errors} of {run.stats.scored} rollouts could not be scored (error_limit {run.settings.error_limit:g}). {message}"
-            ) from error
+        _dropped(run, len(failed), f"reward {slot!r} raised on row {rollout.row.id!r}", error)
 
 
-def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward]) -> list[tuple[Rollout, str, BaseException]]:
-    """Fill `rollout.rewards` with every reward slot that applies. Returns (rollout, slot, exception) for each reward that raised."""
-    failures: list[tuple[Rollout, str, BaseException]] = []
-    finish(_score_all(groups, rewards, failures))
+def _dropped(run: RunContext, count: int, what: str, error: BaseException) -> None:
+    """Count and report rollouts without a verdict. Raises RewardError above the limit."""
+    run.stats.score_errors += count
+    message = f"{what}: {type(error).__name__}: {error}"
+    run.warn(f"{count} rollouts could not be scored and were dropped; the first: {message}")
+    if run.stats.score_errors >= 3 and run.stats.score_errors > run.settings.error_limit * run.stats.scored:
+        raise RewardError(
+            f"{run.stats.score_errors} of {run.stats.scored} rollouts could not be scored (error_limit {run.settings.error_limit:g}). {message}"
+        ) from error
+
+
+@dataclass
+class ToolCall:
+    """A call of the environment; `failed` once it raised."""
+
+    failed: bool = False
+
+
+@contextmanager
+def tool_call(prompt: Prompt, run: RunContext) -> Iterator[ToolCall]:
+    """Around a call of the environment. Where it raises, the conversation counts as a rollout that could not be scored; the caller drops it.
+
+    Raises RewardError as `score` does, and what the environment raised where the machine, the run or the config is at fault.
+    """
+    call = ToolCall()
+    try:
+        yield call
+    except FAULTS as error:
+        if isinstance(error, (RunFailure, ConfigError)) or of_the_machine(error):
+            raise
+        call.failed = True
+        run.stats.scored += 1
+        _dropped(run, 1, f"environment {run.environment.name!r} raised on row {prompt.row.id!r}", error)
+
+
+def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward], where: str = "") -> Failures:
+    """Fill `rollout.rewards` with every reward slot that applies. Returns (rollout, slot, exception) for each reward that raised.
+
+    Raises OutOfMemoryError, with `where` at its beginning, or OSError, where the machine has nothing left, at the second attempt.
+    """
+    failures: Failures = []
+    finish(_score_all(groups, rewards, failures, where))
     return failures
 
 
@@ -68,11 +113,29 @@ def set_outcome(rollout: Rollout, phase: Phase, rewards: Mapping[str, Reward]) -
     rollout.correct = slot is not None and rewards[slot].correct(rollout, rollout.rewards[slot])
 
 
-async def _score_all(groups: Sequence[Group], rewards: Mapping[str, Reward], failures: list) -> None:
-    await asyncio.gather(*(_score_slot(group, slot, reward, failures) for group in groups for slot, reward in rewards.items()))
+async def _score_all(groups: Sequence[Group], rewards: Mapping[str, Reward], failures: Failures, where: str) -> None:
+    starved: Starved = []
+
+    def missed(group: Group, slot: str, error: BaseException) -> None:
+        if isinstance(error, RunFailure):
+            raise error
+        if of_the_machine(error):
+            starved.append((group, slot, rewards[slot]))
+        else:
+            failures.extend((rollout, slot, error) for rollout in group)
+
+    def missed_again(group: Group, slot: str, error: BaseException) -> None:
+        if of_the_machine(error):
+            raise out_of_memory(error, f"{where}reward {slot!r} on row {group.row.id!r}, asked twice") or error
+        missed(group, slot, error)
+
+    await asyncio.gather(*(_score_slot(group, slot, reward, missed) for group in groups for slot, reward in rewards.items()))
+    for group, slot, reward in starved:
+        gc.collect()
+        await _score_slot(group, slot, reward, missed_again)
 
 
-async def _score_slot(group: Group, slot: str, reward: Reward, failures: list) -> None:
+async def _score_slot(group: Group, slot: str, reward: Reward, missed: Missed) -> None:
     if not len(group) or not applies(slot, reward.tasks, group.row):
         return
     if type(reward).score_group is not Reward.score_group:
@@ -82,23 +145,23 @@ async def _score_slot(group: Group, slot: str, reward: Reward, failures: list) -
             values = [await value if inspect.isawaitable(value) else value for value in values]
             scores = [_number(value) for value in values]
             assert len(scores) == len(group), f"{len(scores)} scores for {len(group)} rollouts"
-        except Exception as error:  # any exception is the verifier's failure, not the policy's
-            failures.extend((rollout, slot, error) for rollout in group)
+        except FAULTS as error:  # any exception is the verifier's failure, not the policy's
+            missed(group, slot, error)
             return
         for rollout, value in zip(group, scores):
             rollout.rewards[slot] = value
         return
-    await asyncio.gather(*(_score_one(rollout, slot, reward, failures) for rollout in group))
+    await asyncio.gather(*(_score_one(rollout, slot, reward, missed) for rollout in group))
 
 
-async def _score_one(rollout: Rollout, slot: str, reward: Reward, failures: list) -> None:
+async def _score_one(rollout: Rollout, slot: str, reward: Reward, missed: Missed) -> None:
     if slot in rollout.rewards:
         return
     try:
         value: Any = reward(rollout)
         rollout.rewards[slot] = _number(await value if inspect.isawaitable(value) else value)
-    except Exception as error:  # as above
-        failures.append((rollout, slot, error))
+    except FAULTS as error:  # as above
+        missed(Group(rollout.prompt, [rollout]), slot, error)
 
 
 def _number(value: Any) -> float:

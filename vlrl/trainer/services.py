@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from vlrl.trainer.distributed import gather, params_sharded, state_sharded
 from vlrl.trainer.loss_inputs import cost, make_batch, split_micro_batches
-from vlrl.types import Group, TokenBatch
+from vlrl.types import Group, Prompt, TokenBatch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -84,6 +85,13 @@ class RunServices:
 
         run: Any = self
         score(groups, run)
+
+    def tool_call(self, prompt: Prompt) -> AbstractContextManager[Any]:
+        """Around a call of the environment. Where it raises, the conversation is counted, the result's `failed` is True; the caller drops it."""
+        from vlrl.trainer.scoring import tool_call
+
+        run: Any = self
+        return tool_call(prompt, run)
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

@@ -98,6 +98,7 @@ class Conversation:
             train=None,
         )
         self.segment = Segment()
+        run.policy.encode(self.prompt)  # raises here for a picture that cannot be decoded or processed
 
     def rollout(self, run: RunContext, finish: Any) -> Rollout:
         """The present segment as a rollout."""

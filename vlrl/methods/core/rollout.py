@@ -164,7 +164,8 @@ class MultiTurn(SampledStrategy):
     CALLS and TRANSCRIPT have the rest.
     Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 (interleaved turns, retrieved tokens masked).
     Edge: a truncated turn, the last of `max_turns`, or a turn without a reply ends the conversation; longer replies are cut to `max_reply_tokens`,
-    control tokens in them are broken up. Units: `sampling.max_tokens` is per turn.
+    control tokens in them are broken up; a conversation whose environment raises is dropped and counted (`reward/errors`).
+    Units: `sampling.max_tokens` is per turn.
     """
 
     max_turns: int = 4
@@ -212,16 +213,19 @@ class MultiTurn(SampledStrategy):
         """Append a finished turn and its reply. Returns True if the environment replied and it is the policy's turn again."""
         conversation: Conversation = completion.request.tag
         text = conversation.add_turn(completion, run.policy)
-        reply: Sequence[Message] | None = None
         if completion.finish == "stop" and conversation.turns < self.max_turns and run.environment is not None:
-            rollout = conversation.rollout(run, completion.finish)
-            TURN_TEXT.set(rollout, text)
-            reply = run.environment.reply(rollout)
-        if reply is None:
-            conversation.finished.append(conversation.rollout(run, completion.finish))
-            return False
-        conversation.add_tool_reply([self.cut_message(message, run) for message in reply], run)
-        return True
+            with run.tool_call(conversation.prompt) as call:
+                rollout = conversation.rollout(run, completion.finish)
+                TURN_TEXT.set(rollout, text)
+                reply = run.environment.reply(rollout)
+                if reply is not None:
+                    conversation.add_tool_reply([self.cut_message(message, run) for message in reply], run)
+                    return True
+            if call.failed:
+                conversation.finished.clear()
+                return False
+        conversation.finished.append(conversation.rollout(run, completion.finish))
+        return False
 
     def cut_message(self, message: Message, run: RunContext) -> Message:
         """A reply with its texts cut to `max_reply_tokens`."""
