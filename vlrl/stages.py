@@ -46,9 +46,7 @@ from vlrl.types import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOKEN_ADVANTAGES: Annotation[list] = Annotation(
-    "token_advantages", list, hint="an advantage that writes them, such as advantage: {name: gae}", doc="one advantage per token"
-)
+TOKEN_ADVANTAGES: Annotation[list] = Annotation("token_advantages", list, hint="advantage: {name: gae}", doc="one advantage per token")
 
 
 @dataclass
@@ -61,8 +59,7 @@ class State:
 
     def state_dict(self) -> dict[str, Any]:
         """The saved fields by name; dicts and lists are copied one level deep."""
-        saved = [f.name for f in dataclasses.fields(self) if not f.metadata.get("transient")]
-        return {name: _copied(getattr(self, name)) for name in saved}
+        return {f.name: _copied(getattr(self, f.name)) for f in dataclasses.fields(self) if not f.metadata.get("transient")}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Undo `state_dict`. Raises KeyError for a name that is no field."""
@@ -297,6 +294,11 @@ class Reward(ScoresTexts, Stage):
     weight: float = 1.0
     tasks: tuple[str, ...] = ()
     correct_at: float = 1.0
+
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        """The rewards that it holds: plug-ins of the run, like itself."""
+        return ()
 
     @property
     def form_marks(self) -> tuple[str, ...]:

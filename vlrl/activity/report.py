@@ -71,7 +71,7 @@ def _environment(activity: Activity, slot: str, name: str) -> str:
 def _reward(activity: Activity, slot: str, name: str) -> str:
     score, varies = activity.figures.of(slot, "score"), activity.figures.of(slot, "varies")
     if not score.n:
-        return "scored nothing"
+        return "" if "." in name else "scored nothing"  # a reward inside another one has no scores of its own
     values = f"mean {score.mean:.3g}, from {score.low:.3g} to {score.high:.3g}"
     return f"scored {score.n} rollouts: {values}; differs in {varies.total:.0f} of {varies.n} groups"
 

@@ -12,7 +12,7 @@ from vlrl.eval.runner import reopen
 from vlrl.eval.suite import load_suite
 from vlrl.eval.summary import responses_from_journal
 from vlrl.judges.audit import error_rates, master_key_acceptance
-from vlrl.judges.client import CORRECTNESS_PROMPT, Judge, ask_engine
+from vlrl.judges.client import CORRECTNESS_PROMPT, Judge, ask_engine, quoted
 
 PROBED = 20  # records on which master keys are tried
 
@@ -58,7 +58,7 @@ def judge_prompts(graded: GradedSuite, response: str | None = None) -> list[str]
     suite = graded.data.suite
     texts = [samples[0].text if response is None else response for samples in graded.responses]
     return [
-        CORRECTNESS_PROMPT.format(question=suite.text(record), gold=suite.gold(record), response=text)
+        CORRECTNESS_PROMPT.format(question=suite.text(record), gold=suite.gold(record), response=quoted(text))
         for record, text in zip(graded.data.records, texts, strict=True)
     ]
 

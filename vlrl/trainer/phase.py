@@ -65,6 +65,8 @@ class Phase:
         for group, members in (*self.maps.items(), ("aux_tensors", self.aux_tensors), ("data.train", self.train), ("data.heldout", self.heldout)):
             for slot, plugin in members.items():
                 yield f"{group}.{slot}", plugin
+                if isinstance(plugin, S.Reward):
+                    yield from _held(f"{group}.{slot}", plugin)
 
     @cached_property
     def objective(self) -> Objective:
@@ -100,6 +102,12 @@ class Phase:
         ]
         parts += self.maps["callbacks"].values()
         return sorted({name for part in parts if part is not None for name in part.needs})
+
+
+def _held(where: str, reward: S.Reward) -> Iterator[tuple[str, S.Stage]]:
+    for index, inner in enumerate(reward.inner_rewards):
+        yield f"{where}.{index}", inner
+        yield from _held(f"{where}.{index}", inner)
 
 
 def build_phase(config: Config, name: str) -> Phase:

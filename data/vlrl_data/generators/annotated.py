@@ -69,6 +69,13 @@ def rubric(rng: random.Random) -> Annotated:
     return Annotated(f"Write a note about {fruit}.", "", f"i like {fruit}", {"rubrics": rubrics})
 
 
+def judged_rubric(rng: random.Random) -> Annotated:
+    """`rubric` with a criterion that no rule checks: a judge has to say whether the note is polite."""
+    made = rubric(rng)
+    rubrics = [*(item for item in made.meta["rubrics"] if "words" not in item["criterion"]), {"criterion": "is polite", "points": 4}]
+    return Annotated(made.question.replace("a note", "a polite note"), "", f"{made.target} please", {"rubrics": rubrics})
+
+
 def places(rng: random.Random, ask: str) -> Annotated:
     """SoRFT's localisation: which files, functions or lines an issue is about."""
     files = [f"{name}.py" for name in rng.sample(NAMES, 3)]
@@ -136,7 +143,7 @@ def taught(rng: random.Random) -> Annotated:
 
 
 ASKS: dict[str, Callable[[random.Random], Annotated]] = {
-    make.__name__: make for make in (context, pair, rubric, files, functions, lines, edits, rated, worked, taught)
+    make.__name__: make for make in (context, pair, rubric, judged_rubric, files, functions, lines, edits, rated, worked, taught)
 }
 
 
@@ -146,10 +153,10 @@ class GenAnnotated(GeneratedSource):
     """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
 
     Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`, reward `proxy`), pair (meta.chosen,
-    meta.rejected; select `vmr`), rubric (meta.rubrics; strategy `ruscarl`, reward `rubric`), files, functions, lines (meta.known; reward `places`),
-    edits (meta.files; reward `patch_similarity`), rated (meta.difficulty, meta.llama8b_solve_rate; select `between`), worked (a step per line in
-    the target; select `mr_rlvr.*`), taught (meta.demonstrations of three teachers; replay `ampo`). Held-out rows are those whose question is hashed
-    into a fixed fifth of all questions, so none of them is seen in training.
+    meta.rejected; select `vmr`), rubric (meta.rubrics; strategy `ruscarl`, reward `rubric`), judged_rubric (with a criterion for its judge),
+    files, functions, lines (meta.known; reward `places`), edits (meta.files; reward `patch_similarity`), rated (meta.difficulty,
+    meta.llama8b_solve_rate; select `between`), worked (a step per line in the target; select `mr_rlvr.*`), taught (meta.demonstrations of three
+    teachers; replay `ampo`). Held-out rows are those whose question is hashed into a fixed fifth of all questions: none of them is seen in training.
     """
 
     ask: tuple[str, ...] = field(default=("context",))

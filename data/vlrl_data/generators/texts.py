@@ -99,9 +99,9 @@ def steps(rng: random.Random) -> Made:
     return Made(question, str(last), said, {"steps": [str(first)]})
 
 
-def instructions(rng: random.Random) -> Made:
-    """Verifiable instructions of IFEval: a number of words, a keyword, lower case, no comma."""
-    fruit, words = rng.choice(FRUITS), rng.randint(3, 6)
+def instructions(rng: random.Random, fewest: int = 3) -> Made:
+    """Verifiable instructions of IFEval: a number of words (`fewest` to 6), a keyword, lower case, no comma."""
+    fruit, words = rng.choice(FRUITS), rng.randint(fewest, 6)
     specs: list[dict[str, Any]] = [
         {"id": "length_constraints:number_words", "num_words": words, "relation": "at most"},
         {"id": "keywords:existence", "keywords": [fruit]},
@@ -109,6 +109,12 @@ def instructions(rng: random.Random) -> Made:
     ]
     question = f"Write at most {words} words about {fruit}, name them, write no comma and no capital letters."
     return Made(question, specs, f"i like {fruit}")
+
+
+def soft_instructions(rng: random.Random) -> Made:
+    """`instructions` with a constraint that no rule checks: a judge has to say whether the text is polite."""
+    made = instructions(rng, fewest=4)
+    return Made(f"{made.question} Be polite.", made.answer, f"{made.target} please", {"constraints": ["The text is polite."]})
 
 
 def ranking(rng: random.Random) -> Made:
@@ -270,7 +276,7 @@ def code(rng: random.Random) -> Made:
 ASKS: dict[str, Callable[[random.Random], Made]] = {
     make.__name__: make
     for make in (
-        *(qa, choice, forecast, theorem, steps, instructions, ranking, translation, terms, patch, migration, code),
+        *(qa, choice, forecast, theorem, steps, instructions, soft_instructions, ranking, translation, terms, patch, migration, code),
         *(date, date_gap, event_order, entity, table_qa, table_number, table_fact, table_text, table_evidence),
     )
 }
@@ -281,11 +287,11 @@ ASKS: dict[str, Callable[[random.Random], Made]] = {
 class GenText(GeneratedSource):
     """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
 
-    Kinds and their rewards: qa (text), choice (mcq), forecast (brier), theorem (exact), steps (interleaved), instructions (instructions), ranking
-    (rerank), translation (text_metric), terms (term_recall), patch (patch_similarity), migration (code_edit), code (code); date (date_decay),
-    date_gap (date_gap), event_order (date_order), entity (masked_date); table_qa (list), table_number (numeric), table_fact (text), table_text
-    (text_metric), table_evidence (table_evidence). Held-out rows are those whose question is hashed into a fixed fifth of all questions, so none of
-    them is seen in training.
+    Kinds and their rewards: qa (text), choice (mcq), forecast (brier), theorem (exact), steps (interleaved), instructions (instructions),
+    soft_instructions (rules_and_judge), ranking (rerank), translation (text_metric), terms (term_recall), patch (patch_similarity), migration
+    (code_edit), code (code); date (date_decay), date_gap (date_gap), event_order (date_order), entity (masked_date); table_qa (list), table_number
+    (numeric), table_fact (text), table_text (text_metric), table_evidence (table_evidence). Held-out rows are those whose question is hashed into a
+    fixed fifth of all questions, so none of them is seen in training.
     """
 
     ask: tuple[str, ...] = field(default=("qa",))

@@ -68,6 +68,10 @@ class Control(Reward):
         """The reward that `of` configures."""
         return build_parts({"of": self.of}, self.name)["of"]
 
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return (self.inner,)
+
     def true(self, rollout: Rollout) -> float:
         """The score of the inner reward, recorded in the rollout."""
         value = number(self.inner, rollout)

@@ -48,6 +48,10 @@ class Combined(Reward):
         """The rewards that `parts` configures."""
         return build_parts(self.parts, f"{self.name}.parts")
 
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return tuple(self.built.values())
+
     def values(self, rollout: Rollout) -> dict[str, float]:
         """The score of every part, recorded in the rollout."""
         found = {slot: number(reward, rollout) for slot, reward in self.built.items()}

@@ -56,6 +56,10 @@ class SelfVerdict(Reward):
         """The reward that `of` configures."""
         return build(Reward, dict(self.of), "self_verdict.of")
 
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return (self.inner,)
+
     def __call__(self, rollout: Rollout) -> float:
         made = attempts(rollout.text, self.right, self.wrong)
         if not made or len(made) > MAX_ATTEMPTS:

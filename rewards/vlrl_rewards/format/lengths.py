@@ -49,6 +49,10 @@ class CosineLength(Reward):
         """The reward that `of` configures."""
         return build(Reward, dict(self.of), "cosine_length.of")
 
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return (self.inner,)
+
     def __call__(self, rollout: Rollout) -> float:
         correct = note_correct(self, rollout, self.inner.correct(rollout, number(self.inner, rollout)))
         if rollout.truncated or rollout.sampled_tokens >= self.max_tokens:
@@ -88,6 +92,10 @@ class LengthBudget(Reward):
     def inner(self) -> Reward:
         """The reward that `of` configures."""
         return build(Reward, dict(self.of), "length_budget.of")
+
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return (self.inner,)
 
     def __call__(self, rollout: Rollout) -> float:
         left = int(rollout.row.meta.get("tokens", self.tokens)) - rollout.sampled_tokens
@@ -191,6 +199,10 @@ class FormatLength(Reward):
     def inner(self) -> Reward:
         """The reward that `of` configures."""
         return build(Reward, dict(self.of), "format_length.of")
+
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return (self.inner,)
 
     def __call__(self, rollout: Rollout) -> float:
         form = number(self.inner, rollout)

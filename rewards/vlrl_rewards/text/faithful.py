@@ -47,6 +47,10 @@ class Proxy(Reward):
         """The reward that `of` configures."""
         return build(Reward, dict(self.of), "proxy.of")
 
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return (self.inner,)
+
     def __call__(self, rollout: Rollout) -> float:
         if not PROXY_ANSWER.on(rollout):
             raise ValueError(f"row {rollout.row.id!r}: there is no answer with the long answer as context; use rollout: {{name: canoe}}")

@@ -172,6 +172,10 @@ class ReasoningPhrases(Reward):
         """The reward that `of` configures; None without `of`."""
         return build(Reward, dict(self.of), "reasoning_phrases.of") if self.of else None
 
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return (self.inner,) if self.inner is not None else ()
+
     def __call__(self, rollout: Rollout) -> float:
         outcome = number(self.inner, rollout) if self.inner is not None else 0.0
         if outcome > 0:
