@@ -54,6 +54,17 @@ def naming(row: Row) -> str:
     return f"<think>{row.meta['entity']} is wrong.</think>{answer('yes')}"
 
 
+def naming_two(row: Row) -> str:
+    """The same two parts of every headline."""
+    words = row.meta["headline"].split()
+    return f"<think>{words[1]} is wrong. {words[-1]} is wrong.</think>{answer('yes')}" if row.meta["entity"] else ""
+
+
+def naming_all(row: Row) -> str:
+    """The headline itself."""
+    return f"<think>That {row.meta['headline']} is false.</think>{answer('yes')}" if row.meta["entity"] else ""
+
+
 def click_all(row: Row) -> str:
     places = [{"action": "click", "point": [x, y]} for x in range(20, 168, 40) for y in range(60, 224, 40)]
     return answer([*places, {"action": "back"}, {"action": "scroll", "direction": "up"}])
@@ -196,6 +207,7 @@ TABLE: list[tuple[str, Any, Policy, Policy, Policy]] = [
     ("gen_emotion", "emotion", TARGET, always("happy"), always("happy, sad, angry, surprised")),
     ("gen_headline", "verdict", TARGET, always("yes"), always("yes and no")),
     ("gen_headline", {"name": "entity_named"}, naming, always("yes"), lambda row: ""),
+    ("gen_headline", {"name": "entity_named"}, naming, naming_two, naming_all),
     ("gen_video_states", "video_states", TARGET, always("A"), always("A, B or C")),
     ("gen_video_states", "process", TARGET, first_state, every_state),
     ("gen_counting", "counting", TARGET, always("3"), always(NUMBERS)),

@@ -121,7 +121,7 @@ class GenEmotion(DrawnVideo):
 class GenHeadline(DrawnVideo):
     """A video of a moving shape under a headline that is right or has one false part: is it fake, "yes" or "no"? Task `verdict`.
 
-    `meta.entity` is the false part, "" for a right headline.
+    `meta.entity` is the false part of `meta.headline`, "" for a right one.
     Paper: the task of Fact-R1 (arXiv:2505.16836), on drawn videos. Reward: `classification`. Half of the headlines are fake.
     """
 
@@ -137,7 +137,7 @@ class GenHeadline(DrawnVideo):
         headline = f"A {told['colour']} {told['shape']} moves to the {told['way']}"
         answer = "yes" if fake else "no"
         question = f'Headline: "{headline}". Is the headline fake, yes or no?'
-        meta = {"entity": told[part] if fake else ""}
+        meta = {"entity": told[part] if fake else "", "headline": headline}
         return Row(self.id(index), question, answer, videos=(video,), task="verdict", target=tagged_answer(answer), meta=meta)
 
     def film(self, rng: random.Random, facts: dict[str, str]) -> GeneratedVideo:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.text.mentions import asserts, words_of
+from vlrl_rewards.text.denials import NOT, WRONG
+from vlrl_rewards.text.mentions import asserts, places, words_of
 from vlrl_rewards.text.process import thoughts
 
 _BETTER = re.compile(
     r"\b(?:answer|response)\s+([12])\s+(?:is|seems|looks)\s+(?:the\s+)?(?:better|best|correct|right)\b|\bprefer\s+(?:answer|response)?\s*([12])\b"
 )
+_SENTENCE = re.compile(r"[.;!?\n]+")
+_CALLED = rf"{WRONG}|fake|fals\w+|untrue|manipulated|inconsistent|mismatch\w*|contradict\w*"
+_FALSE = re.compile(rf"\b(?:{_CALLED}|{NOT})\b|n['’]t\b", re.IGNORECASE)
+_NOT_FALSE = re.compile(rf"(?:\b(?:{NOT}|no|nothing|hardly)|n['’]t)\s+(?:\w+\s+)?(?:{_CALLED})\b", re.IGNORECASE)
+_EMPTY = frozenset((
+    "a", "an", "the", "of", "in", "on", "at", "to", "from", "by", "for", "with",
+    "and", "or", "is", "are", "was", "were", "be", "been", "has",
+    "have", "had", "it", "its", "this", "that", "as",
+))  # fmt: skip
 
 
 def concluded(response: str) -> str:
@@ -65,21 +76,44 @@ class Preference(Graded):
 class EntityNamed(Graded):
     """Fact-R1's entity reward: the response names the false part of a fake headline.
 
-        r = 1[the entity is mentioned in the thinking or the answer, and not denied], for a fake headline;  r = 1[nothing to name] for a right one
+        r = |E| / |C| if E is called false and C is not the whole headline, else 0, for a fake headline;  r = 1[nothing to name] for a right one
 
+    E are the words of the false part, C the words of the headline that the response calls false: those in its sentences (thinking and answer) that
+    hold a word such as "false", "wrong", "not". Words such as "the" are in neither.
     Paper: Fact-R1, arXiv:2505.16836. Released code: zfr00/Fact-R1, verl/utils/reward_score/multitask.py, commit 7354074 (0.1 for the entity).
-    Deviates: the release asks a language model whether the response describes the entity; here its words decide. A right headline has no entity and
-    pays 1 where the answer is not empty, so that its weight shifts no advantage.
-    Entity: `row.meta[entity]`, "" for a right headline. Edge: a response without an answer: 0. Range {0, 1}.
+    Deviates: the release asks a language model whether the response describes the entity; here its words decide, divided by |C|, so that to copy the
+    headline earns nothing and to name several parts no more than to guess one. A right headline has no entity and pays 1 where the answer is not
+    empty, so that its weight shifts no advantage.
+    Entity: `row.meta[entity]`, "" for a right headline; the headline: `row.meta[headline]`. Edge: a response without an answer: 0. Range [0, 1].
     """
 
     entity: str = "entity"
+    headline: str = "headline"
 
-    def target(self, gold: Any, scene: Scene) -> tuple[str, ...]:
+    def target(self, gold: Any, scene: Scene) -> tuple[tuple[str, ...], frozenset[str]]:
         if self.entity not in scene.meta:
             raise ValueError(f"meta: row.meta[{self.entity!r}] must hold the false part of the headline, or an empty text")
-        return tuple(words_of(str(scene.meta[self.entity])))
+        entity = tuple(words_of(str(scene.meta[self.entity])))
+        headline = words_of(str(scene.meta.get(self.headline, "")))
+        if entity and not places(headline, entity):
+            raise ValueError(f"meta: row.meta[{self.headline!r}] must hold the headline, with its false part {' '.join(entity)!r} in it")
+        return entity, content(headline) | frozenset(entity)
 
-    def grade(self, target: tuple[str, ...], answer: Answer, scene: Scene) -> Grade:
-        named = not target or asserts(words_of(" ".join([*thoughts(scene.response), answer.text])), target)
-        return Grade(float(named), named, "named" if named else "not named", " ".join(target))
+    def grade(self, target: tuple[tuple[str, ...], frozenset[str]], answer: Answer, scene: Scene) -> Grade:
+        entity, headline = target
+        if not entity:
+            return Grade(1.0, True, "nothing to name")
+        claims = [words_of(sentence) for sentence in _SENTENCE.split("\n".join([*thoughts(scene.response), answer.text])) if _calls_false(sentence)]
+        called = headline & {word for words in claims for word in words}
+        named = any(asserts(words, entity) for words in claims) and (called != headline or headline == set(entity))
+        called |= set(entity)
+        return Grade(len(set(entity)) / len(called) if named else 0.0, named and called == set(entity), f"called false: {' '.join(sorted(called))}")
+
+
+def content(words: Sequence[str]) -> frozenset[str]:
+    """The words that say something."""
+    return frozenset(words) - _EMPTY
+
+
+def _calls_false(sentence: str) -> bool:
+    return _FALSE.search(sentence) is not None and _NOT_FALSE.search(sentence) is None

@@ -178,9 +178,23 @@ def test_concluded_reads_closed_thoughts_alone():
 
 def test_entity_named(rollout):
     reward = EntityNamed()
-    assert reward(rollout("yes", "<think>It is not red.</think><answer>yes</answer>", entity="blue")) == 0.0
-    assert reward(rollout("yes", "<think>The word blue is false.</think><answer>yes</answer>", entity="blue")) == 1.0
+
+    def scored(thought, entity="blue", headline="A blue circle moves to the left"):
+        return reward(rollout("yes", f"<think>{thought}</think><answer>yes</answer>", entity=entity, headline=headline))
+
+    assert scored("It is not red.") == 0.0 and scored("The word blue is false.") == 1.0 and scored("I see a circle. It isn't blue.") == 1.0
+    # one of two words that are called false, one of three, and all five: the headline again
+    assert scored("The blue circle is wrong.") == 0.5 and scored("Blue is wrong. Left is wrong.\nA circle? Not shown") == pytest.approx(1 / 2)
+    assert scored("Blue circle left is wrong.") == pytest.approx(1 / 3) and scored("Blue circle moves to the left: false") == 0.0
+    assert scored("A blue circle moves to the left") == scored("Blue is not wrong.") == scored("No blue circle is not there") == 0.0
+    # E of two words: 2 / 3
+    assert scored("The blue circle on the left is fake", entity="blue circle") == pytest.approx(2 / 3)
+    assert scored("left is fake, the circle is blue", entity="blue circle") == 0.0
+    # a headline of its false part alone
+    assert scored("Blue is wrong", headline="Blue") == 1.0
     assert reward(rollout("no", "<answer>no</answer>", entity="")) == 1.0 and reward(rollout("no", "", entity="")) == 0.0
+    with pytest.raises(ValueError, match="headline.*must hold the headline, with its false part 'blue'"):
+        scored("x", headline="A red circle")
     with pytest.raises(ValueError, match="entity"):
         reward(rollout("no", "<answer>no</answer>"))
 
