@@ -58,6 +58,8 @@ _GOLDS: dict[str, tuple[Any, ...]] = {
     "list": (["red", "blue"], "1, 2 and 3"),
     "table": ("a,b\n1,2", [["a", "b"]]),
     "mcq": ("B", "dog", 1, ["A", "C"]),
+    "code": ("assert f(2) == 4", {"inputs": ["[2]"], "outputs": ["4"], "fn_name": "f"}, [{"input": "2", "output": "4"}],
+             {"check": "def check(candidate):\n    assert candidate(2) == 4", "fn_name": "f"}),
     "instructions": (
         [{"id": "number_sentences", "num_sentences": 2}, {"id": "postscript"}, {"id": "title"}, {"id": "number_bullet_lists", "num_bullets": 1}],
         [{"id": "json_format"}, {"id": "two_responses"}, {"id": "response_language", "language": "de"}],
@@ -70,6 +72,15 @@ _OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "json": ({}, {"exact_fields": False}), "ranking": ({}, {"metric": "recall", "k": 1}), "text": ({}, {"case_sensitive": True}),
     "instructions": ({}, {"strict": False}),
 }  # fmt: skip
+_PROGRAMS = (  # what mutation starts from, beside the seed's own programs
+    "def f(x):\n    return x * x", "def f(x):\n    return f(x)", "import sys\nprint(sys.stdin.read()); sys.exit(3)", "raise SystemExit('4')",
+    "x = [0] * 10**10", "print('4' * 10**7)", "import os\nos.fork()\nprint(4)", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "open('/tmp/box/x', 'w').write('x' * 10**9)", "assert False, '\\ud800'", "print(open('/etc/shadow').read())",
+    "import sys\nsys.stdout.buffer.write(b'\\xff\\x00\\n4')",
+    "class A(int):\n    __eq__ = lambda *_: True\nf = A",
+    "def f(x):\n    return {'a': [x, float('nan'), 1j, b'4', {1, 2}]}", "import threading\nthreading.Thread(target=print, args=(4,)).start()",
+    "def f(x):\n    class E(Exception):\n        def __str__(self): raise self\n    raise E",
+)  # fmt: skip
 _UNITS = ("", "", "", " cm", " km/h", "%", r"^\circ", " apples", r"\text{ kg}", " million", " hours", "$")
 _FUNCTIONS = (*sorted(FUNCTIONS), *(rf"\{name}" for name in sorted(FUNCTIONS)), "log_2", r"\tan^", r"\sin^{-1}", "C", "f")
 _OPERATORS = ("+", "-", "*", "/", "^", "=", "<", r"\cdot ", r"\times ", r"\pm ", ",", " and ", ":", r"\le ", r"\cup ", "_", "!", " mod ", "&", r"\\ ")
@@ -86,6 +97,21 @@ class Subject:
     judge: Callable[[int, str], Any]
     cases: int
     texts: tuple[str, ...] = field(repr=False, default=())
+    fenced: bool = False  # most responses are programs in a fence
+
+
+def _of_code() -> Subject:
+    """kind `code`, in the sandbox. What a program prints may differ from one run to the next, so only the verdict must be the same."""
+    seed = SEEDS["code"]
+    golds = (seed.gold, *_GOLDS["code"])
+
+    def judge(number: int, response: str) -> Any:
+        verdict = verify(golds[number], response, "code", **seed.options)
+        assert verdict.score in (0.0, 1.0) and verdict.correct == (verdict.score == 1.0), verdict
+        return verdict.score, verdict.span
+
+    programs = [text.strip("`").removeprefix("python") for text in (seed.right, *seed.wrong)]
+    return Subject("code", judge, len(golds), (*programs, *_PROGRAMS), fenced=True)
 
 
 def _of_kind(kind: str) -> Subject:
@@ -122,10 +148,11 @@ def _of_reward(name: str) -> Subject:
     return Subject(name, judge, 1, (right, seed.right, *seed.wrong, *(FORMS[name].own if name in FORMS else seed.own).values()))
 
 
-def subjects(names: Mapping[str, object] | None = None) -> dict[str, Subject]:
-    """Every kind but `code`, and every reward that the audit builds; or those of `names`."""
+def subjects(names: Mapping[str, object] | None = None, sandbox: bool = False) -> dict[str, Subject]:
+    """Every kind, and every reward that the audit builds; or those of `names`. Kind `code` is left out unless `sandbox` or `names` asks for it."""
     made: dict[str, Callable[[str], Subject]] = {
         **{f"kind {kind}": lambda name: _of_kind(name[5:]) for kind in SEEDS if kind != "code"},
+        **({"kind code": lambda name: _of_code()} if sandbox or "kind code" in (names or ()) else {}),
         **{f"reward {name}": lambda name: _of_reward(name[7:]) for name in (*NESTED, *FORMS)},
     }
     return {name: make(name) for name, make in made.items() if names is None or name in names}
@@ -186,7 +213,8 @@ def responses(subject: Subject, draw: Draw, count: int) -> Iterator[tuple[int, s
     """`count` pairs of a case number and a response: a third from the grammar, a third of pieces, a third mutated."""
     for i in range(count):
         body = (expression(draw), sentence(draw), mutated(draw, draw.choice(subject.texts)))[i % 3]
-        text = draw.choice(_FRAMES).replace("%s", body, 1).replace("%s", mutated(draw, body))
+        frame = "```python\n%s\n```" if subject.fenced and draw.random() < 0.8 else draw.choice(_FRAMES)
+        text = frame.replace("%s", body, 1).replace("%s", mutated(draw, body))
         yield draw.randrange(subject.cases), mutated(draw, text) if draw.random() < 0.2 else text
 
 

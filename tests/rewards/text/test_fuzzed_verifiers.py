@@ -56,6 +56,17 @@ def test_a_short_run(name):
         assert not fuzz.fault(subject, number, response), (number, response)
 
 
+def test_programs_are_fuzzed_in_the_sandbox():
+    """Of the seed's gold, the first of five; the right program, a wrong one, and random ones in fences."""
+    (subject,) = fuzz.subjects({"kind code": None}).values()
+    assert "kind code" in fuzz.subjects(sandbox=True) and "kind code" not in fuzz.subjects() and subject.cases == 5
+    assert subject.judge(0, "```python\nn = int(input())\nprint(n * n)\n```")[0] == 1.0 and subject.judge(0, "```python\nprint(4)\n```")[0] == 0.0
+    made = list(fuzz.responses(subject, random.Random(0), 40))
+    assert sum("```python" in response for _, response in made) > 20
+    for number, response in made[:4]:
+        assert not fuzz.fault(subject, number, response), (number, response)
+
+
 def test_a_fault_is_found_and_shrunk():
     def judge_text(_, response):
         if "[" in response and "]" in response:
