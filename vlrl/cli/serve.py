@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+import socket
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +18,14 @@ from vlrl import libraries
 from vlrl.registry import ConfigError
 
 TOKEN = "VLRL_SERVE_TOKEN"  # in the environment: the token to ask for; without it a random one is made
+POLL = 5.0  # seconds between two looks at vLLM's server
 
 
 def serve(
     run: Annotated[Path, typer.Argument(help="The folder of a run, of one of its checkpoints, or of a transformers model.")],
+    flags: Annotated[list[str] | None, typer.Argument(help="Behind `--`: flags for vLLM's server, like --tensor-parallel-size 2.")] = None,
     checkpoint: Annotated[int | None, typer.Option("--checkpoint", help="The step of the checkpoint. Default: the newest one.")] = None,
-    engine: Annotated[str, typer.Option("--engine", help="vllm, hf (the built-in server), or auto: vllm where it is installed.")] = "auto",
+    engine: Annotated[str, typer.Option("--engine", help="vllm, hf (the built-in server), or auto: vllm where it can run the model.")] = "auto",
     port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1.")] = 8000,
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="With hf: the largest number of new tokens of an answer.")] = 1024,
 ) -> None:
@@ -32,15 +37,42 @@ def serve(
 
     if engine not in ("auto", "hf", "vllm"):
         raise ConfigError(f"--engine: {engine!r} is none of auto, hf, vllm")
-    has_vllm = importlib.util.find_spec("vllm") is not None
-    if engine == "vllm" and not has_vllm:
+    if engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise ConfigError("--engine vllm: vLLM is not installed; pip install 'vlrl[vllm]', or use --engine hf")
+    _check_port(port)
     libraries.quiet()
     folder, name = checkpoint_folder(run, checkpoint), run.resolve().name
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
-    if engine == "vllm" or (engine == "auto" and has_vllm):
-        raise typer.Exit(_with_vllm(folder, name, port, token))
-    _built_in(run, folder, port, token, max_tokens)
+    if takes_vllm(engine, folder):
+        _with_vllm(folder, name, port, token, flags or ())
+    elif flags:
+        raise ConfigError(f"{' '.join(flags)}: flags behind `--` are for vLLM's server; the built-in one has --port and --max-tokens")
+    else:
+        _built_in(run, folder, port, token, max_tokens)
+
+
+def _check_port(port: int) -> None:
+    """Raise ConfigError for a port that something else listens on, before the model is loaded."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers do: a port that was closed a moment ago is free
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise ConfigError(f"--port: cannot listen on {port} ({error}); give another one") from None
+
+
+def takes_vllm(engine: str, folder: Path) -> bool:
+    """Whether vLLM serves. Raises ConfigError where it is asked for and cannot; with `auto` one line says why it does not."""
+    if engine == "hf" or importlib.util.find_spec("vllm") is None:
+        return False
+    from vlrl.engine.vllm.chat_server import problem_with
+
+    problem = problem_with(folder)
+    if problem and engine == "vllm":
+        raise ConfigError(problem)
+    if problem:
+        sys.stderr.write(f"the built-in server is used: {problem}\n")
+    return problem is None
 
 
 def _say(url: str, model: str, token: str) -> None:
@@ -48,16 +80,25 @@ def _say(url: str, model: str, token: str) -> None:
     sys.stderr.flush()
 
 
-def _with_vllm(folder: Path, name: str, port: int, token: str) -> int:
-    """Run vLLM's own server; the token is in its environment, never on the command line."""
-    import subprocess
+def _with_vllm(folder: Path, name: str, port: int, token: str, flags: Sequence[str]) -> None:
+    """Run vLLM's own server until Ctrl-C; a server that dies is started again. The token is in its environment, never on the command line."""
+    from vlrl.engine.vllm import chat_server
+    from vlrl.services.http import ServiceError
 
-    from vlrl.services.token_guard import TOKEN_VARIABLE
-
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--served-model-name", name]
-    command += ["--middleware", "vlrl.services.token_guard.TokenGuard"]  # vLLM's own check leaves websockets and control paths open
-    _say(f"http://127.0.0.1:{port}/v1", name, token)
-    return subprocess.run([*command, "--host", "127.0.0.1", "--port", str(port)], env={**os.environ, TOKEN_VARIABLE: token}, check=False).returncode
+    server = chat_server.start(folder, name, port, token, flags)
+    sys.stderr.write(f"loading {name} into vLLM, which takes a minute or more; its output is in {server.log}\n")
+    try:
+        server.wait()
+        _say(f"{server.url}/v1", name, token)
+        while True:
+            server.ensure()
+            time.sleep(POLL)
+    except ServiceError:
+        raise ConfigError(f"vLLM's server ended: {chat_server.fault(server.log)} (log: {server.log}); mend it, or use --engine hf") from None
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.close()
 
 
 def _built_in(run: Path, folder: Path, port: int, token: str, max_tokens: int) -> None:
@@ -70,8 +111,6 @@ def _built_in(run: Path, folder: Path, port: int, token: str, max_tokens: int) -
         with ChatServer(Worker(served.engine, served.policy), token, name, port, max_tokens) as server:
             _say(server.url, name, token)
             server.serve_forever()
-    except OSError as error:
-        raise ConfigError(f"--port: cannot listen on {port} ({error.strerror}); give another one") from None
     except KeyboardInterrupt:
         pass
     finally:

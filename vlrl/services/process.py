@@ -40,7 +40,8 @@ def is_loopback(host: str) -> bool:
 class Server:
     """A process that runs `command(port)`. It is ready when /health answers; a dead one is started again, at most `restarts` times.
 
-    `after_start(server)` runs after every start but the first (to load the present weights into a replacement).
+    `after_start(server)` runs after every start but the first (to load the present weights into a replacement). With `port` 0 each start takes a
+    free one; without `token` a random one is made.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class Server:
         restarts: int = 3,
         start_timeout: float = 600.0,
         after_start: Callable[[Server], None] | None = None,
+        token: str = "",
+        port: int = 0,
     ) -> None:
         self.command, self.log, self.host = command, log, host
         self.env, self.restarts, self.start_timeout, self.after_start = env or {}, restarts, start_timeout, after_start
-        self.token = secrets.token_urlsafe(24)
+        self.token, self.port = token or secrets.token_urlsafe(24), port
         self.starts = 0
         self.lock = threading.Lock()
         self.process: subprocess.Popen | None = None
@@ -66,7 +69,7 @@ class Server:
     def start(self) -> None:
         """Launch the process without waiting for it."""
         self._end_group(signal.SIGKILL)  # the workers of a dead server would keep its memory
-        port = free_port(self.host)
+        port = self.port or free_port(self.host)
         self.url = f"http://{self.host}:{port}"
         self.starts += 1
         with self.log.open("ab") as log:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+GUARD = "vlrl.services.token_guard.TokenGuard"  # as a flag of vLLM's server names it
 TOKEN_VARIABLE = "VLLM_API_KEY"  # read by vLLM; the token is never on a command line
 BODY_VARIABLE = "VLRL_MAX_BODY_BYTES"
 MAX_BODY = 1 << 30  # bytes

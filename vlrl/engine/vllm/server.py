@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from vlrl.engine.base import PolicyLM
-from vlrl.engine.vllm.common import VLLMEngine, VLLMState, as_flags, check_heads
+from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
 from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, prompt_ids, versions_of
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.registry import ConfigError, register
 from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.process import Server, free_port, is_loopback
-from vlrl.services.token_guard import BODY_VARIABLE
+from vlrl.services.token_guard import BODY_VARIABLE, GUARD
 from vlrl.stages import transient
 from vlrl.types import Completion, Media, Prompt, Request
 
@@ -142,14 +142,13 @@ class VLLMServer(VLLMEngine):
             "host": self.host,
             "port": port,
             "served_model_name": "policy",
-            "middleware": "vlrl.services.token_guard.TokenGuard",
+            "middleware": GUARD,
             "disable_uvicorn_access_log": True,
             "enable_scale_out": True,
             **({"weight_transfer_config": {"backend": "nccl"}} if self.transfer == "nccl" else {}),
         }
         flags = as_flags({**self.common_arguments(policy), **own})
-        module = "vllm.entrypoints.openai.api_server"  # the module behind `vllm serve`; the CPU build's own command does not find its metadata
-        return [sys.executable, "-m", module, "--model", str(self.state.base), *flags, *self.arguments]
+        return [sys.executable, "-m", SERVER_MODULE, "--model", str(self.state.base), *flags, *self.arguments]
 
     def _environment(self, replica: int) -> dict[str, str]:
         own = {"VLLM_SERVER_DEV_MODE": "1", BODY_VARIABLE: str(self.max_body_mb << 20), **self.environment_variables}
