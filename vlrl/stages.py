@@ -172,6 +172,11 @@ class Source(Stage):
     home: ClassVar[str] = "vlrl_data"
     weight: float = 0.0
 
+    @property
+    def own_rewards(self) -> Mapping[str, Mapping[str, Any]]:
+        """Reward slots that score this source's rows, as under `rewards`. The config gains them; its own entry may change fields."""
+        return {}
+
     @abstractmethod
     def __call__(self) -> Iterable[Row]: ...
 

@@ -58,7 +58,7 @@ class Phase:
     outcome: Mapping[str, str] = field(default_factory=dict)  # task -> reward slot; "" for all other tasks
 
     def plugins(self) -> Iterator[tuple[str, S.Stage]]:
-        """(dotted slot, plug-in) of all of them, in a stable order."""
+        """(dotted slot, plug-in) of all of them, in a stable order; a reward is followed by the rewards that it holds, `rewards.SLOT.0` and so on."""
         for slot, plugin in self.slots.items():
             if plugin is not None:
                 yield slot, plugin
@@ -133,19 +133,20 @@ def build_parts(config: Config, name: str, builder: Builder = build) -> Phase:
         slots[slot] = builder(stage, tree[slot], slot)
     for slot, stage in _OPTIONAL.items():
         slots[slot] = builder(stage, tree[slot], slot) if tree.get(slot) is not None else None
-    maps = {slot: _build_map(stage, tree.get(slot), slot, builder) for slot, stage in _MAPS.items()}
-    if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
-        maps["callbacks"]["eval"] = builder(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
     data = tree.get("data") or {}
     if not isinstance(data, Mapping) or set(data) - {"train", "heldout"}:
         raise ConfigError(f"data: expected the maps `train` and `heldout`, got {data!r}")
     train = _build_map(S.Source, data.get("train"), "data.train", builder)
     if not train:
         raise ConfigError("data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train tasks/lab_digits ...`")
+    heldout = _build_map(S.Source, data.get("heldout"), "data.heldout", builder)
+    rewards = with_own_rewards(tree.get("rewards"), {**_prefixed("data.train", train), **_prefixed("data.heldout", heldout)})
+    maps = {slot: _build_map(stage, rewards if slot == "rewards" else tree.get(slot), slot, builder) for slot, stage in _MAPS.items()}
+    if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
+        maps["callbacks"]["eval"] = builder(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
     if not maps["rewards"] and slots["rollout"].samples:
         raise ConfigError("rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)")
     outcome = _outcome(tree.get("outcome"), maps["rewards"])
-    heldout = _build_map(S.Source, data.get("heldout"), "data.heldout", builder)
     return Phase(name, tree, settings, slots, maps, train, heldout, outcome=outcome)
 
 
@@ -155,6 +156,35 @@ def _build_map(stage: type[S.Stage], tree: Any, where: str, builder: Builder) ->
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{where}: expected named plug-ins, like `{where}: {{my_name: {{name: ...}}}}`, got {tree!r}")
     return {slot: builder(stage, spec, f"{where}.{slot}") for slot, spec in tree.items()}
+
+
+def with_own_rewards(tree: Any, sources: Mapping[str, Any]) -> Any:
+    """The map `rewards` with the slots that sources bring along (`Source.own_rewards`) in front; the config may have an entry of its own.
+
+    With the same `name` it changes fields, with another it replaces the reward. A slot that several sources bring scores the tasks of them all.
+    Raises ConfigError where two sources mean different rewards by one slot.
+    """
+    own: dict[str, dict[str, Any]] = {}
+    brought: dict[str, str] = {}
+    for where, source in sources.items():
+        for slot, spec in getattr(source, "own_rewards", {}).items():  # a stand-in for a plug-in that imports torch has none
+            before = own.setdefault(slot, dict(spec))
+            if {**before, "tasks": ()} != {**spec, "tasks": ()}:
+                raise ConfigError(f"{where}: brings another reward {slot!r} than {brought[slot]}; use the sources in phases of their own")
+            tasks = [*before.get("tasks", ()), *spec.get("tasks", ())] if before.get("tasks") and spec.get("tasks") else []
+            own[slot]["tasks"] = list(dict.fromkeys(tasks))
+            brought.setdefault(slot, where)
+    if not own or not isinstance(tree or {}, Mapping):
+        return tree
+    named = dict(tree or {})
+    for slot, spec in named.items():
+        changes = slot in own and isinstance(spec, Mapping) and spec.get("name") == own[slot]["name"]
+        own[slot] = {**own[slot], **spec} if changes else spec
+    return own
+
+
+def _prefixed(where: str, sources: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{where}.{slot}": source for slot, source in sources.items()}
 
 
 def _outcome(tree: Any, rewards: Mapping[str, S.Reward]) -> dict[str, str]:

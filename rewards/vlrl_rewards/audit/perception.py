@@ -74,6 +74,13 @@ _EVERY_CHART = _IMPORT + "\n".join(f"plt.{kind}(range(9))\nplt.title('{kind}')" 
 _OPTIONS = tuple(f"class {i}" for i in range(12))
 
 SEEDS: dict[str, Seed] = {
+    "reasoning_gym": Seed(
+        "2*(30 + 41)",
+        "2*(30 + 41)",
+        ("2*30 + 41", "142", "30*2 + 41"),
+        {"other numbers": "71*2", "called": "__import__('os').getpid()", "equation": "2*(30 + 41) = 142"},
+        {"meta": {"generator": "countdown", "puzzle": {"numbers": [2, 30, 41], "target": 142}}},
+    ),
     "box": _BOX,
     "boxes": _MANY,
     "boxes_map": _MANY,
