@@ -228,6 +228,17 @@ def test_chain_by_hand():
     assert said == row.answer
 
 
+def test_a_variable_that_restores_the_number():
+    """meituan-longcat/R-HORIZON ed98e43e, create_linked_input: [variable 2] = [answer 1] + gap is the number that it replaces."""
+    row = make({"name": "gen_chain", "horizon": 3, "link": "variable"})[0]
+    first, *linked = [line.partition(") ")[2] for line in row.question.split("\n")[:-1]]
+    assert eval(first) == row.answer[0]
+    for step, text in enumerate(linked, 1):
+        definition, problem = text.split(". ")
+        number = eval(definition.partition(" = ")[2].replace(f"[answer {step}]", f"({row.answer[step - 1]})"))
+        assert 0 <= number <= 9 and eval(problem.replace(f"[variable {step + 1}]", str(number))) == row.answer[step]
+
+
 @pytest.mark.parametrize(("name", "gold"), [("sat", "x"), ("sat", []), ("sat", [[0]]), ("chain", "x"), ("chain", []), ("graph", "")])
 def test_broken_gold_raises(name, gold):
     rollout = Rollout(SimpleNamespace(row=SimpleNamespace(answer=gold, meta={}, choices=())), [1], text="<answer>1</answer>")

@@ -92,11 +92,16 @@ def test_reached_objectives_fade():
 
 
 def test_search_is_paid_apart_and_never_more_than_being_right():
-    g = group(1.0, 0.0, 0.0, 0.0, lengths=[4, 4, 16, 12], finish=["stop", "stop", "stop", "length"])
-    shape = Rlsp(alpha=0.8, cap=0.5, limit=16)
-    assert shape(g) == pytest.approx([0.8 + 0.2 * 0.5, 0.2 * 0.5, 0.2, 0.0])
+    """GuanghaoYe/Emergence-of-Thinking e7feea7d, orm_server.py: r - 0.5 without an answer - 20 / n, and 0.8 of it + 0.2 of the judge's score."""
+    raw = {"math": [1.0, 0.0, 0.0], "effort": [0.5, 1.0, 0.0]}
+    g = group(1.0, 0.0, 0.0, lengths=[40, 40, 80], texts=["so <answer>3</answer>", "<answer>4</answer>", "well"], raw=raw)
+    assert Rlsp()(g) == pytest.approx([0.5, -0.5, -0.25])
+    assert Rlsp(form="<answer>")(g) == pytest.approx([0.5, -0.5, -0.75])
+    assert Rlsp(form="<answer>", effort="effort")(g) == pytest.approx([0.8 * 0.5 + 0.1, 0.8 * -0.5 + 0.2, 0.8 * -0.75])
+    del g.rollouts[2].rewards["effort"]
+    assert Rlsp(effort="effort")(g)[2] == pytest.approx(0.8 * -0.25 + 0.1)
     with pytest.raises(ValueError, match="alpha"):
-        Rlsp(alpha=0.5)
+        Rlsp(alpha=1.5)
 
 
 def test_verified_is_all_or_nothing():

@@ -116,10 +116,18 @@ def test_habits():
 def test_styles():
     texts = ["```x```", "def f(x", r"\boxed{1}", "- a\n- b", "<answer>1</answer>", "plain"]
     found = metric("answer_styles")([group(*[1] * 6, texts=texts)])
-    assert found == near(
+    assert {name: value for name, value in found.items() if not name.startswith("accuracy/")} == near(
         {"code": 2 / 6, "latex": 1 / 6, "list": 1 / 6, "tags": 1 / 6, "other": 1 / 6, "entropy": math.log(3) / 3 + 4 * math.log(6) / 6}
     )
     assert metric("answer_styles")([group(1, texts=["plain"])])["entropy"] == 0
+
+
+def test_accuracy_by_style():
+    """rosieyzh/openrlhf-pretrain 34d239da, run_inference_all.py: the share and the accuracy of each response type."""
+    texts = ["<llm-code> def", "def f", "def g", "four"]
+    found = metric("answer_styles", patterns={"llm-code": "<llm-code>", "tinygsm-code": "def"})([group(1, 1, 0, 0, texts=texts)])
+    assert {name: found[f"accuracy/{name}"] for name in ("llm-code", "tinygsm-code", "other")} == {"llm-code": 1, "tinygsm-code": 0.5, "other": 0}
+    assert "accuracy/llm-code" not in metric("answer_styles", patterns={"llm-code": "<llm-code>"})([group(1, texts=["plain"])])
 
 
 def migrated(tracker, *groups):

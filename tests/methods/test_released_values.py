@@ -50,7 +50,7 @@ def test_grpo_advantages_normalised_over_the_tokens_of_the_step():
 
 
 def test_k3_has_the_gradient_of_superhfs_kl():
-    """openfeedback/superhf a089812d, training.py: KL(pi_0 || pi) over the vocabulary. E_pi of k3's gradient in the log-prob is its gradient, pi - pi_0."""
+    """openfeedback/superhf a089812d, training.py: KL(pi_0 || pi) over the vocabulary, of which k3's gradient is an estimate: pi - pi_0."""
     logits = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64, requires_grad=True)
     logp0 = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
     logp = logits.log_softmax(-1)

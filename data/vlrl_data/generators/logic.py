@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from typing import Literal
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
@@ -63,11 +64,14 @@ class GenChain(GeneratedSource):
     """`horizon` sums, each using the result of the one before; the answer is the list of all results.
 
     Paper: R-Horizon, arXiv:2510.08189, sec. 3 (query composition: a number of problem i + 1 becomes a function of answer i). Reward: `chain` (all
-    right, the last one, or the share). Here the seed problems are sums of numbers up to `largest`.
+    right, the last one, or the share). Here the seed problems are sums of numbers up to `largest`. `link` "answer": the answer before takes the
+    number's place; "variable": a variable does, whose definition from the answer restores the number, as in meituan-longcat/R-HORIZON ed98e43e,
+    data_contruction/step3_combine_problems.py, so that every problem keeps its own answer.
     """
 
     horizon: int = 3
     largest: int = 9
+    link: Literal["answer", "variable"] = "answer"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,4 +94,8 @@ class GenChain(GeneratedSource):
         sign = rng.choice("+-")
         if before is None:
             return f"{a}{sign}{b}", a + b if sign == "+" else a - b
+        if self.link == "variable":
+            sum_of_both = a + b if sign == "+" else a - b
+            gap = f"{'+' if a >= before else '-'}{abs(a - before)}"
+            return f"[variable {step}] = [answer {step - 1}]{gap}. [variable {step}]{sign}{b}", sum_of_both
         return f"[answer {step - 1}]{sign}{b}", before + b if sign == "+" else before - b

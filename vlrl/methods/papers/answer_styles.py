@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -38,6 +39,8 @@ class AnswerStyles(Metric):
         entropy = -sum_s p_s ln p_s
 
     A rollout's style is the first of `patterns` that its text matches, else "other". The default patterns are code, LaTeX, lists and tags.
+    "accuracy/s" is the share of correct rollouts of a style, where it has any. Released code: rosieyzh/openrlhf-pretrain 34d239da,
+    openrlhf/utils/math_verifier.py (get_llm_answer) and inference/run_inference_all.py; there a program counts as its style only if it runs.
     Paper: Zhao et al. 2025, arXiv:2504.07912: RL converges to one format of the pretraining mixture; an entropy near 0 shows that it has.
     Edge: no rollouts: no numbers. Units: shares, nats.
     """
@@ -54,7 +57,9 @@ class AnswerStyles(Metric):
         if not styles:
             return {}
         shares = {name: styles.count(name) / len(styles) for name in [*patterns, "other"]}
-        return {**shares, "entropy": -sum(share * math.log(share) for share in shares.values() if share) + 0.0}
+        correct = Counter(style for style, rollout in zip(styles, (r for group in groups for r in group), strict=True) if rollout.correct)
+        accuracy = {f"accuracy/{name}": correct[name] / styles.count(name) for name in shares if name in styles}
+        return {**shares, "entropy": -sum(share * math.log(share) for share in shares.values() if share) + 0.0, **accuracy}
 
 
 @register("answer_styles.habits")

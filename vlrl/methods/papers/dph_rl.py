@@ -42,8 +42,8 @@ class DphRlState(State):
 class DphRl(ReplayBuffer):
     """DPH-RL's D_pef: the first `steps` steps are not trained on; prompts that the base model solves are stored with its correct completions.
 
-    `steps` 0 is one pass over all rows. A prompt is solved with a success rate of at least `rate` of its first `attempts` completions (0: of all), and
-    its first `keep` correct ones are stored (0: all); the release wants four of four and stores one. A prompt that is not drawn counts as D_exp.
+    `steps` 0 is one pass over all rows. A prompt is solved with a success rate of at least `rate` in its first `attempts` completions (0: in all);
+    its first `keep` correct ones are stored (0: all). The release wants four of four and stores one. A prompt that is not drawn counts as D_exp.
     Afterwards every step gets `added` stored groups per rank, in turn, and a fresh group
     of a stored prompt is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs. All its rewards are equal, so
     only the term `dph_rl.f_divergence` acts on it, and that term acts on nothing else. Released code: a batch of stored answers joins every batch.
@@ -109,7 +109,8 @@ class DphRlFDivergence(LossTerm):
     """DPH-RL's f-divergence from the base model, estimated on the base model's own samples.
 
         D_f(pi || pi_base) = E_base[f(u)],  u = pi / pi_base
-        forward_kl: f(u) = -log u;  forward_kl_k3: f(u) = u - 1 - log u (the release's estimate of the same);  js: f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha: f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1))
+        forward_kl: f(u) = -log u;  forward_kl_k3: f(u) = u - 1 - log u (the release's estimate of the same)
+        js: f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha: f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1))
 
     The sum is over the tokens of rollouts of `source`, whose sampler's log-probs are pi_base; no reference model runs. log u is clamped to +-20.
     Edge: without such rollouts the loss is zero; a = `alpha` must not be 0 or 1.

@@ -2,54 +2,49 @@
 
 `rlsp` is a reward shaping.
 
-Paper: Ye et al. 2025 (RLSP), arXiv:2502.06773, sec. 3: R = alpha R_correct + (1 - alpha) R_explore, in its simplest form more intermediate steps.
-Deviates: the bonus's form, its cap and alpha are ours (tokens stand for steps).
+Paper: Ye et al. 2025 (RLSP), arXiv:2502.06773, sec. 3: R = alpha R_correct + (1 - alpha) R_explore.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
-from vlrl.methods.core.sampling import completion_limit
+from vlrl.capabilities import RewardSlot
 from vlrl.registry import register
-from vlrl.stages import RewardShaping, State, transient
-from vlrl.types import Group
-
-
-@dataclass
-class RlspState(State):
-    """The longest completion in tokens, from the config or the run's sampling."""
-
-    limit: int = transient(0)
+from vlrl.stages import RewardShaping
+from vlrl.types import Group, Rollout
 
 
 @register("rlsp")
 @dataclass(frozen=True)
 class Rlsp(RewardShaping):
-    """RLSP's exploration reward: alpha r + (1 - alpha) min(n / (cap * limit), 1), without the second part for a truncated rollout.
+    """RLSP's exploration rewards: b = r - unanswered 1[no answer in the form] - length / n; with a judge of the effort alpha b + (1 - alpha) e.
 
-    n is the number of sampled tokens, `limit` the longest completion (0: the longest that may be sampled). alpha above 1/2 makes a correct
-    answer worth more than any exploration.
+    n is the number of sampled tokens, so that `length` pays for longer reasoning, the less the longer it is already. e in [0, 1] is the raw score of
+    the reward slot `effort`, a judge of how hard the policy tried (give it weight 0); "" is none. `form`: a regular expression that an answer must
+    contain ("": any does).
+    Released code: GuanghaoYe/Emergence-of-Thinking e7feea7d, openrlhf/cli/orm_server.py (alpha 0.8, length 20, 0.5 without a box) and gpt_reward.py
+    (the judge's instructions). Deviates: n counts all sampled tokens, in the release those before the box. Edge: e is 0.5 where the judge gives no
+    score; a rollout without tokens counts as one token.
     """
 
     alpha: float = 0.8
-    cap: float = 0.5
-    limit: int = 0
+    length: float = 20.0
+    unanswered: float = 0.5
+    form: str = ""
+    effort: RewardSlot = ""
 
     def __post_init__(self) -> None:
-        if not 0.5 < self.alpha <= 1 or not 0 < self.cap <= 1:
-            raise ValueError(
-                f"alpha={self.alpha} must be in (0.5, 1], so that a correct answer is worth more than exploration, and cap={self.cap} in (0, 1]"
-            )
+        if not 0 <= self.alpha <= 1 or self.length < 0 or self.unanswered < 0:
+            raise ValueError(f"alpha={self.alpha} must be in [0, 1], length={self.length} and unanswered={self.unanswered} not negative")
 
-    def init_state(self) -> RlspState:
-        return RlspState(limit=self.limit)
-
-    def setup(self, run: RunContext) -> None:
-        super().setup(run)
-        self.state.limit = completion_limit(run, self.limit, "reward_shaping: 'rlsp' limit")
+    def base(self, rollout: Rollout) -> float:
+        """b, without the judge's part."""
+        missing = bool(self.form) and not re.search(self.form, rollout.text)
+        return rollout.reward - self.unanswered * missing - self.length / max(1, rollout.sampled_tokens)
 
     def __call__(self, group: Group) -> list[float]:
-        full_bonus_length = self.cap * self.state.limit
-        return [self.alpha * r.reward + (1 - self.alpha) * (0.0 if r.truncated else min(r.sampled_tokens / full_bonus_length, 1.0)) for r in group]
+        if not self.effort:
+            return [self.base(rollout) for rollout in group]
+        return [self.alpha * self.base(rollout) + (1 - self.alpha) * rollout.rewards.get(self.effort, 0.5) for rollout in group]
