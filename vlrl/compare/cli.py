@@ -19,7 +19,9 @@ def compare(
     ] = "counting",
     seeds: Annotated[int, typer.Option(help="Runs per preset.")] = 5,
     steps: Annotated[int, typer.Option(help="Steps per run; of a preset with several phases, per phase that does not keep its own.")] = 100,
-    cold_start: Annotated[int, typer.Option("--cold-start", help="Steps of the common cold start of each seed.")] = 60,
+    cold_start: Annotated[
+        int, typer.Option("--cold-start", help="Steps of the common cold start of each seed (0: none, from the pretrained model).")
+    ] = 60,
     samples: Annotated[int, typer.Option("--k", help="Completions per held-out row for pass@1 and pass@k.")] = 8,
     model: Annotated[str, typer.Option(help="A model config; the tiny one that fits the task if empty.")] = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="Where runs and results go. What is there is not run again.")] = Path("runs/compare"),

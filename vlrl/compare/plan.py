@@ -1,4 +1,7 @@
-"""The runs of a comparison: one cold start per seed, then one run per preset and seed, each a resolved config in a folder of its own."""
+"""The runs of a comparison: one cold start per seed, then one run per preset and seed, each a resolved config in a folder of its own.
+
+With a cold start of 0 steps there is none: all runs start from the task's own model, which must be a pretrained one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ TEXT_TASKS = ("arithmetic", "chains", "knights")
 
 @dataclass(frozen=True)
 class Plan:
-    """A comparison. `steps` are a run's, `cold_steps` those of the common cold start; then `samples` completions per held-out row are scored."""
+    """A comparison. `steps` are a run's, `cold_steps` those of the common cold start; then `samples` completions per held-out row are scored.
+
+    With `cold_steps` 0 the runs start from the model of `model`, or of the task's config, as it is.
+    """
 
     presets: tuple[str, ...]
     task: str
@@ -34,15 +40,28 @@ class Plan:
     def __post_init__(self) -> None:
         if len(set(self.presets)) < len(self.presets) or not self.presets:
             raise ConfigError(f"compare: name each preset once, got {', '.join(self.presets) or 'none'}")
-        if min(self.seeds, self.steps, self.cold_steps, self.samples) < 1:
-            raise ConfigError("compare: seeds, steps, cold-start and samples must be at least 1")
+        if min(self.seeds, self.steps, self.samples) < 1 or self.cold_steps < 0:
+            raise ConfigError("compare: seeds, steps and k must be at least 1, and cold-start at least 0 (0: from the pretrained model as it is)")
 
     @property
     def bases(self) -> list[str]:
         """The configs that all runs share."""
         task = self.task if "/" in self.task or self.task.endswith(".yaml") else f"tasks/lab_{self.task}"
+        if not self.cold_steps:
+            return ["base/rl", task, *([self.model] if self.model else [])]
         model = self.model or ("models/tiny_text" if self.task.rpartition("lab_")[2] in TEXT_TASKS else "models/tiny_qwen2_5_vl")
         return ["base/rl", "base/lab", model, task]
+
+    @property
+    def pretrained(self) -> str:
+        """The model that all runs start from where there is no cold start. Raises ConfigError where the configs name none."""
+        config = load(self.bases, self.overrides)
+        if len(config.phases) > 1:
+            raise ConfigError(f"compare: --cold-start 0 takes a task of one phase, and {self.task!r} has {', '.join(config.phases)}")
+        model = str((config.tree.get("policy") or {}).get("model") or "")
+        if not model:
+            raise ConfigError(f"compare: --cold-start 0 needs a pretrained model, and {self.task!r} names none; give --model models/smollm2_135m")
+        return model
 
     def cold(self, seed: int) -> Path:
         """The folder of a seed's cold start."""
@@ -59,7 +78,7 @@ class Plan:
         return load_tree(tree, self.cold(seed), [f"seed={seed}", f"steps={self.cold_steps}", "optimizer.schedule=constant"])
 
     def config(self, preset: str, seed: int, weights: Path | str) -> Config:
-        """A run of a preset from the cold start's weights: the lab's last phase, then the preset, then the overrides.
+        """A run of a preset from the cold start's weights: the last phase (of the lab, or the task's only one), then the preset, then the overrides.
 
         An override of one of the lab's phases (`phases.rl.sampling.temperature=1`) is for that phase alone.
         """

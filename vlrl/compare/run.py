@@ -10,6 +10,7 @@ from typing import Any
 
 from vlrl.compare.plan import Plan, check_plugins
 from vlrl.methods.common.prefetch import end_with_parent
+from vlrl.model_folder import check_cached
 from vlrl.trainer.run import Run
 
 
@@ -42,9 +43,12 @@ def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> tuple[dict[str, list
 
 def check(plan: Plan) -> None:
     """Build every run's plug-ins once. Raises ConfigError."""
-    check_plugins(Run(plan.cold_config(0)), "cold start")
+    weights = "" if plan.cold_steps else plan.pretrained
+    check_cached(weights, "compare --model")
+    if plan.cold_steps:
+        check_plugins(Run(plan.cold_config(0)), "cold start")
     for preset in plan.presets:
-        check_plugins(Run(plan.config(preset, 0, "")), preset)
+        check_plugins(Run(plan.config(preset, 0, weights)), preset)
 
 
 def _start() -> None:

@@ -11,14 +11,18 @@ from typing import Any
 
 from vlrl.compare.plan import Plan
 from vlrl.config import Config
+from vlrl.eval.heldout import accuracy
 from vlrl.logging.recorder import METRICS, read_record
+from vlrl.trainer.run import Run
 from vlrl.types import Group, Request
 
 LAST = 0.1  # the share of steps at the end over which entropy and length are averaged
 
 
 def cold_start(plan: Plan, seed: int) -> str:
-    """The weights that all runs of a seed start from."""
+    """The weights that all runs of a seed start from: a folder, or the name of the pretrained model."""
+    if not plan.cold_steps:
+        return plan.pretrained
     from vlrl.trainer.train import train
 
     done = plan.cold(seed) / "cold.json"
@@ -33,9 +37,10 @@ def start(plan: Plan, seed: int) -> dict[str, Any]:
     done = plan.cold(seed) / "cell.json"
     if not done.is_file():
         weights = cold_start(plan, seed)
-        heldout = json.loads((plan.cold(seed) / "cold.json").read_text())["heldout"]
         config = plan.config(plan.presets[0], seed, weights)
-        write(done, {"seed": seed, "final": _mean(list(heldout.values())), **sampled(config, weights, weights, plan.samples)})
+        scores = json.loads((plan.cold(seed) / "cold.json").read_text())["heldout"] if plan.cold_steps else greedy(config, weights)
+        done.parent.mkdir(parents=True, exist_ok=True)
+        write(done, {"seed": seed, "final": _mean(list(scores.values())), **sampled(config, weights, weights, plan.samples)})
     return json.loads(done.read_text())
 
 
@@ -87,6 +92,23 @@ def tail_of(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
     return values[-max(1, round(LAST * len(rows))) :]
 
 
+def opened(config: Config, weights: str) -> Run:
+    """A run in its last phase with these weights, ready to sample."""
+    run = Run(config)
+    run.open(weights=weights)
+    run.use(len(run.phases) - 1)
+    run.engine.sync(run.policy)
+    return run
+
+
+def greedy(config: Config, weights: str) -> dict[str, float]:
+    """The held-out accuracy per task of these weights."""
+    run = opened(config, weights)
+    scores = accuracy(run)
+    run.close()
+    return scores
+
+
 def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict[str, float | None]:
     """From `samples` completions per held-out row at temperature 1: pass@1, pass@k, entropy and KL to the cold start (k3) per token, in nats;
     and the mean length of correct and of wrong ones, in tokens.
@@ -95,13 +117,9 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     """
     from vlrl.eval.statistics.samples import pass_at_k
     from vlrl.trainer.data import heldout_by_task
-    from vlrl.trainer.run import Run
     from vlrl.trainer.scoring import score
 
-    run = Run(config)
-    run.open(weights=checkpoint)
-    run.use(len(run.phases) - 1)
-    run.engine.sync(run.policy)
+    run = opened(config, checkpoint)
     requests = []
     for place, row in enumerate(row for rows in heldout_by_task(run).values() for row in rows):
         prompt = run.prompt_template(row)

@@ -120,4 +120,4 @@ class GenEasy(GeneratedSource):
         return found
 
     def _is_mine(self, key: str) -> bool:
-        return (random.Random(f"easy split {key}").random() < 0.2) == (self.split == "heldout")
+        return (random.Random(f"easy split 2 {key}").random() < 0.2) == (self.split == "heldout")
