@@ -1,14 +1,20 @@
 """Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a checkpoint. All ranks end in a bounded time
-with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step."""
+with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step.
+
+The nine cases run for DDP, and one each for ZeRO-2 and ZeRO-3; `pytest tests/reliability/test_lost_ranks.py -m slow` runs the other sixteen.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reliability_kit import CONFIGS, ENVIRONMENT, ROOT, WORDS, steps_of, verify_equal
@@ -65,15 +71,23 @@ def ranks_of(output: Path) -> dict[int, int]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    finish(folder / "run", folder / "log", folder)
-    return folder / "run"
+def undisturbed(tmp_path_factory) -> Callable[[str], Path]:
+    """The run that nothing happens to, of a sharding."""
+    runs: dict[str, Path] = {}
+
+    def run(sharding: str = "ddp") -> Path:
+        if sharding not in runs:
+            folder = tmp_path_factory.mktemp(sharding)
+            finish(folder / "run", folder / "log", folder, sharding=sharding)
+            runs[sharding] = folder / "run"
+        return runs[sharding]
+
+    return run
 
 
-def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path) -> None:
+def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path, sharding: str = "ddp") -> None:
     """The run goes on with two ranks to the end of the undisturbed one; nothing is lost and nothing is there twice."""
-    finish(output, tmp_path / "resumed", tmp_path, "--resume")
+    finish(output, tmp_path / "resumed", tmp_path, "--resume", sharding=sharding)
     verify_equal(undisturbed, output)
     assert [row["name"] for row in read_jsonl(output / "events.jsonl") if row["kind"] == "heldout"] == ["cold_start", "final"]
 
@@ -87,13 +101,22 @@ def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subproc
 
 
 PLACES = ("sampling", "step", "checkpoint")
+KILL, STOP, MEMORY = "killed", "stopped", "memory"
+SHARDED = {("zero2", KILL, "checkpoint"), ("zero3", KILL, "step")}  # in the default run
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, place, number) -> None:
+def cases(*troubles: str) -> list[Any]:
+    """(sharding, trouble, place); those with sharded states are slow."""
+    every = itertools.product(("ddp", "zero2", "zero3"), troubles, PLACES)
+    return [pytest.param(*case, marks=[] if case[0] == "ddp" or case in SHARDED else [pytest.mark.slow]) for case in every]
+
+
+@pytest.mark.parametrize(("sharding", "trouble", "place"), cases(KILL, STOP))
+def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, sharding, trouble, place) -> None:
+    number = {KILL: signal.SIGKILL, STOP: signal.SIGSTOP}[trouble]
+    expected = undisturbed(sharding)
     output, log = tmp_path / "run", tmp_path / "log"
-    job = launch(output, log, tmp_path)
+    job = launch(output, log, tmp_path, sharding=sharding)
     make_trouble("sleep", place, output, tmp_path, job, log)
     ranks = ranks_of(output)
     os.kill(ranks[1], number)
@@ -105,13 +128,14 @@ def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, place, n
     assert f"rank 1 (pid {ranks[1]} on" in said[0] and "does not answer: killed, stopped, out of memory" in said[0] and "--resume" in said[0]
     assert "Traceback" not in log.read_text()
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
-    verify_resumed(undisturbed, output, tmp_path)
+    verify_resumed(expected, output, tmp_path, sharding)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_rank_without_memory_says_so_and_ends_all_ranks(undisturbed, tmp_path, place) -> None:
+@pytest.mark.parametrize(("sharding", "trouble", "place"), cases(MEMORY))
+def test_a_rank_without_memory_says_so_and_ends_all_ranks(undisturbed, tmp_path, sharding, trouble, place) -> None:
+    expected = undisturbed(sharding)
     output, log = tmp_path / "run", tmp_path / "log"
-    job = launch(output, log, tmp_path)
+    job = launch(output, log, tmp_path, sharding=sharding)
     wait_for(lambda: steps_of(output) >= 6, job, log)
     (tmp_path / f"memory-{place}").write_text("1")
     begun = time.time()
@@ -122,7 +146,7 @@ def test_a_rank_without_memory_says_so_and_ends_all_ranks(undisturbed, tmp_path,
         -3000:
     ]
     assert "Traceback" not in log.read_text()
-    verify_resumed(undisturbed, output, tmp_path)
+    verify_resumed(expected, output, tmp_path, sharding)
 
 
 def test_a_signal_stops_both_ranks_at_the_same_step(undisturbed, tmp_path) -> None:
@@ -135,7 +159,7 @@ def test_a_signal_stops_both_ranks_at_the_same_step(undisturbed, tmp_path) -> No
     assert step < 24 and checkpoint.newest_intact(output)[0] == output / checkpoint.FOLDER / f"step-{step:06d}"
     said = [line for line in lines_of(log) if "its checkpoint is" in line]
     assert len(said) == 1 and f"after step {step}" in said[0]
-    verify_resumed(undisturbed, output, tmp_path)
+    verify_resumed(undisturbed(), output, tmp_path)
 
 
 def test_a_second_start_beside_two_ranks_is_refused_in_one_line(tmp_path) -> None:
