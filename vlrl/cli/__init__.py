@@ -17,6 +17,7 @@ app = typer.Typer(name="vlrl", no_args_is_help=True, add_completion=False, prett
 _COMMANDS = {  # command: where its function is
     "train": "vlrl.cli.train:train",
     "check": "vlrl.cli.check:check",
+    "plan": "vlrl.cli.plan:plan",
     "compare": "vlrl.compare.cli:compare",
     "report": "vlrl.cli.report:report",
     "list": "vlrl.cli.list:list_plugins",
@@ -29,7 +30,8 @@ _COMMANDS = {  # command: where its function is
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",
 }
-_TAKES_WORDS = ("train", "show", "check")  # commands whose arguments are words of a config
+_TAKES_WORDS = ("train", "show", "check", "plan")  # commands whose arguments are words of a config
+_OTHER_WORDS = {"launch": "vlrl train CONFIG --processes N", "evaluate": "vlrl eval", "init": "vlrl new", "run": "vlrl train CONFIG"}
 _GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
 
 
@@ -64,6 +66,8 @@ def _usage(error: Any, asked: str) -> str:
     word = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if "No such command" in said and word and not asked and _is_config(word):
         return f"{said}. To train it: vlrl train {word}"
+    if "No such command" in said and word in _OTHER_WORDS and not asked:
+        return f"{said}. Use {_OTHER_WORDS[word]}"
     return f"{said}{'' if said.endswith('?') else '.'} See `{error.ctx.command_path if error.ctx else 'vlrl'} --help`"
 
 

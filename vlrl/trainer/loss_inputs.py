@@ -18,6 +18,8 @@ from vlrl.stages import AuxTensor
 from vlrl.trainer.loss import Sums
 from vlrl.types import Denominators, Group, LossInputs, Prompt, Rollout, TokenBatch
 
+LOGGED_NUMBERS = 1 << 22  # logits that a logged tensor is computed from at a time
+
 # --- batches --------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -118,7 +120,10 @@ def cost(run: RunContext, group: Group) -> int:
 
 @dataclass(frozen=True)
 class NoGradTensor(AuxTensor):
-    """An auxiliary tensor that is only logged: the same values, without gradient."""
+    """An auxiliary tensor that is only logged: the same values, without gradient.
+
+    It is computed for a few rows at a time: an entropy holds four more tensors as large as its logits, which would be the step's highest point.
+    """
 
     tensor: AuxTensor
     in_forward: ClassVar[bool] = True
@@ -129,8 +134,10 @@ class NoGradTensor(AuxTensor):
 
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
         """The tensor's values without gradient."""
+        rows = max(1, LOGGED_NUMBERS // logits_NV.shape[-1])
         with torch.no_grad():
-            return self.tensor.from_logits(logits_NV.detach(), ids_N)
+            parts = zip(logits_NV.detach().split(rows), ids_N.split(rows))
+            return torch.cat([self.tensor.from_logits(logits, ids) for logits, ids in parts])
 
 
 def loss_inputs(run: RunContext, groups: Sequence[Group]) -> LossInputs:

@@ -1,0 +1,131 @@
+"""The planner's arithmetic against numbers worked out by hand."""
+
+import pytest
+
+from vlrl.plan.blocks import Width, checkpoint_per_token, saved_per_token
+from vlrl.plan.compute import cost, decode_seconds, forward_flops, packed_pairs, passes, ring_seconds, rounds_of
+from vlrl.plan.gpus import GPUS, gpu
+from vlrl.plan.layouts import LAYOUTS, Layout, state_bytes
+from vlrl.plan.memory import (
+    LOGGED_NUMBERS,
+    Activations,
+    MicroBatch,
+    head_backward_bytes,
+    highest,
+    layers_bytes,
+    logits_bytes,
+    mask_bytes,
+    step_bytes,
+)
+from vlrl.plan.pictures import nearest_grid, resized, seen
+from vlrl.registry import ConfigError
+
+WIDTH = Width(hidden=10, queries=8, keys=4, inner=20, heads=2, block="decoder")
+
+
+def test_weights_of_a_layer():
+    # q, o: 2 * 10 * 8; k, v: 2 * 10 * 4; gate, up, down: 3 * 10 * 20
+    assert WIDTH.weights == 160 + 80 + 600
+
+
+def test_saved_bytes_of_a_token():
+    # float32: 4 * (6 * 10 + 4 * 8 + 4 * 20) + 4 * (2 norms + 2 heads)
+    assert saved_per_token(WIDTH, 4) == 4 * 172 + 16
+    # bfloat16: 4 * 4 * 10 + 2 * (5 * 10 + 4 * 8 + 4 * 20) + 16
+    assert saved_per_token(WIDTH, 2) == 160 + 324 + 16
+    # adapters of rank 3: two norms less in float32, seven adapters of 3 numbers in two bytes
+    assert saved_per_token(WIDTH, 2, rank=3) == 500 - 80 + 42
+    assert checkpoint_per_token(WIDTH, 2) == 40
+    assert layers_bytes(WIDTH, 3, 7, 2, checkpointing=False) == 3 * 7 * 500
+    assert layers_bytes(WIDTH, 3, 7, 2, checkpointing=True) == 3 * 7 * 40
+
+
+def test_state_of_each_layout():
+    two = {name: state_bytes(LAYOUTS[name], 2, 10, 40.0, 20.0, "adamw") for name in LAYOUTS}
+    assert two["ddp"].total == 60 + 80 + 80
+    assert (two["zero1"].weights, two["zero1"].gradients, two["zero1"].optimizer) == (60, 40, 60)
+    assert (two["zero2"].weights, two["zero2"].gradients, two["zero2"].optimizer) == (60, 20, 60)
+    assert (two["zero3"].weights, two["zero3"].gradients, two["zero3"].optimizer) == (30, 20, 60)
+    assert (two["fsdp2"].weights, two["fsdp2"].gradients, two["fsdp2"].optimizer) == (30, 20, 40)
+    assert two["zero2"].buffers == 4 * 500_000_000
+    assert two["zero3"].buffers == 4 * 500_000_000 + 60  # no more is gathered than there is
+    assert state_bytes(Layout("single"), 1, 10, 40.0, 20.0, "adamw_8bit").total == 60 + 40 + 20
+    assert state_bytes(Layout("single"), 1, 10, 40.0, 20.0, "sgd").optimizer == 0
+
+
+def test_masks_logits_and_the_head():
+    micro = MicroBatch(rows=2, length=5, scored=6)
+    assert mask_bytes(micro, 3, 2) == 2 * 25 * (1 + 2 * 3)
+    assert mask_bytes(MicroBatch(2, 5, 6, masked=False), 3, 2) == 0
+    # chunk of 4 tokens and 10 words: 160 bytes of logits, and an entropy's four tensors of as many
+    assert logits_bytes(6, 4, 10, 4) == 160 + 640
+    assert logits_bytes(6, 4, 10, 4, logged=False) == 160
+    assert logits_bytes(6, 4, 10, 2, logged=False) == 160 + 80
+    assert logits_bytes(1024, 1024, 100_000, 2) == 4 * 102_400_000 + 2 * 102_400_000  # the 16-bit logits outweigh 4 * 4 * LOGGED_NUMBERS
+    assert head_backward_bytes(6, 4, 10, 4, head=30) == 4 * 80
+    assert head_backward_bytes(6, 4, 10, 4, head=70) == 4 * 110
+    assert head_backward_bytes(6, 4, 10, 2, head=0) == 320
+
+
+def test_logged_numbers_are_those_of_the_trainer():
+    from vlrl.trainer import loss_inputs
+
+    assert LOGGED_NUMBERS == loss_inputs.LOGGED_NUMBERS
+
+
+def test_the_highest_moment():
+    acts = Activations(language=100, vision=0, masks=0, ends=0, cast_weights=10, logits=50, head_backward=30, recomputed=0)
+    state = state_bytes(Layout("single"), 1, 10, 40.0, 0.0, "adamw")  # 40 + 40 + 80
+    options = {"kv_cache": 0.0, "engine": 0.0, "engine_sleeps": False, "step_workspace": 8.0}
+    assert highest(state, 0.0, acts, micro_batches=2, **options).peak == 120 + 40 + 160
+    assert highest(state, 0.0, acts, micro_batches=1, **options).peak == 120 + 160  # its gradients grow while the activations go
+    small = highest(state, 5.0, Activations(1, 0, 0, 0, 0, 1, 1, 0), micro_batches=1, **options)
+    assert (small.peak, small.when) == (120 + 5 + 48, "optimizer step")
+    awake = highest(state, 0.0, acts, micro_batches=1, **options | {"engine": 1000.0})
+    asleep = highest(state, 0.0, acts, micro_batches=1, **options | {"engine": 1000.0, "engine_sleeps": True})
+    assert (awake.peak, asleep.peak, asleep.when) == (1280, 1120, "sampling")
+
+
+def test_temporaries_of_the_optimizer():
+    assert step_bytes(LAYOUTS["single"], 1, 100, 30, on_gpu=True) == 400
+    assert step_bytes(LAYOUTS["single"], 1, 100, 30, on_gpu=False) == 240
+    assert step_bytes(LAYOUTS["zero2"], 4, 100, 30, on_gpu=True) == 200
+    assert step_bytes(LAYOUTS["zero3"], 4, 100, 30, on_gpu=True) == 100
+
+
+def test_flops():
+    assert packed_pairs(4, 2, 3, dense=True) == 100
+    assert packed_pairs(4, 2, 3, dense=False) == 38
+    assert forward_flops(WIDTH, 2, 7, 11) == 2 * (2 * 840 * 7 + 4 * 8 * 11)
+    assert [passes(True, True, False), passes(True, True, True), passes(False, True, False), passes(False, False, True)] == [3, 4, 2, 1]
+
+
+def test_seconds_and_cost():
+    # 100 steps (two waves of 50 sequences, 50 tokens each), each reads 10 + 50 * 1 bytes at 6 bytes/s: 10 s
+    options = {"sequences": 100, "mean": 50, "longest": 80, "most_at_a_time": 50, "weights": 10, "kv_per_sequence": 1, "bandwidth": 6}
+    assert decode_seconds(**options, flops_per_token=1, flops=1e9) == pytest.approx(1000)
+    assert decode_seconds(**options, flops_per_token=4, flops=10) == pytest.approx(100 * 20)  # computing is slower
+    assert ring_seconds(8e9, 4, 6e9) == pytest.approx(1.0)
+    assert ring_seconds(8e9, 1, 6e9) == 0
+    assert [rounds_of(name, 5) for name in ("single", "ddp", "zero2", "zero3", "fsdp2")] == [0, 2, 6, 15, 15]
+    assert cost(36, 8, 2.5) == pytest.approx(200)
+
+
+def test_pictures():
+    assert resized(1024, 768, 28, 3136, 10**8) == (1036, 756)
+    assert resized(1024, 768, 28, 3136, 1003520) == (1036, 756)
+    assert resized(4000, 3000, 28, 3136, 1003520) == (1148, 840)  # 1,003,520 / 12,000,000: sides by 0.289
+    assert resized(10, 10, 28, 3136, 10**6) == (56, 56)
+    rule = {"rule": "resize", "unit": 28, "patch": 14, "min_pixels": 3136, "max_pixels": 10**8}
+    assert vars(seen(rule, 1024, 768)) == {"tokens": 37 * 27, "patches": 4 * 37 * 27, "largest": 4 * 37 * 27}
+    assert nearest_grid(800, 400, 448, 1, 12) == (2, 1)
+    assert nearest_grid(2000, 1000, 448, 1, 12) == (4, 2)
+    assert vars(seen({"rule": "fixed", "side": 896, "tokens": 256, "patch": 14}, 10, 10)) == {"tokens": 256, "patches": 4096, "largest": 4096}
+    assert vars(seen({}, 10, 10)) == {"tokens": 0, "patches": 0, "largest": 0}
+
+
+def test_gpus_have_sources():
+    assert gpu("h200").usable == pytest.approx(0.94 * 141e9)
+    assert all(g.source and g.flops > 1e14 and g.memory > 1e10 and g.bandwidth > 1e11 for g in GPUS.values())
+    with pytest.raises(ConfigError, match="no GPU named 'h20'.*h200"):
+        gpu("h20")

@@ -1,0 +1,124 @@
+"""A config as `vlrl plan` reads it: family, trainable, engine and settings of one phase, without a model, data or a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vlrl.config import Config
+from vlrl.plan.pictures import NONE, Seen, seen
+from vlrl.plan.releases import releases
+from vlrl.plan.shape import ModelShape, shape_of
+from vlrl.plan.workload import Workload
+from vlrl.policy import Family
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Engine, Trainable
+from vlrl.trainer.phase import build_phase
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What a config does not say: mean tokens of a prompt's text, mean completion (0: 60% of the bound), pictures per prompt and their size."""
+
+    text_tokens: int = 256
+    completion: float = 0.0
+    pictures: int = 1
+    width: int = 1024
+    height: int = 768
+
+    def __post_init__(self) -> None:
+        if min(self.text_tokens, self.width, self.height) < 1 or self.pictures < 0 or self.completion < 0:
+            raise ConfigError(f"plan: sizes must be positive, got {self}")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A phase of a config: what `vlrl plan` computes with."""
+
+    tree: Mapping[str, Any]
+    family: Family
+    trainable: Trainable
+    engine: Engine
+    work: Workload
+    optimizer: str
+    shapes: dict[bool, ModelShape] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether the engine samples with the trainer's own weights."""
+        return hasattr(self.engine, "token_budget")
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the engine has weights of its own on the trainer's devices."""
+        return hasattr(self.engine, "sleep")
+
+    def shape(self, layout: str = "single") -> ModelShape:
+        """The model's shape; FSDP2 keeps frozen weights in float32. Computed once."""
+        in_float32 = layout == "fsdp2"
+        if in_float32 not in self.shapes:
+            self.shapes[in_float32] = shape_of(self.family, self.trainable, in_float32)
+        return self.shapes[in_float32]
+
+
+def plugins(tree: Mapping[str, Any]) -> tuple[Family, Trainable, Engine]:
+    """(family, trainable, engine) of a phase's tree. FlexAttention is refused where there is no GPU, so the family is built without it."""
+    policy = dict(tree["policy"])
+    if policy.get("attn") == "flex":
+        policy.pop("attn")
+    return (
+        build(Family, policy, "policy"),
+        build(Trainable, tree.get("trainable") or {"name": "full"}, "trainable"),
+        build(Engine, tree.get("engine") or {"name": "hf"}, "engine"),
+    )
+
+
+def setup(config: Config, phase: str, assumed: Assumed) -> Setup:
+    """One phase of a config. `phase` "" is the last. Raises ConfigError."""
+    names = list(config.phases)
+    if phase and phase not in names:
+        raise ConfigError(f"--phase: no phase named {phase!r}; this config has {', '.join(names)}")
+    built = build_phase(config, phase or names[-1])
+    tree = config.phase(phase or names[-1])
+    if "policy" not in tree:
+        raise ConfigError("policy: not set; add a model, for instance models/qwen2_5_vl_3b")
+    family, trainable, engine = plugins(tree)
+    settings, sampling = built.settings, built.slots["sampling"]
+    longest = int(getattr(sampling, "max_tokens", 0) or 512)
+    needs = set(built.objective.needs)
+    off_policy = settings.ppo_epochs * settings.num_minibatches > 1 or any("old_logp" in w.needs for w in built.maps["token_weights"].values())
+    work = Workload(
+        prompts=settings.prompts_per_step,
+        group=settings.group_size,
+        text_tokens=assumed.text_tokens,
+        completion=min(assumed.completion or 0.6 * longest, float(longest)),
+        max_prompt=settings.max_prompt_tokens,
+        max_completion=longest,
+        micro_batch_tokens=settings.micro_batch_tokens,
+        num_minibatches=settings.num_minibatches,
+        epochs=settings.ppo_epochs,
+        pictures=assumed.pictures if family.is_multimodal else 0,
+        picture=picture_of(family, assumed),
+        reference="ref_logp" in needs,
+        old_logp=off_policy,
+        logged=settings.watch.entropy,
+        can_pack=family.layout == "packed" and family.supports_packing,
+        dense=tree["policy"].get("attn") != "flex",
+    )
+    return Setup(tree, family, trainable, engine, work, settings.optimizer.kind)
+
+
+def picture_of(family: Family, assumed: Assumed) -> Seen:
+    """What a picture costs under the family's processor and the config's pixel bounds."""
+    if not family.is_multimodal:
+        return NONE
+    known = releases().get(family.model)
+    if known is not None:
+        rule = dict(known.pictures)
+    else:
+        patch = family.tiny.patch if family.tiny is not None else 14
+        rule = {"rule": "resize", "unit": 2 * patch, "patch": patch, "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
+    if rule["rule"] == "resize":
+        rule |= {key: value for key in ("min_pixels", "max_pixels") if (value := getattr(family, key)) is not None}
+    return seen(rule, assumed.width, assumed.height)
