@@ -29,32 +29,10 @@ from typing import Any, ClassVar
 from vlrl.config import Config, folders, load
 from vlrl.libraries import quiet
 from vlrl.registry import ConfigError, build, names, suggest
+from vlrl.renamed import TRL
 from vlrl.stages import Reward, Source, Stage
 from vlrl.trainer import preflight
 from vlrl.types import Group, Rollout, Row
-
-_TRL = {  # arguments of TRL's GRPOConfig -> the key here
-    "learning_rate": "optimizer.lr",
-    "weight_decay": "optimizer.weight_decay",
-    "lr_scheduler_type": "optimizer.schedule",
-    "warmup_steps": "optimizer.warmup",
-    "max_grad_norm": "optimizer.max_grad_norm",
-    "max_steps": "steps",
-    "num_generations": "group_size",
-    "num_iterations": "ppo_epochs",
-    "per_device_train_batch_size": "prompts_per_step",
-    "max_completion_length": "sampling.max_tokens",
-    "max_prompt_length": "max_prompt_tokens",
-    "temperature": "sampling.temperature",
-    "top_p": "sampling.top_p",
-    "beta": "loss_terms.kl (method='grpo_kl' has it)",
-    "epsilon": "policy_loss.low",
-    "epsilon_high": "policy_loss.high",
-    "output_dir": "output",
-    "save_steps": "watch.checkpoint_every",
-    "eval_steps": "watch.heldout_every",
-    "report_to": "watch.trackers",
-}
 
 
 class GRPOTrainer:
@@ -382,8 +360,8 @@ def _words(args: Mapping[str, Any], where: str = "") -> tuple[list[str], dict[st
     objects: dict[str, Any] = {}
     for key, value in args.items():
         path = f"{where}{key}"
-        if path in _TRL:
-            raise ConfigError(f"args.{path}: TRL's {path!r} is {_TRL[path]!r} here")
+        if path in TRL:
+            raise ConfigError(f"args.{path}: TRL's {path!r} is {TRL[path]!r} here")
         if key in ("policy", "rewards", "data") and not where:
             argument = {"policy": "model", "rewards": "reward_funcs", "data": "train_dataset and eval_dataset"}[key]
             raise ConfigError(f"args.{key}: is given by {argument}")

@@ -337,6 +337,8 @@ def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") ->
     origin = first_origin(where + key, config.origins)
     if key in renamed.KEYS:
         return f"this key is now called {renamed.KEYS[key]!r} ({origin})"
+    if not where and key in renamed.TRL:
+        return f"unknown key ({origin}); TRL's {key!r} is {renamed.TRL[key]!r} here"
     top = {name: value for name, value in config.tree.items() if name not in ("phases", "data", "rewards", "about")}
     deeper = [*nested_fields(), *(path for path in leaves(top) if "." in path)]
     by_name = {path.rpartition(".")[2]: path for path in reversed(deeper)}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vlrl.model_folder import located
 from vlrl.registry import ConfigError
+from vlrl.trainer.checkpoint_files import faults, folders, newest_intact
 
 ADAPTER = "adapter"  # in a checkpoint: the adapter; the checkpoint itself is the merged model
 _TRAINER = "trainer"  # in a checkpoint: the trainer's state
@@ -62,20 +63,18 @@ def checkpoint_folder(run: Path, step: int | None = None) -> Path:
     """The folder of an intact checkpoint: that of `step`, or the newest one; `run` may be a checkpoint itself. Raises ConfigError."""
     if not run.is_dir():
         raise ConfigError(f"{str(run)!r} is no folder; give the folder of a run that has trained, for instance runs/quickstart")
-    from vlrl.trainer import checkpoint
-
     if (run / "config.json").is_file():
         chosen = run
     else:
-        known = {int(folder.name[5:]): folder for folder in checkpoint.folders(run)}
+        known = {int(folder.name[5:]): folder for folder in folders(run)}
         if not known:
             raise ConfigError(f"{str(run)!r} holds no checkpoint; give the folder of a run that has trained, for instance runs/quickstart")
         if step is not None and step not in known:
             raise ConfigError(f"--checkpoint: {str(run)!r} has none of step {step}; it has {', '.join(map(str, sorted(known)))}")
-        newest = checkpoint.newest_intact(run)[0] if step is None else known[step]
+        newest = newest_intact(run)[0] if step is None else known[step]
         assert newest is not None
         chosen = newest
-    wrong = checkpoint.faults(chosen) if (chosen / _TRAINER).is_dir() else []
+    wrong = faults(chosen) if (chosen / _TRAINER).is_dir() else []
     if wrong:
         raise ConfigError(f"checkpoint {str(chosen)!r} is damaged: {'; '.join(wrong[:3])}; export another one with --checkpoint N")
     return chosen

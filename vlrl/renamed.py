@@ -1,4 +1,4 @@
-"""Names of version 0.1 and their successors: an old config is refused in one line that names the new word."""
+"""Names of version 0.1, and of TRL, with the names here: a config with such a name is refused in one line that gives the new one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,28 @@ KEYS = {  # config keys
     "minibatches": "num_minibatches",
     "micro_tokens": "micro_batch_tokens",
     "collect_rounds": "max_refill_rounds",
+}
+TRL = {  # arguments of TRL's GRPOConfig -> the key here
+    "learning_rate": "optimizer.lr",
+    "weight_decay": "optimizer.weight_decay",
+    "lr_scheduler_type": "optimizer.schedule",
+    "warmup_steps": "optimizer.warmup",
+    "max_grad_norm": "optimizer.max_grad_norm",
+    "max_steps": "steps",
+    "num_generations": "group_size",
+    "num_iterations": "ppo_epochs",
+    "per_device_train_batch_size": "prompts_per_step",
+    "max_completion_length": "sampling.max_tokens",
+    "max_prompt_length": "max_prompt_tokens",
+    "temperature": "sampling.temperature",
+    "top_p": "sampling.top_p",
+    "beta": "loss_terms.kl (method='grpo_kl' has it)",
+    "epsilon": "policy_loss.low",
+    "epsilon_high": "policy_loss.high",
+    "output_dir": "output",
+    "save_steps": "watch.checkpoint_every",
+    "eval_steps": "watch.heldout_every",
+    "report_to": "watch.trackers",
 }
 FIELDS = {  # fields of plug-ins: (kind, name of the plug-in; "" for all) -> old field -> new field
     ("family", ""): {"masters": "fp32_master_weights"},

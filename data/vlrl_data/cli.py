@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import json
@@ -18,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vlrl import libraries
 from vlrl.registry import ConfigError, build, load_plugin_file, names
 from vlrl.stages import PromptSampler, PromptTemplate, Source
 from vlrl.types import Row, RowError
@@ -59,6 +61,7 @@ def reads_rows(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(*args: Any, media_root: list[str] | None = None, fields: str = "", plugin: list[Path] | None = None, **options: Any) -> None:
+        libraries.quiet()
         for file in plugin or ():
             load_plugin_file(file)
         before = _RECORD_OPTIONS.set(RecordOptions(tuple(media_root or ()), renames(fields)))
@@ -110,6 +113,8 @@ def spec_of(text: str) -> dict[str, Any]:
         except OSError as error:
             raise ConfigError(f"{name}: the folder cannot be read: {error.strerror or error}") from None
         return {"name": "hub" if saved else "files" if files else "folder", "path": name, **spec}
+    if not path.suffix and not path.exists() and (near := difflib.get_close_matches(name, names(Source), n=1, cutoff=0.8)):
+        raise ConfigError(f"{name}: no file, and no source of that name. Did you mean {near[0]!r}?")
     return {"name": "webdataset" if path.suffix == ".tar" else "files", "path": name, **spec}
 
 

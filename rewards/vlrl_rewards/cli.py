@@ -127,8 +127,13 @@ def verify(
             bad = judge_all(rows, kind)
         else:
             raise ValueError("nothing to do: give a file of rows, --self-test FILE or --attack KIND")
-    except (ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
+    except OSError as error:
+        typer.echo(
+            f"vlrl: verify: cannot read {str(error.filename)!r} ({error.strerror}); give a file of JSON lines, for --example a JSON file", err=True
+        )
+        raise typer.Exit(2) from None
+    except ValueError as error:
+        typer.echo(f"vlrl: {'' if str(error).startswith('attack: ') else 'verify: '}{error}", err=True)
         raise typer.Exit(2) from None
     raise typer.Exit(1 if bad else 0)
 

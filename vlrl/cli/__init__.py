@@ -67,7 +67,7 @@ def _usage(error: Any, asked: str) -> str:
     if "No such command" in said and word and not asked and _is_config(word):
         return f"{said}. To train it: vlrl train {word}"
     if "No such command" in said and word in _OTHER_WORDS and not asked:
-        return f"{said}. Use {_OTHER_WORDS[word]}"
+        return f"No such command {word!r}. Use {_OTHER_WORDS[word]}"
     return f"{said}{'' if said.endswith('?') else '.'} See `{error.ctx.command_path if error.ctx else 'vlrl'} --help`"
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vlrl.config import SLOTS
-from vlrl.registry import ConfigError, suggest
+from vlrl.registry import ConfigError, names, suggest
 from vlrl.stages import STAGES
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -60,6 +60,8 @@ def render(kind: str, name: str) -> dict[str, str]:
         raise ConfigError(f"new: no kind of plug-in is called {kind!r}.{suggest(kind, STAGES)}")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigError(f"new: {name!r} cannot be a name; use small letters, digits and _, for instance my_{kind}")
+    if name in names(STAGES[kind]):
+        raise ConfigError(f"new: there is a {kind} named {name!r} already; choose another name, for instance my_{name}")
     words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
     text = Template((_TEMPLATES / f"{kind}.tmpl").read_text(encoding="utf-8")).substitute(words)
     plugin, _, test = text.partition(_SPLIT)

@@ -31,7 +31,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view, and no lines about loading.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the warnings and progress bars of libraries too.")] = False,
-    processes: Annotated[int, typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`.")] = 0,
+    processes: Annotated[int | None, typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`.")] = None,
     sharding: Annotated[str, typer.Option(help="With --processes: ddp, zero1, zero2, zero3, fsdp2 ... (configs/accelerate).")] = "ddp",
     nodes: Annotated[int, typer.Option(help="With --processes: machines.")] = 1,
     node_rank: Annotated[int, typer.Option(help="With --nodes: the number of this machine, from 0.")] = 0,
@@ -48,7 +48,7 @@ def train(
     main = int(os.environ.get("RANK", "0")) == 0
     from vlrl.launch import LAUNCHED, Launch
 
-    if processes and LAUNCHED not in os.environ:
+    if processes is not None and LAUNCHED not in os.environ:
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
     for kept in config.kept if main else ():
         sys.stderr.write(f"{kept}\n")

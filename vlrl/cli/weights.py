@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from vlrl.registry import ConfigError
+from vlrl.trainer.checkpoint_files import folders
 
 app = typer.Typer(no_args_is_help=True, help="Linearity and extrapolation of a run's weights over its checkpoints (arXiv:2601.04537).")
+
+
+def _check(places: Sequence[Path]) -> None:
+    """Raise ConfigError for a place without weights, before torch is imported."""
+    for place in places:
+        if not folders(place) and not any(place.glob("*.safetensors")):
+            raise ConfigError(f"weights: no *.safetensors in {str(place)!r}; give the folder of a run, or of one of its checkpoints")
 
 
 @app.command()
@@ -24,6 +33,7 @@ def linearity(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers of every tensor as JSON and nothing else.")] = False,
 ) -> None:
     """How linear the weights are in the step: mean R^2 per kind of tensor."""
+    _check(places)
     from vlrl.eval import weight_path as trajectory
 
     path = trajectory.checkpoints(places)
@@ -51,6 +61,7 @@ def extrapolate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the new model, for `vlrl eval --model`.")],
 ) -> None:
     """Write the model that linear extrapolation of the weights reaches at a later step."""
+    _check([old, new])
     from vlrl.eval import weight_path as trajectory
 
     ends = trajectory.checkpoints([old, new])

@@ -13,11 +13,14 @@ from typing import Any
 import yaml
 
 from vlrl import config
-from vlrl.model_folder import located
-from vlrl.registry import ConfigError, build, names, suggest
+from vlrl.model_folder import check_model, located
+from vlrl.plugin_index import class_constant
+from vlrl.registry import ConfigError, build, names, shipped, suggest
 from vlrl.stages import Engine
 
 log = logging.getLogger("vlrl")
+
+DTYPES = ("", "float32", "bfloat16", "float16")  # "": the model's own
 
 
 @dataclass
@@ -67,6 +70,23 @@ def policy_spec(model: str) -> dict[str, Any]:
         known = {file.stem for folder in config.folders() for file in (folder / "models").glob("*.yaml")}
         raise ConfigError(f"--model {model}: no config, no model folder and no hub id of that name.{suggest(model, known)}")
     return _spec_of_hub(model)
+
+
+def check_named(model: str, engine: Mapping[str, Any], dtype: str = "") -> None:
+    """Raise ConfigError for a model, engine or type that is not there, before torch is imported. A hub id is looked up later."""
+    from vlrl.trainer.preflight import build_light
+
+    build_light(Engine, dict(engine), "engine")
+    entry = shipped(Engine).get(engine["name"])
+    if entry is not None and not class_constant(entry, "needs_policy", True):
+        return
+    if dtype not in DTYPES:
+        raise ConfigError(f"--dtype: {dtype!r} is none of {', '.join(DTYPES[1:])}")
+    path = Path(located(model, "--model")).expanduser()
+    if (path / "config.json").is_file():
+        check_model(str(path), False, "--model")
+    elif path.exists() or "/" not in model:
+        policy_spec(model)
 
 
 def _spec_of_run(folder: Path) -> dict[str, Any]:

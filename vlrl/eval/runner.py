@@ -17,10 +17,10 @@ from vlrl.eval.card import data_hash, differences, make_card, read_card
 from vlrl.eval.generate import GenerationSettings, Progress, describe_cost, elapsed, estimate_cost, generate_responses, pending_samples
 from vlrl.eval.grade import Response, grade
 from vlrl.eval.journal import Entry, Journal, read_journal
-from vlrl.eval.model import engine_spec, open_model
+from vlrl.eval.model import check_named, engine_spec, open_model
 from vlrl.eval.prompts import PROTOCOLS, check_first_rows, has_media, variant_applies
 from vlrl.eval.records import SuiteData, read_records
-from vlrl.eval.suite import load_suite, suite_names
+from vlrl.eval.suite import load_suite
 from vlrl.eval.summary import list_items, responses_from_file, responses_from_journal, summarise, summarise_suite, write_json
 from vlrl.registry import ConfigError, suggest
 
@@ -49,7 +49,7 @@ class EvalOptions:
 
     def __post_init__(self) -> None:
         if not self.suites:
-            raise ConfigError(f"--suite: name at least one. Known: {', '.join(suite_names())}")
+            raise ConfigError("--suite: name at least one, for instance --suite mathvista; `vlrl eval suites` lists them")
         if self.protocol not in PROTOCOLS:
             raise ConfigError(f"--protocol: no protocol {self.protocol!r}.{suggest(self.protocol, PROTOCOLS)}")
         if self.samples < 1 or self.temperature < 0:
@@ -128,11 +128,12 @@ def run_eval(
     Returns:
         The summary; the cost estimate if `dry`; {} where other processes still generate (the last one writes the summary).
     """
+    engine = engine_spec(options.engine, options.engine_options)
+    check_named(options.model, engine, options.dtype)
     suites = read_suites(options, folder / "fixtures" if folder.exists() else None)
     for data in suites:
         check_first_rows(data, options.protocol)
     settings = options.generation(suites)
-    engine = engine_spec(options.engine, options.engine_options)
     if dry:
         return _dry_run(options, suites, settings, engine, prices)
     prepare_folder(folder, make_card(suites, options.to_json(), {"model": options.model, "engine": engine}), overwrite)

@@ -8,12 +8,10 @@ checkpoints/step-000050/{config.json, model.safetensors, processor files, traine
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import random
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +24,9 @@ import torch
 from vlrl.failures import StorageError, storage_error
 from vlrl.files import flush_folder, sha256
 from vlrl.registry import ConfigError
+from vlrl.trainer.checkpoint_files import FOLDER, FORMAT, HASHED_AT_ONCE, MANIFEST, STATE, digest_of, folders, saved
+from vlrl.trainer.checkpoint_files import faults as faults  # part of this module's interface
+from vlrl.trainer.checkpoint_files import newest_intact as newest_intact
 from vlrl.trainer.distributed import agree, gather, state_sharded
 from vlrl.trainer.optimizer_state import read as read_moments
 from vlrl.trainer.optimizer_state import write as write_moments
@@ -35,97 +36,6 @@ if TYPE_CHECKING:
     from vlrl.context import RunContext
 
 log = logging.getLogger("vlrl")
-
-FOLDER = "checkpoints"
-FORMAT = 2  # from this one on a checkpoint has a manifest
-_STATE, _MANIFEST = "trainer/state.json", "trainer/manifest.json"
-_HASHED_AT_ONCE = 4  # files
-
-
-def folders(output: Path) -> list[Path]:
-    """All checkpoints that got their final name, oldest first, damaged ones too."""
-    found = [path for path in (output / FOLDER).glob("step-*") if re.fullmatch(r"step-\d+", path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name[5:]))
-
-
-def saved(output: Path) -> list[Path]:
-    """Checkpoints whose files are all there, with their sizes, oldest first. The contents are not read (see `faults`)."""
-    return [path for path in folders(output) if not faults(path, contents=False)]
-
-
-def faults(folder: Path, contents: bool = True) -> list[str]:
-    """What is wrong with a checkpoint's files, each named: missing, truncated, damaged. [] for an intact one.
-
-    `contents`: compare the SHA-256 of every file, else its presence and size alone. A checkpoint of a version without manifests is checked for the
-    presence of its files.
-    """
-    listed = _listed(folder)
-    if isinstance(listed, str):
-        return [listed]
-
-    def fault(item: tuple[str, Any]) -> str:
-        name, (size, digest) = item
-        path = folder / name
-        try:
-            if not path.is_file():
-                return f"{name} is missing{_role(name)}"
-            found = path.stat().st_size
-            if size is not None and found != size:
-                return f"{name} has {found} bytes of {size}{_role(name)}"
-            return f"{name} is damaged: its checksum differs{_role(name)}" if contents and digest and sha256(path) != digest else ""
-        except OSError as error:
-            return f"{name} cannot be read ({error.strerror}){_role(name)}"
-
-    with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:
-        return [said for said in pool.map(fault, listed.items()) if said]
-
-
-def _listed(folder: Path) -> dict[str, tuple[int | None, str]] | str:
-    """name -> (size, SHA-256) of a checkpoint's files; or what is wrong with the list itself."""
-    try:
-        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        if state.get("format", 1) < FORMAT:
-            return {name: (None, "") for name in (_STATE, "trainer/optimizer.pt", "trainer/plugins.pt", "config.json", "tokenizer_config.json")}
-    except (OSError, ValueError, AttributeError, TypeError):
-        pass  # named below, by the manifest
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        files = manifest["files"]
-        if manifest["sha256"] != _digest(files):
-            raise ValueError(_MANIFEST)
-        return {str(name): (int(size), str(digest)) for name, (size, digest) in files.items()}
-    except FileNotFoundError:
-        return f"{_MANIFEST}, the list of its files, is missing"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return f"{_MANIFEST}, the list of its files, is damaged"
-
-
-def _digest(files: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-
-
-def _role(name: str) -> str:
-    words = {"token": "tokenizer", "vocab": "tokenizer", "merges": "tokenizer", "processor": "processor", "chat_template": "chat template"}
-    words |= {"safetensors": "weights", "optimizer": "optimizer", "plugins": "state of the plug-ins", "random": "random state"}
-    found = next((role for word, role in words.items() if word in name), "")
-    return f" ({found})" if found else ""
-
-
-def newest_intact(output: Path) -> tuple[Path | None, list[str]]:
-    """(the newest checkpoint whose files are intact, what was wrong with newer ones); None where there is no checkpoint at all.
-
-    Raises ConfigError where there are checkpoints, and all of them are damaged.
-    """
-    notes = [f"resume: {str(path)!r} was not finished (its process ended while writing it)" for path in (output / FOLDER).glob(".step-*.part")]
-    for folder in reversed(folders(output)):
-        wrong = faults(folder)
-        if not wrong:
-            return folder, [f"{note}; going on from {folder.name}" for note in notes]
-        shown = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-        notes.append(f"resume: checkpoint {str(folder)!r} is damaged and not used: {shown}")
-    if folders(output):
-        raise ConfigError(f"{'; '.join(notes)}; no checkpoint is left. Start over with --overwrite, or restore one from a backup")
-    return None, notes
 
 
 def save(run: RunContext, more: Mapping[str, Any] | None = None) -> Path:
@@ -150,7 +60,7 @@ def save(run: RunContext, more: Mapping[str, Any] | None = None) -> Path:
             _write_tensors(moments, scratch / "trainer" / "optimizer.pt")
             _write_tensors({"plugins": state.pop("plugins"), "engine": state.pop("engine")}, scratch / "trainer" / "plugins.pt")
             (scratch / "trainer" / "config.yaml").write_text(run.config.dump(), encoding="utf-8")
-            (scratch / _STATE).write_text(json.dumps(state), encoding="utf-8")
+            (scratch / STATE).write_text(json.dumps(state), encoding="utf-8")
 
     def finish() -> None:
         _write_manifest(scratch)
@@ -193,10 +103,10 @@ def _write_tensors(value: Any, path: Path) -> None:
 
 def _write_manifest(folder: Path) -> None:
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:
+    with ThreadPoolExecutor(HASHED_AT_ONCE) as pool:
         digests = list(pool.map(lambda name: sha256(folder / name), names))
     files = {name: [(folder / name).stat().st_size, digest] for name, digest in zip(names, digests, strict=True)}
-    (folder / _MANIFEST).write_text(json.dumps({"files": files, "sha256": _digest(files)}, indent=1), encoding="utf-8")
+    (folder / MANIFEST).write_text(json.dumps({"files": files, "sha256": digest_of(files)}, indent=1), encoding="utf-8")
 
 
 def load(run: RunContext, folder: Path) -> None:
@@ -221,7 +131,7 @@ def _read_tensors(path: Path) -> Any:
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The plain part of a checkpoint's state. Raises ConfigError for a folder that is no checkpoint."""
-    path = folder / _STATE
+    path = folder / STATE
     if not path.is_file():
         raise ConfigError(f"resume: {str(folder)!r} is not a checkpoint (no trainer/state.json); give a folder under checkpoints/")
     return json.loads(path.read_text(encoding="utf-8"))

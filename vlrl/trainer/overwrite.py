@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vlrl.registry import ConfigError
 from vlrl.trainer import lock
+from vlrl.trainer.checkpoint_files import folders
 from vlrl.trainer.stopping import STOP_FILE
 
 log = logging.getLogger("vlrl")
@@ -47,12 +48,10 @@ def check(folder: Path) -> None:
 def set_aside(folder: Path) -> None:
     """Move the old run to `<folder>.previous`, where it stays until `discard`. The quarantine file of the new run stays."""
     check(folder)
-    from vlrl.trainer import checkpoint  # imports torch, which the check before a run does not need
-
     aside = previous(folder)
     if not folder.exists():
         return
-    if (aside / _MARK).is_file() and not checkpoint.folders(folder):
+    if (aside / _MARK).is_file() and not folders(folder):
         stale = [path for path in folder.iterdir() if not _is_new(path)]  # a new run that failed before its first checkpoint: the old one is kept
         for path in stale:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

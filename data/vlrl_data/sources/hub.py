@@ -45,7 +45,7 @@ class Hub(RecordSource):
             yield DatasetRecords(undecoded_media(self._loaded()), self.label()), str(Path(self.path).parent), stem
 
     def _loaded(self) -> Any:
-        from datasets import DatasetDict, load_dataset, load_from_disk
+        from datasets import DatasetDict, load_from_disk
 
         if Path(self.path).is_dir() and any((Path(self.path) / name).is_file() for name in ("dataset_info.json", "dataset_dict.json")):
             found = load_from_disk(self.path)
@@ -54,21 +54,25 @@ class Hub(RecordSource):
                     raise ConfigError(f"split: {self.path!r} has no split {self.split!r}. Known: {', '.join(map(str, found))}.")
                 return found[self.split]
             return found
-        return load_dataset(
-            self.path, self.config or None, split=self.split, revision=self.revision or None, token=None if self.token == "env" else False
-        )
+        return self._of_the_hub(streaming=False)
 
-    def _streamed(self) -> Records:
+    def _of_the_hub(self, streaming: bool) -> Any:
         from datasets import load_dataset
 
+        token = None if self.token == "env" else False
+        try:
+            return load_dataset(self.path, self.config or None, split=self.split, revision=self.revision or None, streaming=streaming, token=token)
+        except (OSError, ValueError) as error:  # no network, no such dataset, config, split or revision, no permission
+            said = " ".join(str(error).split())[:200]
+            raise ConfigError(f"path: {self.path!r} cannot be read from the hub ({said}); check path, config, split and the network") from None
+
+    def _streamed(self) -> Records:
         key = digest("stream", self.path, self.config, self.split, self.revision, str(self.limit))
 
         def write(target: Path) -> None:
             import pyarrow as pa
 
-            token = None if self.token == "env" else False
-            rows = load_dataset(self.path, self.config or None, split=self.split, revision=self.revision or None, streaming=True, token=token)
-            table = pa.Table.from_pylist(list(undecoded_media(rows).take(self.limit)))
+            table = pa.Table.from_pylist(list(undecoded_media(self._of_the_hub(streaming=True)).take(self.limit)))
             write_arrow(target, table.to_batches(), table.schema)
 
         return ArrowTable(default_cache().get(key, write, ".arrow"), Path(self.label()))
