@@ -208,12 +208,9 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """The text of all messages, a line break between parts; media are left out."""
-        parts: list[str] = []
-        for message in self.messages:
-            content = message["content"]
-            parts += [content] if isinstance(content, str) else [item.get("text", "") for item in content]
-        return "\n".join(parts)
+        """The text of all messages without media, a line break between parts."""
+        contents = [message["content"] for message in self.messages]
+        return "\n".join(text for c in contents for text in ([c] if isinstance(c, str) else [item.get("text", "") for item in c]))
 
     @cached_property
     def key(self) -> str:
