@@ -211,11 +211,11 @@ def forbidden_ids(family: Family, model: nn.Module, processor: Any) -> tuple[int
 def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
     """Logits (..., V), -inf at `ids`, in place: log softmax is then the law over the other tokens, with gradient 0 at `ids`.
 
-    Autograd does not see the change, which saves a copy of the gradient. What reads the logits other than through a softmax must leave out -inf.
+    Autograd does not see the change (`data`), which saves a copy of the gradient; it would refuse one where a module has backward hooks, as with
+    ZeRO-3. What reads the logits other than through a softmax must leave out -inf.
     """
     if ids:
-        with torch.no_grad():
-            logits.index_fill_(-1, torch.tensor(ids, dtype=torch.long, device=logits.device), float("-inf"))
+        logits.data.index_fill_(-1, torch.tensor(ids, dtype=torch.long, device=logits.device), float("-inf"))
     return logits
 
 
