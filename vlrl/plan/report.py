@@ -45,20 +45,21 @@ def trial_values(plan: Plan, trial: Trial) -> dict[str, Any]:
 def as_lines(plan: Plan) -> list[str]:
     """The report."""
     shape, work, ask = plan.setup.shape(), plan.setup.work, plan.ask
+    flops, micro, speed = plan.flops, plan.micro, ask.speed
     parts = ", ".join(f"{part} {count / 1e6:.0f}M" for part, count in shape.parts.items() if part != "head")
-    adapter = f", adapters of rank {shape.rank}" if shape.rank else ""
+    trained = f"trained {shape.trained / 1e6:.1f}M" + (f", adapters of rank {shape.rank}" if shape.rank else "")
     lines = [
-        f"model        {plan.setup.family.model or 'tiny'}: {shape.parameters / 1e9:.3f}B parameters ({parts}); trained {shape.trained / 1e6:.1f}M{adapter}",
-        f"step         {work.prompts} prompts x {work.group} completions; prompt {work.prompt} tokens ({work.media_tokens} of {work.pictures} pictures), "
-        f"completion {work.completion:.0f} of at most {work.max_completion}; {work.num_minibatches * work.epochs} optimizer steps",
-        f"longest      micro-batch {plan.micro.rows} x {plan.micro.length} tokens, {plan.micro.scored} scored, {plan.micro.patches} patches",
-        f"FLOPs        {plan.flops.total:.2e} a step: prefill {plan.flops.prefill:.1e}, decode {plan.flops.decode:.1e}, "
-        f"passes before the loss {plan.flops.scoring:.1e}, training {plan.flops.training:.1e}",
-        f"devices      {ask.count} x {ask.gpu.name} ({ask.gpu.usable / GIB:.0f} GiB usable); assumed: {ask.speed.training:.0%} of the peak in training, "
-        f"{ask.speed.prefill:.0%} in prefill, {ask.speed.decoding:.0%} of the bandwidth in decoding",
+        f"model    {plan.setup.family.model or 'tiny'}: {shape.parameters / 1e9:.3f}B parameters ({parts}); {trained}",
+        f"step     {work.prompts} prompts x {work.group} completions, {work.num_minibatches * work.epochs} optimizer steps; prompt {work.prompt} "
+        f"tokens ({work.media_tokens} of {work.pictures} pictures), completion {work.completion:.0f} of at most {work.max_completion}",
+        f"longest  micro-batch {micro.rows} x {micro.length} tokens, {micro.scored} scored, {micro.patches} patches",
+        f"FLOPs    {flops.total:.2e} a step: prefill {flops.prefill:.1e}, decode {flops.decode:.1e}, before the loss {flops.scoring:.1e}, "
+        f"training {flops.training:.1e}",
+        f"devices  {ask.count} x {ask.gpu.name} ({ask.gpu.usable / GIB:.0f} GiB usable); assumed: {speed.training:.0%} of the peak in training, "
+        f"{speed.prefill:.0%} in prefill, {speed.decoding:.0%} of the bandwidth in decoding",
         "",
-        "layout  ranks engines | GiB: weights grads  optim buffers  ref   acts  logits  KV  engine |  peak  in               | s: sample score  train  comm | step s",
-    ]  # fmt: skip
+        f"GiB:  ranks engines weights  grads  optim buffer    ref   acts logits     KV engine |  peak in{' ' * 13}| sample  score  train   comm | step s",
+    ]
     lines += [_line(trial) for trial in plan.trials]
     lines.append("")
     if plan.chosen:
@@ -74,32 +75,22 @@ def as_lines(plan: Plan) -> list[str]:
 def _line(trial: Trial) -> str:
     memory, seconds = trial.memory, trial.seconds
     state, acts = memory.state, memory.activations
-    kinds = (
-        state.weights,
-        state.gradients,
-        state.optimizer,
-        state.buffers,
-        memory.reference,
-        acts.kept,
-        acts.total - acts.kept,
-        memory.kv_cache,
-        memory.engine,
-    )
+    held = (state.weights, state.gradients, state.optimizer, state.buffers, memory.reference)
+    kinds = (*held, acts.kept, acts.total - acts.kept, memory.kv_cache, memory.engine)
+    parts = (seconds.sampling, seconds.scoring, seconds.training, seconds.communication + seconds.sync)
     numbers = " ".join(f"{value / GIB:6.1f}" for value in kinds)
+    times = " ".join(f"{value:6.1f}" for value in parts)
     verdict = "" if trial.fits else "  does not fit"
-    return (
-        f"{trial.layout:7} {trial.ranks:5} {trial.engines or 'same':>7} |      {numbers} | {memory.peak / GIB:6.1f} {memory.when:15} | "
-        f"{seconds.sampling:9.1f} {seconds.scoring:5.1f} {seconds.training:6.1f} {seconds.communication + seconds.sync:5.1f} | {trial.step_seconds:6.1f}{verdict}"
-    )
+    where = f"{trial.layout:6} {trial.ranks:4} {trial.engines or 'same':>7}"
+    return f"{where}  {numbers} | {memory.peak / GIB:5.1f} {memory.when:14} | {times} | {trial.step_seconds:6.1f}{verdict}"
 
 
 def _chosen(plan: Plan, trial: Trial, what: str) -> list[str]:
     values = trial_values(plan, trial)
     place = f"{trial.engines} GPUs for engines" if trial.engines else "engine on the trainer's GPUs"
-    lines = [
-        f"{what}: {trial.layout} on {trial.ranks} ranks, {place}: {trial.step_seconds:.1f} s a step, {values['tokens_per_second']:.0f} sampled tokens and "
-        f"{values['pictures_per_second']:.2f} pictures a second, {trial.step_seconds * 1000 / 3600:.1f} hours for 1,000 steps"
-    ]
+    rates = f"{values['tokens_per_second']:.0f} sampled tokens and {values['pictures_per_second']:.2f} pictures a second"
+    hours = trial.step_seconds * 1000 / 3600
+    lines = [f"{what}: {trial.layout} on {trial.ranks} ranks, {place}: {trial.step_seconds:.1f} s a step, {rates}, {hours:.1f} hours for 1,000 steps"]
     if plan.ask.price:
         lines.append(f"cost of 1,000 steps at {plan.ask.price:g} per GPU and hour: {values['cost_per_1000_steps']:.0f}")
     return lines

@@ -62,10 +62,8 @@ def tower_forward(shape: ModelShape, work: Workload) -> float:
     if shape.tower is None or not work.pictures:
         return 0.0
     patches = work.pictures * work.picture.patches
-    return (
-        forward_flops(shape.tower, shape.tower_layers, patches, float(patches * work.picture.largest))
-        + 2.0 * shape.parts.get("projector", 0) * work.media_tokens
-    )
+    projector = 2.0 * shape.parts.get("projector", 0) * work.media_tokens
+    return forward_flops(shape.tower, shape.tower_layers, patches, float(patches * work.picture.largest)) + projector
 
 
 def step_flops(shape: ModelShape, work: Workload, checkpointing: bool) -> StepFlops:

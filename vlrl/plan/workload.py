@@ -12,8 +12,8 @@ from vlrl.plan.shape import ModelShape
 @dataclass(frozen=True)
 class Workload:
     """A step over all ranks: `prompts` groups of `group` completions. `text_tokens` and `completion` are means, `max_prompt` and `max_completion`
-    the bounds of the config; `pictures` per prompt of cost `picture`. `updates` optimizer steps, `epochs` over the groups; `reference` and `old_logp`:
-    a pass without gradient for them."""
+    the bounds of the config; `pictures` per prompt of cost `picture`; `epochs` over the groups; `reference` and `old_logp`: a pass without gradient
+    for them; `logged`: the entropy is; `dense`: packed rows have dense masks."""
 
     prompts: int
     group: int
@@ -60,7 +60,7 @@ def packs(shape: ModelShape, work: Workload, prompt: int, completion: int) -> bo
 
 
 def longest_micro_batch(shape: ModelShape, work: Workload) -> MicroBatch:
-    """The longest micro-batch that the config allows: as many groups of the longest prompt and completions as `micro_batch_tokens` holds, at least one."""
+    """The longest micro-batch that the config allows: as many of the longest groups as `micro_batch_tokens` holds, at least one."""
     prompt, completion = work.max_prompt, work.max_completion
     packed = packs(shape, work, prompt, completion)
     tokens = prompt + work.group * completion

@@ -1,0 +1,216 @@
+"""Random models with the true shape of a release: its widths, heads, rotary embedding, vision tower, vocabulary and picture rules, with fewer layers.
+
+The tokenizer is the small one of tiny models, because a release's is not at hand without a hub; ids of placeholders are therefore its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlrl.bench.cases import Stored, picture
+from vlrl.config import load
+from vlrl.plan.pictures import Seen, seen
+from vlrl.plan.releases import meta_model, release, transformers_config
+from vlrl.policy import Family, Policy
+from vlrl.policy.tiny import Tiny
+from vlrl.registry import build, get, make
+from vlrl.types import Group, Prompt, Rollout, Row
+
+MODELS = (
+    "qwen2_5_vl_3b", "qwen2_5_vl_7b", "qwen3_vl_4b", "qwen2_vl_2b", "internvl3_2b", "llava_onevision_7b", "smolvlm2_2b", "gemma3_4b", "qwen2_5_1_5b",
+    "qwen3_1_7b", "smollm2_135m",
+)  # fmt: skip
+IDS = re.compile(r"(image|video|vision_start|vision_end|boi|eoi)_token_(id|index)")
+TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
+
+
+def family_of(model: str) -> Family:
+    """The family of a config of configs/models, in float32."""
+    spec = dict(load([f"models/{model}"]).tree["policy"])
+    return build(Family, spec | {"dtype": "float32", "checkpointing": False}, "policy")
+
+
+def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0) -> Policy:
+    """A policy whose model has the release's shape with `layers` and `vision_layers` layers, and random weights; its processor follows the release's
+    rules for pictures. Ids of the whole vocabulary can be scored."""
+    tiny = dataclasses.replace(family, model="", tiny=Tiny())
+    with torch.device("meta"):
+        small, processor = tiny.build(Tiny())
+    config = transformers_config(family.model, layers, vision_layers)
+    for name in [n for n in (*vars(small.config), *TOKEN_IDS) if IDS.fullmatch(n) or n in TOKEN_IDS]:
+        if hasattr(config, name) and getattr(small.config, name, None) is not None:
+            setattr(config, name, getattr(small.config, name))
+    text, small_text = config.get_text_config(), small.config.get_text_config()
+    for name in TOKEN_IDS:
+        setattr(text, name, getattr(small_text, name, None))
+    processor = released_processor(family, processor)
+
+    def loaded(self: Any) -> tuple[Any, Any]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = type(meta_model(config))._from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+        for name, parameter in model.named_parameters():
+            if name.endswith("mm_input_projection_weight"):  # zeros by default, which would remove all images
+                parameter.data.normal_(0, 0.02)
+        return model, processor
+
+    shaped = type(f"Shaped{type(family).__name__}", (type(family),), {"load": loaded})
+    policy = Policy(shaped(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)}))
+    policy.params.net.forbidden_ids = tuple(sorted(family.forbidden_ids(processor)))
+    return policy
+
+
+def released_processor(family: Family, tiny: Any) -> Any:
+    """A tiny model's processor with the release's rules for pictures."""
+    if not family.is_multimodal:
+        return tiny
+    import transformers as hf
+
+    rule = release(family.model).pictures
+    tokenizer, template = tiny.tokenizer, tiny.chat_template
+
+    def resize() -> Any:
+        sizes = {"patch_size": rule["patch"], "merge_size": rule["unit"] // rule["patch"]}
+        bounds = {"shortest_edge": rule["min_pixels"], "longest_edge": rule["max_pixels"]}
+        tiny.image_processor = hf.Qwen2VLImageProcessor(**sizes, size=bounds)
+        tiny.video_processor = type(tiny.video_processor)(**sizes)
+        return tiny
+
+    def fixed() -> Any:
+        image = hf.Gemma3ImageProcessor(size={"height": rule["side"], "width": rule["side"]})
+        return hf.Gemma3Processor(image, tokenizer, chat_template=template, image_seq_length=rule["tokens"])
+
+    def tiles() -> Any:
+        side = {"height": rule["side"], "width": rule["side"]}
+        image = hf.GotOcr2ImageProcessor(size=side, min_patches=rule["least"], max_patches=rule["most"], crop_to_patches=True)
+        video = hf.InternVLVideoProcessor(size=side)
+        return hf.InternVLProcessor(image, tokenizer, video, image_seq_length=rule["tokens"], chat_template=template)
+
+    def anyres() -> Any:
+        side = {"height": rule["side"], "width": rule["side"]}
+        image, video = hf.LlavaOnevisionImageProcessor(size=side), hf.LlavaOnevisionVideoProcessor(size=side)
+        options = {"num_image_tokens": (rule["side"] // rule["patch"]) ** 2, "vision_feature_select_strategy": "full", "chat_template": template}
+        return hf.LlavaOnevisionProcessor(image, tokenizer, video, **options)
+
+    def split() -> Any:
+        image = hf.SmolVLMImageProcessor(size={"longest_edge": rule["longest"]}, max_image_size={"longest_edge": rule["side"]})
+        return hf.SmolVLMProcessor(image, tokenizer, tiny.video_processor, image_seq_len=rule["tokens"], chat_template=template)
+
+    kinds: dict[str, Callable[[], Any]] = {"resize": resize, "fixed": fixed, "tiles": tiles, "anyres": anyres, "split": split}
+    return kinds[rule["rule"]]()
+
+
+def picture_prompt(pixels: tuple[int, int] | None, name: str = "one") -> Prompt:
+    """A question, with a picture of (width, height) pixels unless it is None."""
+    images: tuple[Any, ...] = ()
+    if pixels is not None:
+        from io import BytesIO
+
+        from PIL import Image
+
+        buffer = BytesIO()
+        Image.open(BytesIO(picture(0, 64))).resize(pixels).save(buffer, "PNG")
+        images = (Stored(buffer.getvalue(), f"{name}-{pixels}"),)
+    content = [*({"type": "image"} for _ in images), {"type": "text", "text": "How many digits are there?"}]
+    return Prompt(Row(name, "How many digits are there?", images=images), ({"role": "user", "content": content},), images)
+
+
+def counted(policy: Policy, pixels: tuple[int, int]) -> tuple[int, int]:
+    """(tokens, patches) that the processor and the model's encoding make of a picture."""
+    (features,) = policy.encode(picture_prompt(pixels)).features
+    rows = features.tensors["pixel_values"]
+    patches = len(rows) if rows.dim() == 2 else rows.shape[:-3].numel() * (rows.shape[-1] // release(policy.family.model).pictures["patch"]) ** 2
+    return features.num_embeds, patches
+
+
+def expected(policy: Policy, pixels: tuple[int, int]) -> Seen:
+    """What `vlrl plan` computes for that picture."""
+    rule = dict(release(policy.family.model).pictures)
+    if rule["rule"] == "resize":
+        rule |= {key: value for key in ("min_pixels", "max_pixels") if (value := getattr(policy.family, key)) is not None}
+    return seen(rule, *pixels)
+
+
+def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
+    """Log-probs of one rollout by the model's own forward on its processor's output: no packing, no caches, no mask of ours."""
+    prompt, family = rollout.prompt, policy.family
+    media = {"images": family.processor_batch([image.load().convert("RGB") for image in prompt.images])} if prompt.images else {}
+    inputs: dict[str, Any] = dict(policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media))
+    completion = torch.tensor([rollout.ids])
+    inputs["input_ids"] = torch.cat([inputs["input_ids"], completion], 1)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    for name in ("mm_token_type_ids", "token_type_ids"):
+        if name in inputs:
+            inputs[name] = torch.cat([inputs[name], torch.zeros_like(completion)], 1)
+    if not family.is_multimodal:
+        inputs.pop("token_type_ids", None)
+    logits = policy.model(**{k: v for k, v in inputs.items() if isinstance(v, Tensor)}).logits[0, -completion.shape[1] - 1 : -1]
+    logits[:, list(policy.params.net.forbidden_ids)] = float("-inf")
+    return logits.log_softmax(-1).gather(-1, completion[0][:, None])[:, 0]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of one model: largest difference of log-probs to plain transformers, gradient norm, parameters, seconds."""
+
+    model: str
+    parameters: int
+    tokens: int
+    difference: float
+    gradient: float
+    lora_layers: int
+    seconds: float
+
+
+def check(model: str, pixels: tuple[int, int] = (224, 168), completions: int = 3) -> Checked:
+    """Packed log-probs against plain transformers, and finite gradients of all layers (embeddings and head are frozen, to save memory)."""
+    from vlrl.trainer.loss_inputs import make_batch
+
+    begun = time.process_time()
+    policy = random_release(family_of(model))
+    head = policy.model.get_output_embeddings().weight
+    policy.model.get_input_embeddings().weight.requires_grad_(False)
+    head.requires_grad_(False)
+    prompt = picture_prompt(pixels if policy.family.is_multimodal else None)
+    generator = torch.Generator().manual_seed(0)
+    allowed = sorted(set(range(head.shape[0])) - set(policy.params.net.forbidden_ids))
+    rollouts = [
+        Rollout(prompt, [allowed[i] for i in torch.randint(len(allowed), (3 + 2 * k,), generator=generator).tolist()]) for k in range(completions)
+    ]
+    batch = make_batch([Group(prompt, rollouts)], policy.pad_id)
+    logp = policy.forward(batch)["logp"]
+    logp.sum().backward()
+    norms = [p.grad.norm() for p in policy.model.parameters() if p.grad is not None]
+    with torch.no_grad():
+        plain = [plain_logp(policy, rollout) for rollout in rollouts]
+    difference = max(float((logp[b, : len(row)] - row).abs().max()) for b, row in enumerate(plain))
+    return Checked(
+        model=model,
+        parameters=sum(p.numel() for p in policy.model.parameters()),
+        tokens=len(policy.encode(prompt)),
+        difference=difference,
+        gradient=float(torch.stack(norms).norm()),
+        lora_layers=lora_layers(model),
+        seconds=time.process_time() - begun,
+    )
+
+
+def lora_layers(model: str, options: Mapping[str, Any] | None = None) -> int:
+    """How many layers LoRA finds in the whole release, on the meta device. Raises ConfigError if there is none."""
+    from vlrl.plan.shape import MetaPolicy
+    from vlrl.policy.params import Params
+    from vlrl.stages import Trainable
+
+    family = family_of(model)
+    policy = MetaPolicy(Params(meta_model(transformers_config(family.model)), family, torch.device("meta"), None))
+    trainable = make(get(Trainable, "lora"), dict(options or {}), "trainable")
+    trainable(policy)
+    return sum(name.endswith("lora_A") for name, _ in policy.model.named_modules())
