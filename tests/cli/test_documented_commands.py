@@ -21,7 +21,7 @@ PAGES = [
     *(f"docs/{name}.md" for name in ("architecture", "benchmarks", "distributed", "engines")),
 ]
 PAGES += [
-    f"docs/{name}.md" for name in ("evaluation", "functional", "guide")
+    f"docs/{name}.md" for name in ("evaluation", "functional", "guide", "real_model")
 ]  # LOG.md is a notebook of what was run, papers.md and methods.md are made
 LINE = re.compile(r"vlrl (?:train|show|compare) [^`\n]*")
 PLACEHOLDER = re.compile(r"(?<![\w/])(CONFIG|ID|NAME|RUN)(?![\w/])|\.\.\.|<")
@@ -105,7 +105,10 @@ def test_a_documented_comparison_resolves(command, workplace):
     sets = tuple(given["sets"] or ())
     lengths = (given["steps"], given["cold_start"], given["samples"])
     plan = Plan(tuple(given["presets"]), given["task"], given["seeds"], workplace / "out", *lengths, given["model"], sets)
-    assert plan.cold_config(0).tree["steps"] == given["cold_start"]
+    if given["cold_start"]:
+        assert plan.cold_config(0).tree["steps"] == given["cold_start"]
+    else:
+        assert plan.pretrained
     for preset in plan.presets:
         config = plan.config(preset, 1, "weights")
         assert all(config.phase(phase)["steps"] == given["steps"] for phase in config.phases) and config.tree["seed"] == 1
