@@ -1,9 +1,9 @@
 """A long run among faults, killed again and again, against one that is left alone: `python scripts/soak.py 2000 [--kill-every 200] [--output DIR]`.
 
-1 row in 100 cannot be used, 1 verdict in 100 raises. The process, with its engine, is killed (SIGKILL) at a random moment of every `kill-every`
-steps and resumed. Checked: every step is logged once; metrics, weights, counters and quarantine equal those of the run that was left alone (so
-nothing is lost and nothing counted twice); memory and open files of every process are level. Exit status 1 if not. The file is also the plug-in file
-of its runs.
+1 row in 100 cannot be used; 1 verdict, 1 call of the tool and 1 call of the judge in 100 raise. The process, with its engine, is killed (SIGKILL) at
+a random moment of every `kill-every` steps and resumed. Checked: every step is logged once; metrics, weights, counters, events, the judge's replies
+and the quarantine equal those of the run that was left alone (so nothing is lost and nothing counted twice); memory and open files of every process
+are level. Exit status 1 if not. Both runs go on side by side. The file is also the plug-in file of its runs.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vlrl.context import RunContext
+from vlrl.engine.fake import Fake
 from vlrl.files import append_jsonl, read_jsonl
 from vlrl.registry import register
-from vlrl.stages import Callback, Reward, Source
-from vlrl.types import Group, Media, Rollout, Row
+from vlrl.stages import Callback, Environment, Reward, Source
+from vlrl.types import Completion, Group, Media, Message, Request, Rollout, Row
 
 PROCESS = "process.jsonl"
 MAX_GROWTH_MB = 16.0  # of a process between the second and the last quarter of its samples
@@ -59,8 +62,9 @@ class SoakRows(Source):
     """1,000 sums, of which every hundredth row cannot be used. vlrl original (a test's own)."""
 
     def __call__(self) -> Sequence[Row]:
-        broken = (NoPicture(),)
-        return [Row(f"r{i}", f"What is {i} + 1?", answer=str(i + 1), images=broken if i % 100 == 7 else (), origin=f"rows:{i}") for i in range(1000)]
+        broken, meta = (NoPicture(),), {"constraints": ["It is short."]}
+        rows = range(1000)
+        return [Row(f"r{i}", f"{i} + 1?", str(i + 1), images=broken if i % 100 == 7 else (), origin=f"rows:{i}", meta=meta) for i in rows]
 
 
 @register("soak_verdict")
@@ -73,6 +77,33 @@ class SoakVerdict(Reward):
         if value % 100 == 3:
             raise RuntimeError("the verifier has a fault")
         return value % 7 / 6
+
+
+@register("soak_tool")
+@dataclass(frozen=True, kw_only=True)
+class SoakTool(Environment):
+    """Answers the first turn of half of the conversations; 1 call in 100 raises. vlrl original (a test's own)."""
+
+    stops: ClassVar[tuple[str, ...]] = tuple("aeiou 0123456789")
+
+    def reply(self, rollout: Rollout) -> Sequence[Message] | None:
+        value = zlib.crc32(repr(("tool", rollout.row.id, rollout.ids)).encode())
+        if value % 100 == 3:
+            raise ConnectionError("the tool has a fault")
+        return [{"role": "user", "content": "go on"}] if value % 2 else None
+
+
+@register("soak_judge")
+@dataclass(frozen=True)
+class SoakJudge(Fake):
+    """A judge that says yes to half of its questions. 1 question in 400 cannot be asked: with four to a call, 1 call in 100. vlrl original."""
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
+        values = [zlib.crc32(request.prompt.text.encode()) for request in requests]
+        if any(value % 400 == 3 for value in values):
+            raise ConnectionError("the judge has a fault")
+        for request, value in zip(requests, values, strict=True):
+            yield Completion(request, 0, [], [], "yes" if value % 2 else "no", "stop", 0)
 
 
 @register("soak_process")
@@ -95,7 +126,9 @@ def command(output: Path, steps: int) -> list[str]:
     words = [
         "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}", f"plugins=[{Path(__file__).resolve()}]",
         "data.train.sums={name: soak_rows}", "rewards.verdict={name: soak_verdict}", "callbacks.process={name: soak_process}",
-        "sampling={name: plain, max_tokens: 4}", "prompts_per_step=4", "group_size=4", f"steps={steps}", "threads=1", f"output={output}",
+        "rewards.judge={name: judged, weight: 0.5, judge: {model: soak@1, engine: {name: soak_judge}}}",
+        "rollout={name: multi_turn, max_turns: 2}", "environment={name: soak_tool}", "sampling={name: plain, max_tokens: 4}",
+        "prompts_per_step=2", "group_size=4", f"steps={steps}", "threads=1", f"output={output}",
         "watch={checkpoint_every: 25, rollouts_every: 50, keep: 2, live: false, activity_steps: 0}",
     ]  # fmt: skip
     return [sys.executable, "-m", "vlrl", "train", "base/rl", "methods/grpo", *words]
@@ -131,6 +164,7 @@ def killed(output: Path, steps: int, every: int, pick: random.Random) -> int:
 def figures(output: Path) -> dict[str, Any]:
     """What must be equal in both runs."""
     last = sorted((output / "checkpoints").glob("step-*"))[-1]
+    events = read_jsonl(output / "events.jsonl")
     state = json.loads((last / "trainer" / "state.json").read_text(encoding="utf-8"))
     return {
         "metrics": (output / "metrics.jsonl").read_text(encoding="utf-8"),
@@ -139,7 +173,8 @@ def figures(output: Path) -> dict[str, Any]:
         "rows": state["bad_rows"],
         "verdicts": state["stats"],
         "quarantine": sorted(row["id"] for row in read_jsonl(output / "quarantine.jsonl")),
-        "warnings": [(row["step"], row["message"]) for row in read_jsonl(output / "events.jsonl") if row["kind"] == "warning"],
+        "events": [(row["step"], row["message"]) for row in events if row["kind"] == "warning"],
+        "replies": sorted(row["key"] for row in read_jsonl(output / "judge" / "replies-0.jsonl")),
         "rollouts": sorted(path.name for path in (output / "rollouts").glob("*.parquet")),
     }
 
@@ -171,19 +206,25 @@ def main() -> int:
         place = options.output or Path(scratch)
         place.mkdir(parents=True, exist_ok=True)
         begun = time.time()
-        left_alone(place / "alone", options.steps)
-        kills = killed(place / "killed", options.steps, options.kill_every, random.Random(options.seed))
+        with ThreadPoolExecutor(1) as pool:
+            alone = pool.submit(left_alone, place / "alone", options.steps)
+            kills = killed(place / "killed", options.steps, options.kill_every, random.Random(options.seed))
+            alone.result()
         one, other = figures(place / "alone"), figures(place / "killed")
         found = [f"{name} differ" for name in one if one[name] != other[name]]
         if one["steps"] != list(range(1, options.steps + 1)):
             found.append("steps are missing or repeated")
+        faults = Counter(name for _, said in one["events"] for name in ("verdict", "soak_tool", "judge") if f"{name!r} raised" in said)
+        missing, twice = Counter(one["events"]) - Counter(other["events"]), Counter(other["events"]) - Counter(one["events"])
         memory, files, lives = growth(place / "alone")
         killed_memory, killed_files, killed_lives = growth(place / "killed")
         if max(memory, killed_memory) > MAX_GROWTH_MB or max(files, killed_files) > 2:
             found.append("memory or open files grow")
     rows, verdicts = one["rows"], one["verdicts"]
     print(f"{options.steps} steps twice in {time.time() - begun:.0f} s, {kills} kills; rows: {rows['bad']} of {rows['drawn']} could not be used")
-    print(f"verdicts: {verdicts['score_errors']} of {verdicts['scored']} raised; rows in quarantine: {len(one['quarantine'])}")
+    print(f"rollouts: {verdicts['score_errors']} of {verdicts['scored']} got no score; rows in quarantine: {len(one['quarantine'])}")
+    print(f"warnings by what raised: {dict(faults)}; events: {len(one['events'])}, {missing.total()} lost, {twice.total()} there twice; ", end="")
+    print(f"replies of the judge: {len(one['replies'])}, {len(other['replies']) - len(set(other['replies']))} there twice")
     print(f"growth: {memory:.1f} MB, {files} files in the whole run; at most {killed_memory:.1f} MB, {killed_files} files in {killed_lives} lives")
     print("; ".join(found) if found else f"nothing lost, nothing counted twice ({lives + killed_lives} processes measured)")
     return len(found)
