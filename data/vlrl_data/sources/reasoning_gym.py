@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from vlrl.registry import ConfigError, build, register, suggest
 from vlrl.stages import Reward
@@ -108,7 +112,8 @@ class ReasoningGym(GeneratedSource):
         made, size = self.dataset(name), FEWER_PLACES.get(name, PLACES)
         place = rng.randrange(size)
         try:
-            return made[place], place
+            with own_randomness(f"{self.seed} {name} {place}"):
+                return made[place], place
         except IndexError:
             made.size = size  # word_ladder lowers it for good, so that later questions would depend on earlier draws
             return {}, place
@@ -153,6 +158,20 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
+@contextlib.contextmanager
+def own_randomness(key: str) -> Iterator[None]:
+    """Python's and numpy's global random generators seeded by `key`, and as before afterwards: some generators draw from them, or seed them."""
+    before, numpy_before = random.getstate(), np.random.get_state()
+    seed = random.Random(key).getrandbits(32)
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(numpy_before)
+
+
 # --- the package ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -160,8 +179,10 @@ def plain(value: Any) -> Any:
 def package() -> Any:
     """The package's registry of generators and curricula. Raises ConfigError where it is not installed."""
     try:
-        import reasoning_gym  # noqa: F401  # registers the generators
-        from reasoning_gym import factory
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of the libraries that it uses
+            import reasoning_gym  # noqa: F401  # registers the generators
+            from reasoning_gym import factory
     except ImportError as error:
         raise ConfigError(f"source 'reasoning_gym' needs the package reasoning-gym ({error}); install it: pip install 'vlrl[gym]'") from None
     return factory
@@ -193,7 +214,8 @@ def dataset_of(name: str, spec: str, seed: int) -> Any:
             raise ConfigError(f"generators.{name}.{key}: no such field.{suggest(key, known | {'weight', 'level'})}")
     try:
         levelled = {} if level is None else level_fields(name, level)
-        made = generator(config=config_type(**{**levelled, **fields, "seed": seed, "size": FEWER_PLACES.get(name, PLACES)}))
+        with own_randomness(f"{seed} {name}"):
+            made = generator(config=config_type(**{**levelled, **fields, "seed": seed, "size": FEWER_PLACES.get(name, PLACES)}))
     except (AssertionError, TypeError, ValueError) as error:
         raise ConfigError(f"generators.{name}: the generator refuses its fields {spec}: {error}") from None
     if stabilise := STABILISED.get(name):
