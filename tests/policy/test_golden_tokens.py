@@ -13,7 +13,7 @@ import pytest
 from golden_kit import NAMES, TEMPLATES, golden
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from samples import Noise
+from samples import Flicker, Noise
 
 from vlrl.methods.common.conversation import tool_reply_ids
 from vlrl.methods.common.demonstrations import expert_rollout
@@ -210,6 +210,17 @@ def test_an_image_is_the_released_span(vision_policy, family):
     assert [i for i, kind in zip(encoded.ids, encoded.types, strict=True) if kind] == [embed] * 4 and encoded.ids.count(embed) == 4
     assert media <= set(policy.forbidden_ids)
     assert not media & set(policy.encode_text("<|vision_start|><|image_pad|><start_of_image><image_soft_token><end_of_image>"))
+
+
+def test_a_video_is_the_released_span(vision_policy):
+    """4 frames of 84 x 56 pixels: 2 moments of 3 x 2 patches between the marks of an image."""
+    file, policy = golden("qwen2_5"), vision_policy("qwen2_5_vl")
+    system, user = ({"role": m["role"], "content": [{"type": "text", "text": m["content"]}]} for m in file["chats"]["question"])
+    user["content"].insert(0, {"type": "video"})
+    encoded = policy.encode(prompt_of((system, user), videos=(Flicker(1),)))
+    image = file["ids"]["chat/image"]
+    begin = image.index(151655)
+    assert encoded.ids == [*image[:begin], *[151656] * 12, *image[begin + 4 :]] and image[begin - 1 : begin + 5 : 5] == [151652, 151653]
 
 
 @pytest.mark.parametrize("family", VISION)
