@@ -9,7 +9,7 @@ from vlrl_data.generators.causal import LEVELS, Graph, random_graph
 
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward, Source
-from vlrl.types import Prompt, Rollout
+from vlrl.types import Prompt, Rollout, Row
 
 CONFOUNDED = Graph(((), (0,), (0, 1)), ({(): 0.5}, {(0,): 0.2, (1,): 0.8}, {(0, 0): 0.1, (0, 1): 0.3, (1, 0): 0.6, (1, 1): 0.9}))
 
@@ -79,3 +79,43 @@ def test_rows(level):
 def test_impossible_settings_are_refused(fields):
     with pytest.raises(ConfigError, match=next(iter(fields))):
         build(Source, {"name": "gen_causal", **fields})
+
+
+def test_a_selector_for_every_assignment_of_the_parents():
+    """zhichul/rlcausal d9d61324, counterfactual.py: with X = 1 another selector decides, which X = 0, Y = 0 says nothing about."""
+    graph = Graph(((), (0,)), ({(): 0.4}, {(0,): 0.2, (1,): 0.7}))
+    assert graph.twin(1, {0: 1}, {0: 0, 1: 0}) == pytest.approx(0.7) and graph.query(1, {0: 1}, {0: 0, 1: 0}) == pytest.approx(0.5 / 0.8)
+    assert graph.twin(1, {0: 0}, {0: 0, 1: 0}) == 0  # the same assignment: the same selector
+    assert graph.twin(1, {0: 1}, {1: 1}) == pytest.approx((0.4 * 0.7 + 0.6 * 0.2 * 0.7) / (0.4 * 0.7 + 0.6 * 0.2))
+    with pytest.raises(ValueError, match="probability 0"):
+        Graph(((),), ({(): 1.0},)).twin(0, {}, {0: 0})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_twin_network_agrees_where_nothing_is_counterfactual(seed):
+    graph = random_graph(random.Random(seed), 4, 2)
+    for cause, x in itertools.product(range(3), (0, 1)):
+        assert graph.twin(3, {}, {cause: x}) == pytest.approx(graph.query(3, {}, {cause: x}))
+        assert graph.twin(3, {cause: x}, {}) == pytest.approx(graph.query(3, {cause: x}, {}))
+
+
+def test_rows_in_the_form_of_the_release():
+    rows = [build(Source, {"name": "gen_causal", "release": True, "nodes": 4, "count": 40}).row(i) for i in range(40)]
+    assert {row.meta["level"] for row in rows} == set(LEVELS)
+    assert all(len(row.answer) == 2 and sum(row.answer) == pytest.approx(1.0) for row in rows)
+    assert all(("intervened to set" in row.question) == (row.meta["level"] != LEVELS[0]) for row in rows)
+    reward = build(Reward, {"name": "distribution"})
+    assert all(reward(Rollout(Prompt(row, ()), [1], text=row.target)) == pytest.approx(1.0) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [("[0.25, 0.75]", 1.0), ("[0.35, 0.65]", 0.2 + 0.8 * 0.9), ("[1.0]", 0.1), ("[a, b]", 0.0), ("0.75", 0.0), ("[3, -2]", 0.2), ("[nan, 1]", 0.0)],
+)
+def test_distribution_by_hand(text, score):
+    """zhichul/rlcausal d9d61324, score_strict.py: 0.1 for a list, 0.1 for its length, 0.8 (1 - total variation), at least 0."""
+    reward = build(Reward, {"name": "distribution"})
+    rollout = Rollout(Prompt(Row("a", "?", [0.25, 0.75]), ()), [1], text=f"<answer>{text}</answer>")
+    assert reward(rollout) == pytest.approx(score) and reward.correct(rollout, score) == (score == 1.0)
+    with pytest.raises(ValueError, match="probabilities"):
+        reward.target("x", None)

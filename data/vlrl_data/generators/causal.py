@@ -41,6 +41,14 @@ class Graph:
                 weight *= share
             yield tuple(number for number, _ in world), weight
 
+    def descendants(self, cause: int) -> list[int]:
+        """The variables that depend on `cause`, in order."""
+        found = [cause]
+        for i in range(cause + 1, len(self.parents)):
+            if set(self.parents[i]) & set(found):
+                found.append(i)
+        return found[1:]
+
     def query(self, target: int, do: Mapping[int, int], given: Mapping[int, int]) -> float:
         """P(target = 1 where `do` is set | `given` was observed where nothing is set). Raises ValueError if `given` has probability 0."""
         both = seen = 0.0
@@ -52,6 +60,27 @@ class Graph:
         if not seen:
             raise ValueError(f"{given} has probability 0")
         return both / seen
+
+    def twin(self, target: int, do: Mapping[int, int], given: Mapping[int, int]) -> float:
+        """As `query`, where a variable has one independent random number for each assignment of its parents, not one for all.
+
+        In the twin network a variable's two values are equal where its parents' values are, else independent. Raises ValueError as `query` does.
+        """
+        states: dict[tuple[tuple[int, int], ...], float] = {(): 1.0}  # (actual, counterfactual) values of the variables so far
+        for i, (parents, table) in enumerate(zip(self.parents, self.tables)):
+            longer: dict[tuple[tuple[int, int], ...], float] = {}
+            for state, weight in states.items():
+                first, second = (tuple(state[p][world] for p in parents) for world in (0, 1))
+                for a, b in itertools.product((0, 1), repeat=2):
+                    p_a, p_b = (table[key] if value else 1 - table[key] for key, value in ((first, a), (second, b)))
+                    chance = p_a * (float(b == do[i]) if i in do else float(a == b) if first == second else p_b)
+                    if chance and (i not in given or given[i] == a):
+                        longer[(*state, (a, b))] = weight * chance
+            states = longer
+        seen = sum(states.values())
+        if not seen:
+            raise ValueError(f"{given} has probability 0")
+        return sum(weight for state, weight in states.items() if state[target][1]) / seen
 
 
 def random_graph(rng: random.Random, nodes: int, most_parents: int) -> Graph:
@@ -73,11 +102,16 @@ class GenCausal(GeneratedSource):
     Paper: arXiv:2512.20760 (the levels of the causal ladder; graphs, tables and wording here are ours). A variable is 1 if its own random number is
     below its probability, so that counterfactuals are exact. The answer is a number to three decimals. Reward: `numeric` with a tolerance.
     `meta.level` is the level.
+
+    `release` is the form of zhichul/rlcausal d9d61324 (data_generation/levels): one variable is observed, set, or observed and then another set that
+    it descends from; any variable is asked for; the answer is the distribution [P(0), P(1)] to two decimals (reward: `distribution`), and a variable
+    has one selector for each assignment of its parents. There graphs have 10 variables.
     """
 
     levels: tuple[str, ...] = LEVELS
     nodes: int = 3
     most_parents: int = 2
+    release: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,6 +124,8 @@ class GenCausal(GeneratedSource):
         rng = self.rng(index)
         graph = random_graph(rng, self.nodes, self.most_parents)
         level = rng.choice(self.levels)
+        if self.release:
+            return self.released(index, rng, graph, level)
         target = self.nodes - 1
         cause, x, y = rng.randrange(target), rng.randint(0, 1), rng.randint(0, 1)
         X, Y = NAMES[cause], NAMES[target]
@@ -107,6 +143,24 @@ class GenCausal(GeneratedSource):
         rule = "Each variable draws a random number from 0 to 1 of its own and is 1 if that is below its probability, else 0."
         text = f"{_describe(graph)} {rule} {question} Give three decimals."
         return Row(self.id(index), text, answer, task="causal", target=tagged_answer(f"{answer:.3f}"), meta={"level": level})
+
+    def released(self, index: int, rng: random.Random, graph: Graph, level: str) -> Row:
+        """A row in the form of the release."""
+        target, cause, x = rng.randrange(self.nodes), rng.randrange(self.nodes - 1), rng.randint(0, 1)
+        seen = rng.choice(graph.descendants(cause) or [self.nodes - 1]) if level == "counterfactual" else cause
+        y = graph.values(tuple(rng.random() for _ in range(self.nodes)), {})[seen]
+        observed = f"we first observed {NAMES[seen]} = {y}"
+        asked, do, given = {
+            "associational": (observed, {}, {seen: y}),
+            "interventional": (f"we intervened to set {NAMES[cause]} to {x}", {cause: x}, {}),
+            "counterfactual": (f"{observed} and then intervened to set {NAMES[cause]} to {x}", {cause: x}, {seen: y}),
+        }[level]
+        one = round(graph.twin(target, do, given), 2)
+        answer = [round(1 - one, 2), one]
+        rule = "Each variable draws one value for every assignment of its parents, from the table, and takes that of their actual assignment."
+        form = "Give the probabilities of 0 and 1, to two decimals, as in [0.10, 0.90]."
+        text = f"{_describe(graph)} {rule} What is the distribution of {NAMES[target]} given {asked}? {form}"
+        return Row(self.id(index), text, answer, task="distribution", target=tagged_answer(str(answer)), meta={"level": level})
 
 
 def _describe(graph: Graph) -> str:

@@ -77,6 +77,10 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "iou_hard": ({"name": "iou_hard"}, attacks_perception.SEEDS["box"]),
     "box_agreement": ({"name": "box_agreement"}, attacks_perception.SEEDS["box"]),
     "sat": ({"name": "sat"}, Seed([[1, -2], [2, 3], [-1, 3]], "101", ("010", "110", "11"), {"all": "000 001 010 011 100 101 110 111"})),
+    "distribution": (
+        {"name": "distribution"},
+        Seed([0.05, 0.95], "[0.05, 0.95]", ("[0.95, 0.05]", "0.95", "[1, 0, 0]"), {"all": "[0.05, 0.95], [0.95, 0.05], [0.5, 0.5]"}),
+    ),
     "chain": ({"name": "chain"}, Seed([3, 5, -2], "3, 5, -2", ("3, 5, 2", "0, 0, 0", "-2"), {"all": " ".join(map(str, range(-9, 9)))}, joined="; ")),
     "graph": (
         {"name": "graph"},
