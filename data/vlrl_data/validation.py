@@ -252,6 +252,11 @@ def _is_label(value: Any) -> bool:
     return one or (isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, str) for item in value))
 
 
+def _is_yes_no(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().casefold() in ("yes", "no", "true", "false"))
+
+
+_LABELLED = ("choice", "classification", "digits", "emotion", "multiple_choice", "odd_one_out", "verdict", "video_states")
 # The form of the gold answer of tasks that this package defines or that a record family sets; other tasks hold whatever their rewards read.
 ANSWER_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "grounding": ("a box [x1, y1, x2, y2]", _is_boxes),
@@ -261,5 +266,6 @@ ANSWER_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("jigsaw", "video_jigsaw"), ("the numbers 1 to n in some order", _is_order)),
     **dict.fromkeys(("chain", "video_counting"), ("a list of numbers", _is_numbers)),
     "anomaly": ("a list of [start, end] in seconds", _is_spans),
-    **dict.fromkeys(("classification", "digits", "multiple_choice"), ("a label: text or an integer", _is_label)),
+    **dict.fromkeys(_LABELLED, ("a label: text or an integer", _is_label)),
+    "yes_no": ('"yes" or "no"', _is_yes_no),
 }

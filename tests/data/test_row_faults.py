@@ -122,6 +122,10 @@ ANSWERS = [
     ("classification", {"label": "cup"}),
     ("classification", 0.5),
     ("multiple_choice", [1, 2]),
+    ("choice", {"a": 1}),
+    ("choice", 0.5),
+    ("yes_no", "perhaps"),
+    ("yes_no", 1),
 ]
 
 
@@ -148,6 +152,9 @@ FITTING = [
     ("classification", "cup"),
     ("classification", ["cup", "mug"]),
     ("multiple_choice", "B"),
+    ("choice", "B"),
+    ("yes_no", True),
+    ("yes_no", "No"),
     ("anything", {"free": ["form", 1, None]}),
 ]
 
