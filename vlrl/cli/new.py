@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -62,6 +63,8 @@ def render(kind: str, name: str) -> dict[str, str]:
         raise ConfigError(f"new: {name!r} cannot be a name; use small letters, digits and _, for instance my_{kind}")
     if name in names(STAGES[kind]):
         raise ConfigError(f"new: there is a {kind} named {name!r} already; choose another name, for instance my_{name}")
+    if name in sys.stdlib_module_names:
+        raise ConfigError(f"new: {name}.py would hide Python's own module {name!r}; choose another name, for instance my_{name}")
     words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
     text = Template((_TEMPLATES / f"{kind}.tmpl").read_text(encoding="utf-8")).substitute(words)
     plugin, _, test = text.partition(_SPLIT)

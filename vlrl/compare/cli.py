@@ -31,13 +31,15 @@ def compare(
 ) -> None:
     """Train presets on a lab task from the same cold start and compare them: `vlrl compare grpo dapo --task counting --seeds 5`."""
     from vlrl.compare.plan import Plan, preset_file
+    from vlrl.config import load
 
+    plan = Plan(tuple(presets), task, seeds, output.resolve(), steps, cold_start, samples, model, tuple(sets or ()))
+    load(plan.bases, plan.overrides)  # all names before torch is imported
     for preset in presets:
-        preset_file(preset)  # before torch is imported
+        preset_file(preset)
     from vlrl.compare.run import run_plan
     from vlrl.compare.table import markdown, page, summarise
 
-    plan = Plan(tuple(presets), task, seeds, output.resolve(), steps, cold_start, samples, model, tuple(sets or ()))
     cells, starts = run_plan(plan, jobs or os.cpu_count() or 1, quiet=as_json)
     title = f"{task}: {', '.join(presets)} ({steps} steps, {seeds} seeds)"
     page(cells, title, plan.output / "compare.html", starts)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from vlrl_rewards.boxes.geometry import matrix
 from vlrl_rewards.boxes.reading import Box
@@ -20,6 +19,8 @@ Pairs = list[tuple[int, int]]
 
 def hungarian(score_NM: np.ndarray, minimum: float = 0.0) -> Pairs:
     """One-to-one (row, column) pairs of the largest total score (Hungarian algorithm). Pairs with a score of 0 or below `minimum` are left out."""
+    from scipy.optimize import linear_sum_assignment  # half a second to import, which rewards without matching do not need
+
     allowed_NM = np.where((score_NM >= minimum) & (score_NM > 0), score_NM, 0.0)
     rows, columns = linear_sum_assignment(allowed_NM, maximize=True)
     return [(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if allowed_NM[i, j] > 0]

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from rapidfuzz.fuzz import ratio
-from scipy.optimize import linear_sum_assignment
 
 from vlrl.registry import register
 from vlrl_rewards.boxes.geometry import matrix
@@ -100,6 +99,8 @@ class SceneGraph(Graded):
         return graph, (float(size[0]), float(size[1]))
 
     def grade(self, target: tuple[Graph, tuple[float, float]], answer: Answer, scene: Scene) -> Grade:
+        from scipy.optimize import linear_sum_assignment  # half a second to import, which other rewards do not need
+
         gold, size = target
         graphs = [g for f in find_values(answer.text) for g in [read_graph(f.value)] if g]
         if len(graphs) != 1:
