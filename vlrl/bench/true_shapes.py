@@ -17,7 +17,6 @@ from torch import Tensor
 
 from vlrl.bench.cases import Stored, picture
 from vlrl.config import load
-from vlrl.plan.pictures import Seen, seen
 from vlrl.plan.releases import meta_model, release, transformers_config
 from vlrl.policy import Family, Policy
 from vlrl.policy.tiny import Tiny
@@ -64,7 +63,7 @@ def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed
 
     shaped = type(f"Shaped{type(family).__name__}", (type(family),), {"load": loaded})
     policy = Policy(shaped(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)}))
-    policy.params.net.forbidden_ids = tuple(sorted(family.forbidden_ids(processor)))
+    policy.params.forbidden_ids = policy.params.net.forbidden_ids = tuple(sorted(family.forbidden_ids(processor)))
     return policy
 
 
@@ -123,20 +122,17 @@ def picture_prompt(pixels: tuple[int, int] | None, name: str = "one") -> Prompt:
     return Prompt(Row(name, "How many digits are there?", images=images), ({"role": "user", "content": content},), images)
 
 
-def counted(policy: Policy, pixels: tuple[int, int]) -> tuple[int, int]:
-    """(tokens, patches) that the processor and the model's encoding make of a picture."""
-    (features,) = policy.encode(picture_prompt(pixels)).features
+def counted(family: Family, pixels: tuple[int, int]) -> tuple[int, int]:
+    """(placeholder tokens, patches) that the release's processor makes of a picture of (width, height) pixels, under the config's bounds."""
+    tiny = dataclasses.replace(family, model="", tiny=Tiny())
+    with torch.device("meta"):
+        processor = tiny.build(Tiny())[1]
+    processor = released_processor(family, processor)
+    family.apply_pixel_limits(processor)
+    features = family.process(processor, picture_prompt(pixels).images[0])
     rows = features.tensors["pixel_values"]
-    patches = len(rows) if rows.dim() == 2 else rows.shape[:-3].numel() * (rows.shape[-1] // release(policy.family.model).pictures["patch"]) ** 2
-    return features.num_embeds, patches
-
-
-def expected(policy: Policy, pixels: tuple[int, int]) -> Seen:
-    """What `vlrl plan` computes for that picture."""
-    rule = dict(release(policy.family.model).pictures)
-    if rule["rule"] == "resize":
-        rule |= {key: value for key in ("min_pixels", "max_pixels") if (value := getattr(policy.family, key)) is not None}
-    return seen(rule, *pixels)
+    side = release(family.model).pictures["patch"]
+    return features.num_embeds, len(rows) if rows.dim() == 2 else rows.shape[:-3].numel() * (rows.shape[-1] // side) ** 2
 
 
 def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
@@ -170,12 +166,12 @@ class Checked:
     seconds: float
 
 
-def check(model: str, pixels: tuple[int, int] = (224, 168), completions: int = 3) -> Checked:
+def check(model: str, pixels: tuple[int, int] = (224, 168), completions: int = 3, layers: int = 2) -> Checked:
     """Packed log-probs against plain transformers, and finite gradients of all layers (embeddings and head are frozen, to save memory)."""
     from vlrl.trainer.loss_inputs import make_batch
 
     begun = time.process_time()
-    policy = random_release(family_of(model))
+    policy = random_release(family_of(model), layers, layers)
     head = policy.model.get_output_embeddings().weight
     policy.model.get_input_embeddings().weight.requires_grad_(False)
     head.requires_grad_(False)

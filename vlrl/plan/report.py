@@ -58,7 +58,7 @@ def as_lines(plan: Plan) -> list[str]:
         f"devices  {ask.count} x {ask.gpu.name} ({ask.gpu.usable / GIB:.0f} GiB usable); assumed: {speed.training:.0%} of the peak in training, "
         f"{speed.prefill:.0%} in prefill, {speed.decoding:.0%} of the bandwidth in decoding",
         "",
-        f"GiB:  ranks engines weights  grads  optim buffer    ref   acts logits     KV engine |  peak in{' ' * 13}| sample  score  train   comm | step s",
+        f"GiB:  ranks engines weights  grads  optim buffer    ref   acts logits     KV engine |  peak in{'':13}| sample  score  train   comm | step",
     ]
     lines += [_line(trial) for trial in plan.trials]
     lines.append("")

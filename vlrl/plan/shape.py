@@ -102,6 +102,7 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         parts[adapters.part_of(name)] += parameter.numel()
     head = model.get_output_embeddings().weight
     parts["head"] = head.numel()
+    matmul = sum(p.numel() for p in matmul_weights(model).values() if p is not head and p.dim() > 1)  # before an adapter adds some
     params = Params(model, replace(family, quantize=""), torch.device("meta"), None)
     policy = MetaPolicy(params)
     trainable(policy)
@@ -111,8 +112,7 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
     by_part: Counter[str] = Counter()
     for name, parameter in trained.items():
         by_part[adapters.part_of(name)] += parameter.numel()
-    inside = {id(p) for m in params.model.modules() if isinstance(m, MATMUL_LAYERS) for p in m.parameters(recurse=False)}
-    all_matmul = sum(p.numel() for p in model.parameters() if id(p) in inside and p is not head and p.dim() > 1)
+    inside = set(matmul_weights(params.model))
     text, vision = config.get_text_config(), getattr(config, "vision_config", None)
     kinds = list(getattr(text, "layer_types", None) or [])
     return ModelShape(
@@ -122,7 +122,7 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         trained_bytes=float(sum(p.numel() * p.element_size() for p in trained.values())),
         frozen_bytes=frozen_bytes(params.model, family.quantize, head, inside),
         reference_bytes=reference,
-        matmul=all_matmul,
+        matmul=matmul,
         matmul_trained=sum(p.numel() for p in trained.values() if id(p) in inside),
         largest=max((p.numel() for p in trained.values()), default=0),
         head_trained=head.numel() if head.requires_grad else 0,
@@ -137,6 +137,11 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         tower_layers=tower_depth(vision) if vision is not None else 0,
         tower_merge=getattr(vision, "spatial_merge_size", 1) ** 2 if vision is not None else 1,
     )
+
+
+def matmul_weights(model: Any) -> dict[int, Any]:
+    """The parameters of a model's matrix products, biases included, by identity."""
+    return {id(p): p for module in model.modules() if isinstance(module, MATMUL_LAYERS) for p in module.parameters(recurse=False)}
 
 
 def reference_bytes(params: Params) -> float:

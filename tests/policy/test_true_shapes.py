@@ -1,0 +1,40 @@
+"""Every model of configs/models at the true shape of its release. The forward passes need gigabytes and are marked slow; `scripts/true_shapes.py` runs
+them all and prints a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from vlrl.bench.true_shapes import MODELS, check, counted, family_of, lora_layers
+from vlrl.plan.releases import release
+from vlrl.plan.setup import Assumed, picture_of
+
+SEES = [model for model in MODELS if family_of(model).is_multimodal]
+
+
+@pytest.mark.parametrize("model", SEES)
+@pytest.mark.parametrize("pixels", [(224, 168), (640, 480), (300, 900)])
+def test_the_planner_counts_a_pictures_tokens_as_the_processor_does(model: str, pixels: tuple[int, int]) -> None:
+    family = family_of(model)
+    wanted = picture_of(family, Assumed(width=pixels[0], height=pixels[1]))
+    tokens, patches = counted(family, pixels)
+    marks = 2 if release(family.model).pictures["rule"] == "tiles" else 0  # the planner counts the marks around the picture
+    extra = release(family.model).pictures.get("extra", 0)  # a class token per tile
+    tiles = wanted.patches // wanted.largest
+    assert (tokens + marks, patches) == (wanted.tokens, wanted.patches - extra * tiles)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_lora_finds_the_layers_of_the_whole_release(model: str) -> None:
+    layers = family_of(model)
+    config = release(layers.model).config
+    text = config.get("text_config", config)
+    assert lora_layers(model) == 7 * text["num_hidden_layers"]  # q, k, v, o, gate, up, down
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_packed_forward_equals_plain_transformers(model: str) -> None:
+    done = check(model, layers=1 if "7b" in model else 2)
+    assert done.difference < 1e-4
+    assert 0 < done.gradient < float("inf")
