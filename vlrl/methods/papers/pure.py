@@ -1,6 +1,7 @@
 """PURE: min-form credit assignment for process rewards, where the worst step of a rollout decides its return.
 
-`pure` is an advantage estimator that writes advantages per token, for token_credit `per_token`. It reads step scores (STEP_SCORES).
+    pure                    advantage estimator that writes advantages per token, for token_credit `per_token`; reads STEP_SCORES
+    pure.process_rewards    reward shaping that writes them: the scores of a process reward model
 
 Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8, with released code.
 """
@@ -11,15 +12,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from vlrl.context import RunContext
+from vlrl.judges.process import open_process_reward_model
 from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.advantage import RLOO, GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import register
-from vlrl.stages import TOKEN_ADVANTAGES
-from vlrl.types import Group
+from vlrl.methods.papers.spae import step_ends
+from vlrl.registry import ConfigError, register
+from vlrl.stages import TOKEN_ADVANTAGES, RewardShaping, State, transient
+from vlrl.types import Group, Rollout
 
 
 @register("pure")
@@ -86,3 +89,63 @@ def softmin_rewards(rewards: Sequence[float], temperature: float) -> list[float]
     low = min(rewards, default=0.0)
     weights = [math.exp(-(r - low) / temperature) for r in rewards]
     return [w / math.fsum(weights) * r for w, r in zip(weights, rewards)]
+
+
+@dataclass
+class ProcessRewardsState(State):
+    """The process reward model, loaded when the phase begins."""
+
+    model: Any = transient()
+
+
+@register("pure.process_rewards")
+@dataclass(frozen=True)
+class PureProcessRewards(RewardShaping):
+    """PURE's step scores: P(right) - P(wrong) of a process reward model at the end of each step; writes STEP_SCORES.
+
+    A step ends with the token in which `delimiter` ends, the last one with the rollout. The model reads the prompt as the policy does (its template
+    included), then each step without the delimiter and with `mark` behind it. `model`: a folder or a hub id of a model for token classification with
+    two labels, such as jinachris/PURE-PRM-7B; "tiny" has random weights, for tests. Rewards are unchanged.
+    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275; released code: CJReinforce/PURE, openrlhf/trainer/ppo_utils/experience_maker.py at 41f9363:
+    steps, mark, score. Deviates: steps are tokenised anew by the model's own tokenizer. Edge: a step without text has no score of its own and belongs
+    to the next one; a rollout without text has no steps. Every rank holds a whole model.
+    """
+
+    model: str = ""
+    delimiter: str = "\n\n"
+    mark: str = "\n"
+    provides = (STEP_SCORES,)
+
+    def __post_init__(self) -> None:
+        if not self.delimiter:
+            raise ConfigError("reward_shaping: delimiter of 'pure.process_rewards' is empty; name the text that ends a step, like a blank line")
+
+    def init_state(self) -> ProcessRewardsState:
+        return ProcessRewardsState()
+
+    def check(self, run: RunContext) -> None:
+        if not self.model:
+            hint = "reward_shaping.process.model=PATH, a model for token classification such as jinachris/PURE-PRM-7B"
+            raise ConfigError(f"reward_shaping: 'pure.process_rewards' has no `model`; name a process reward model: {hint}")
+
+    def setup(self, run: RunContext) -> None:
+        super().setup(run)
+        self.state.model = open_process_reward_model(self.model, self.mark, run.policy)
+
+    def __call__(self, group: Group) -> list[float]:
+        ends = [self.steps(rollout) for rollout in group]
+        solutions = [(self.run.policy.render(rollout.prompt), [text for _, text in steps]) for rollout, steps in zip(group, ends)]
+        for rollout, steps, scores in zip(group, ends, self.state.model.scores(solutions), strict=True):
+            STEP_SCORES.set(rollout, [(end, score) for (end, _), score in zip(steps, scores, strict=True)])
+        return group.rewards
+
+    def steps(self, rollout: Rollout) -> list[tuple[int, str]]:
+        """(end in tokens, text without the delimiter) of each step."""
+        policy, found, start = self.run.policy, [], 0
+        pieces = [policy.tokenizer.decode([token]) for token in rollout.ids]
+        for end in [*step_ends(pieces, self.delimiter, 1), len(rollout)]:
+            text = policy.decode(rollout.ids[start:end]).removesuffix(self.delimiter).strip()
+            if text:
+                found.append((end, text))
+                start = end
+        return found
