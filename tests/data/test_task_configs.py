@@ -8,6 +8,7 @@ from task_kit import SELECTS, full_and_silent
 from vlrl.config import load
 from vlrl.registry import build
 from vlrl.stages import PromptTemplate, Reward, Select, Source
+from vlrl.trainer.phase import applies, with_own_rewards
 from vlrl.types import CoordinateSpace, Rollout
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.yaml"))
@@ -17,7 +18,10 @@ CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.yaml"
 def test_task(path):
     tree = load(["base/rl", f"tasks/{path.stem}"]).tree
     select = build(Select, SELECTS[path.stem]) if path.stem in SELECTS else list
-    rewards = {slot: build(Reward, spec) for slot, spec in tree["rewards"].items()}
+    if path.stem == "reasoning_gym":
+        pytest.importorskip("reasoning_gym")
+    sources = {f"{split}.{slot}": build(Source, spec) for split, specs in tree["data"].items() for slot, spec in specs.items()}
+    rewards = {slot: build(Reward, spec) for slot, spec in with_own_rewards(tree["rewards"], sources).items()}
     template = build(PromptTemplate, tree["prompt_template"])
     for slot, spec in tree["data"]["train"].items():
         rows, heldout = (select(build(Source, one)()) for one in (spec, tree["data"]["heldout"][slot]))
@@ -25,7 +29,7 @@ def test_task(path):
         for row in (rows[0], rows[1], heldout[0]):
             spaces = tuple(CoordinateSpace(medium.load().size, medium.load().size) for medium in row.images)
             prompt = template(row)
-            scored = [name for name, reward in rewards.items() if row.task in reward.tasks]
+            scored = [name for name, reward in rewards.items() if applies(name, reward.tasks, row)]
             assert scored, f"task {row.task} is scored by nothing"
             for name in scored:
                 reward = rewards[name]

@@ -52,8 +52,6 @@ class ReasoningGym(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, spec in self.generators.items():
-            if not isinstance(spec, Mapping):
-                raise ConfigError(f"generators.{name}: expected a map of weight, level and the generator's own fields ({{}} for none), got {spec!r}")
             weight = spec.get("weight", 1)
             if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < float("inf"):
                 raise ConfigError(f"generators.{name}.weight: {weight!r} is not a number above 0")
