@@ -79,6 +79,8 @@ _PROGRAMS = (  # what mutation starts from, beside the seed's own programs
     "import sys\nsys.stdout.buffer.write(b'\\xff\\x00\\n4')",
     "class A(int):\n    __eq__ = lambda *_: True\nf = A",
     "def f(x):\n    return {'a': [x, float('nan'), 1j, b'4', {1, 2}]}", "import threading\nthreading.Thread(target=print, args=(4,)).start()",
+    "def f(x):\n    r = []\n    for i in range(9000): r = [r]\n    return r",
+    "def f(x):\n    return 10 ** 9000", "def f(x):\n    x = []; x.append(x); return x",
     "def f(x):\n    class E(Exception):\n        def __str__(self): raise self\n    raise E",
 )  # fmt: skip
 _UNITS = ("", "", "", " cm", " km/h", "%", r"^\circ", " apples", r"\text{ kg}", " million", " hours", "$")

@@ -182,6 +182,6 @@ def _results(out: bytes) -> list[Ran]:
             if row["i"] != len(found):
                 break
             found.append(Ran(str(row["status"]), str(row["out"])))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             break
     return found

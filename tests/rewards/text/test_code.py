@@ -42,6 +42,7 @@ def judge(gold, code, mode, **options):
         ("assert f(1) == 2\nassert f(2) == 3", "def f(x): return x + 1", True),
         ("assert f(1) == 2", "class E(int):\n  def __eq__(self, other): return True\ndef f(x): return E(7)", False),
         ([{"input": "5", "output": "25"}], "print(int(input()) ** 2)", True),
+        ("assert f(1) == 2", "def f(x):\n  r = 2\n  for i in range(9000): r = [r]\n  return r", False),  # deeper than JSON can be read
     ],
 )
 def test_programs(mode, gold, code, passes):
@@ -121,13 +122,15 @@ def test_reward_scores_and_partial_credit(rollout):
 
 def test_comparisons_by_hand():
     assert same_output("1 2\n3\n", " 1 2 \n3") and same_output("1.0", "1") and not same_output("1 2", "1\n2") and not same_output("", "0")
+    assert not same_result('{"result": ' + "[" * 9000 + "]" * 9000 + "}", [])
     assert same_result('{"result": [1, 2]}', (1, 2)) and not same_result('{"result": true}', 1) and not same_result("garbage", None)
     assert program_in("```python\na\n```\n```python\nb\n```") == "b"
     assert program_in("```python\nopen") == "open"
 
 
 @pytest.mark.parametrize(
-    "gold", ["", "assert f(1) < 2", "assert f(x) == 2", "assert f(1) == 1\nassert g(1) == 1", {"inputs": ["1"], "outputs": []}, []]
+    "gold",
+    ["", "[" * 9000 + "]" * 9000, "assert f(1) < 2", "assert f(x) == 2", "assert f(1) == 1\nassert g(1) == 1", {"inputs": ["1"], "outputs": []}, []],
 )
 def test_broken_tests_raise(gold):
     with pytest.raises(ValueError, match="gold"):
