@@ -1,10 +1,13 @@
 """The real vLLM (CPU build) with a tiny Qwen2.5-VL, started once: log-probs, sync, sampling options."""
 
+import types
+
 import pytest
 import torch
 
 from vlrl.engine.hf.engine import HF
-from vlrl.engine.vllm.common import check_heads, check_installed, check_versions
+from vlrl.engine.vllm.common import as_flags, check_heads, check_installed, check_versions
+from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.registry import ConfigError
 
 needs_vllm = pytest.mark.vllm
@@ -137,3 +140,20 @@ def test_heads_that_the_cpu_build_cannot_run_are_refused(text_policy):
 def test_this_environment_is_in_the_matrix():
     pytest.importorskip("vllm")
     assert check_installed().how == "tested"
+
+
+def test_a_padded_vocabulary_is_a_few_ranges_on_the_command_line():
+    ids = [5, 6, *range(151652, 151657), *range(151665, 151936)]
+    assert ranges(ids) == [[5, 7], [151652, 151657], [151665, 151936]] and ranges([]) == []
+    assert [i for first, end in ranges(ids) for i in range(first, end)] == ids
+    assert as_flags({"additional_config": {FORBIDDEN: ranges(ids)}})[1] == '{"vlrl_forbidden": [[5, 7], [151652, 151657], [151665, 151936]]}'
+
+
+@needs_vllm
+def test_the_worker_takes_the_ranges_out():
+    pytest.importorskip("vllm")
+    from vlrl.engine.vllm.logits import ForbiddenIds
+
+    config = types.SimpleNamespace(additional_config={FORBIDDEN: ranges([1, 2, 5])})
+    logits = ForbiddenIds(config, torch.device("cpu"), False).apply(torch.zeros(2, 7))
+    assert (logits == float("-inf")).tolist() == [[False, True, True, False, False, True, False]] * 2
