@@ -3,7 +3,7 @@
     kdrl.teacher_logp   aux tensor: log-probs of the completions under the teacher
     kdrl                loss term: the annealed, optionally masked KL to the teacher
 
-Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208. No released code was found.
+Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208, eq. 8. No code of the authors was found; inclusionAI/AReaL has its joint loss.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Kdrl(KL):
         beta_t = max(end, start - (start - end) step / anneal), times `coef`
 
     m is 1 everywhere (`mask` "none"), 0 on correct rollouts ("response"), or 0 on groups with a correct rollout ("group").
-    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: reverse KL to a teacher on the policy's own samples beside GRPO, by k2 (whose gradient is the
+    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208, eq. 8: reverse KL to a teacher on the policy's own samples beside GRPO, by k2 (whose gradient is the
     KL's), beta annealed from 5e-3 to 1e-3, reward-guided masks. Deviates: the form of the annealing (linear, over `anneal` steps of the phase) is
     ours. Edge: `anneal` 0 keeps `start`.
     """
