@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -251,8 +250,8 @@ def test_vllm_answers_a_question_about_a_picture_as_our_engine_does(tmp_path):
         link = {"type": "image_url", "image_url": {"url": f"{url}/health"}}
         assert call(url, "/v1/chat/completions", {"messages": asked(link), "max_tokens": 1})[0] == 400
     finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.terminate()
+        process.wait(180)
     assert process.returncode == 0
     assert call_status(url, "/health") == 0
 

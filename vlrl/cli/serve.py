@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+import signal
 import socket
 import sys
 import time
@@ -41,6 +42,7 @@ def serve(
         raise ConfigError("--engine vllm: vLLM is not installed; pip install 'vlrl[vllm]', or use --engine hf")
     _check_port(port)
     libraries.quiet()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the server as Ctrl-C does
     folder, name = checkpoint_folder(run, checkpoint), run.resolve().name
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
     if takes_vllm(engine, folder):
