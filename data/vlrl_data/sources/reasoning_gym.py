@@ -270,7 +270,7 @@ def _sorted_neighbours(made: Any) -> None:
 
 
 def _sorted_knights(made: Any) -> None:
-    sys.modules[type(made).__module__].frozenset = SortedFrozenset  # type: ignore[attr-defined]  # the module's solver reads sets of squares
+    vars(sys.modules[type(made).__module__])["frozenset"] = SortedFrozenset  # its solver, a function of the module, reads sets of squares
 
 
 # Generators that read Python sets: without this, ranks and restarts would have different questions or gold answers.
