@@ -71,6 +71,17 @@ def test_levels_after_so_many_prompts():
     assert drawn == [{"a"}, {"a"}, {"b"}, {"b"}, {"c"}]
 
 
+def test_a_level_is_passed_once():
+    """gtxygyzb/Saturn-code 2cc9d746 trains one pass over each level: here 20 rows, so four steps of five."""
+    sampler = sampler_for("levels", threshold=2.0, epochs=1)
+    drawn = []
+    for _ in range(9):
+        rows = sampler(5)
+        drawn.append("".join(sorted(levels_of(rows))))
+        end_step(sampler, scored(rows, 0.0))
+    assert drawn == ["a"] * 4 + ["b"] * 4 + ["c"]
+
+
 def test_levels_of_equal_length():
     """Three levels in seven steps: a level ends with the step that completes its third of the phase."""
     sampler = sampler_for("levels", threshold=2.0, equal=True)

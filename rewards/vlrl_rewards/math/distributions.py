@@ -32,8 +32,8 @@ class Distribution(Graded):
     """A probability distribution: r = 0.1 1[a list] + 0.1 1[as long as the gold] + 0.8 max(0, 1 - TV), TV = sum |p - q| / 2.
 
     Correct where TV is below `tolerance`. Paper: arXiv:2512.20760 (causal reasoning as a testbed of RLVR). Released code:
-    zhichul/rlcausal d9d61324, training/rlvr/score_strict.py (0.1, 0.1, 0.8; tolerance 0.01). Gold: a list of probabilities. Edge: no list, several, or one
-    that holds something else than numbers: 0; the list need not sum to 1. Range [0, 1].
+    zhichul/rlcausal d9d61324, training/rlvr/score_strict.py (0.1, 0.1, 0.8; tolerance 0.01). Gold: a list of probabilities.
+    Edge: no list, several, or one that holds something else than numbers: 0; the list need not sum to 1. Range [0, 1].
     """
 
     tolerance: float = 0.01

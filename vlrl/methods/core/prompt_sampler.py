@@ -88,7 +88,7 @@ class Shuffle(PromptSampler):
             failures = 0 if row is not None else failures + 1
             if row is not None:
                 rows.append(row)
-            elif failures > len(state.mixture):
+            elif failures >= 2 * len(state.mixture):  # epochs have orders of their own: fewer failures may hold no whole one
                 raise ConfigError("prompt_sampler: a whole epoch without a usable row; see quarantine.jsonl for the reasons")
         self._prefetch(n)
         return rows
@@ -334,8 +334,10 @@ class Levels(PromptSampler):
     """SATURN's curriculum: the level rises when the mean accuracy of its last `window` groups reaches `threshold`, or after `max_groups` groups.
 
     The sources under `data.train` are the levels, in their order. Accuracy is the share of correct rollouts. `max_groups` 0 is no bound; `equal`
-    bounds every level by its equal part of the phase's steps. `review`: the share of rows that are drawn from mastered levels.
-    Paper: SATURN, arXiv:2505.16368, sec. 3.4 (difficulty rises when pass@1 at the current level passes a threshold); Ariadne, arXiv:2511.00710
+    bounds every level by its equal part of the phase's steps, `epochs` by as many passes over its rows (0: no bound). `review`: the share of rows
+    that are drawn from mastered levels.
+    Paper: SATURN, arXiv:2505.16368, sec. 3.4 (difficulty rises when pass@1 at the current level passes a threshold; its scripts,
+    gtxygyzb/Saturn-code 2cc9d746, train one pass over each level); Ariadne, arXiv:2511.00710
     (mazes grow with accuracy); Jigsaw-R1, arXiv:2505.23590 (stages after so many prompts: a threshold above 1, `max_groups` set).
     Deviates: the accuracy is that of the training groups, not of a held-out set of the level.
     Edge: the last level stays. Reads `run.rows` (by source). State: level, recent accuracies, positions.
@@ -346,11 +348,13 @@ class Levels(PromptSampler):
     max_groups: int = 0
     review: float = 0.0
     equal: bool = False
+    epochs: int = 0
 
     def __post_init__(self) -> None:
-        if self.window < 1 or self.max_groups < 0 or not 0 <= self.review < 1:
+        if self.window < 1 or min(self.max_groups, self.epochs) < 0 or not 0 <= self.review < 1:
             raise ConfigError(
-                f"prompt_sampler: window={self.window} must be at least 1, max_groups={self.max_groups} at least 0, review={self.review} in [0, 1)"
+                f"prompt_sampler: window={self.window} must be at least 1, max_groups={self.max_groups} and epochs={self.epochs} at least 0, "
+                f"review={self.review} in [0, 1)"
             )
 
     def init_state(self) -> LevelsState:
@@ -385,7 +389,8 @@ class Levels(PromptSampler):
         state.recent = (state.recent + accuracies)[-self.window :]
         mastered = len(state.recent) == self.window and sum(state.recent) / self.window >= self.threshold
         over = self.equal and (state.level + 1) * run.settings.steps <= (run.phase_step + 1) * len(state.mixtures)
-        if state.level + 1 < len(state.mixtures) and (mastered or over or 0 < self.max_groups <= state.finished):
+        passed = 0 < self.max_groups <= state.finished or 0 < self.epochs * len(state.mixtures[state.level]) <= state.finished
+        if state.level + 1 < len(state.mixtures) and (mastered or over or passed):
             state.level, state.finished, state.recent = state.level + 1, 0, []
 
     def metrics(self) -> dict[str, float]:

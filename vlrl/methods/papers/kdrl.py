@@ -92,8 +92,8 @@ class Kdrl(KL):
         beta_t = max(end, start - (start - end) step / anneal), times `coef`
 
     m is 1 everywhere (`mask` "none"), 0 on correct rollouts ("response"), or 0 on groups with a correct rollout ("group").
-    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208, eq. 8: reverse KL to a teacher on the policy's own samples beside GRPO, by k2 (whose gradient is the
-    KL's), beta annealed from 5e-3 to 1e-3, reward-guided masks. Deviates: the form of the annealing (linear, over `anneal` steps of the phase) is
+    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208, eq. 8: reverse KL to a teacher on the policy's own samples beside GRPO, by k2 (whose gradient is
+    the KL's), beta annealed from 5e-3 to 1e-3, reward-guided masks. Deviates: the form of the annealing (linear, over `anneal` steps of the phase) is
     ours. Edge: `anneal` 0 keeps `start`.
     """
 
