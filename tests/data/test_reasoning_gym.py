@@ -206,7 +206,7 @@ def test_levels_are_those_of_its_own_curriculum():
         ({"chain_sum": {"level": {"speed": 1}}}, "generators.chain_sum.level.speed: no such attribute"),
         ({"acre": {"level": 1}}, "generators.acre.level: this generator has no curriculum"),
         ({"chain_sum": 3}, "generators: .*valid dictionary"),
-        ({"game_of_life_halting": {"num_oscillators": -1}}, "generators.game_of_life_halting: the generator refuses"),
+        ({"game_of_life_halting": {"difficulty": 9}}, "generators.game_of_life_halting: the generator refuses"),
     ],
 )
 def test_what_is_refused(generators, what):

@@ -43,7 +43,12 @@ LOGIC = {"premises": ["(P → Q)", "P", "(R ∨ S)"], "variables": ["P", "Q", "R
 
 # generator: (gold, kept, right answers, wrong answers)
 CASES = {
-    "chain_sum": ("1000", {}, ["1000", "+1,000.00", " 01000 "], ["", "1001", "1000 1001", "= 1000", "1e3", "NaN", "10,00", "1000 or 999", "1_000"]),
+    "chain_sum": (
+        "1000",
+        {},
+        ["1000", "+1,000.00", " 01000 ", "1000."],
+        ["", "1001", "1000..", "1000 1001", "= 1000", "1e3", "NaN", "10,00", "1000 or 999", "1_000"],
+    ),
     "needle_haystack": ("Craig-James", {}, ["craig-james"], ["Craig", "Craig-James or Bob", "The answer is not here: Craig-James"]),
     "game_of_life_halting": ("False", {}, ["False", "false"], ["True", "x", "False True", "0"]),
     "gsm_symbolic": ("-5", {}, ["-5", "-5.0"], ["5", "-5 6", "the sum is -5 of them"]),

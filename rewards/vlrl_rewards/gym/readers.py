@@ -61,7 +61,8 @@ def _required(value: Decimal | None, gold: str) -> Decimal:
 
 
 def same(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
-    """Equal numbers, where the gold answer is one; else equal texts, apart from case and the width of white space."""
+    """Equal numbers, where the gold answer is one; else equal texts, apart from case, the width of white space and a full stop at the end."""
+    said = said.strip() if gold.strip().endswith(".") else said.strip().removesuffix(".")
     if (target := number(gold)) is not None:
         return number(said) == target
     return bool(said.strip()) and " ".join(said.split()).casefold() == " ".join(gold.split()).casefold()
