@@ -160,7 +160,7 @@ def test_vllm_samples_the_trainers_law(policies, vllm_engines, name, temperature
 
 @pytest.mark.parametrize(("kind", "bound"), [("stand_in", 0.4), ("smollm2", 0.5)])
 def test_bfloat16_costs_what_is_stated(policies, kind, bound):
-    """docs/engines.md: in bfloat16 the sampled log-prob and the trained one differ by rounding, as much as each differs from float32, without bias."""
+    """docs/engines.md: in bfloat16 the sampled log-prob and the trained one differ by rounding, as much as from float32, without bias."""
     exact, half = policies(kind), policies(kind, "bfloat16")
     completions = sampled(HF().attach(half))
     drawn, packed, whole = [c.logp for c in completions], trained(half, completions), trained(exact, completions)
