@@ -145,7 +145,15 @@ def test_an_override_of_a_phase_is_for_that_phase(tmp_path):
     assert run["optimizer"]["lr"] == 1e-3 and run["sampling"]["temperature"] == 0.7 and "phases" not in run
 
 
-@pytest.mark.parametrize("preset", ["dapo", "1_shot_rlvr"])
+def test_an_override_of_the_tasks_data_is_none_of_a_phase_without_them(tmp_path):
+    config = plan(tmp_path, "mr_rlvr").config("mr_rlvr", 0, "w")
+    heldout = {name: (config.phase(name)["data"].get("heldout") or {}) for name in config.phases}
+    assert not heldout["fill"] and not heldout["reorder"] and heldout["rl"]["arithmetic"]["count"] == 6
+    (tmp_path / "one.yaml").write_text("data: {heldout: {arithmetic: {count: 50}}}\n")  # the override wins over a preset's own number
+    assert plan(tmp_path, "grpo").config(str(tmp_path / "one.yaml"), 0, "w").tree["data"]["heldout"]["arithmetic"]["count"] == 6
+
+
+@pytest.mark.parametrize("preset", ["dapo", "mr_rlvr", "1_shot_rlvr"])
 def test_the_configs_that_are_written_run_again(tmp_path, monkeypatch, preset):
     small = plan(tmp_path, preset)
     config = small.config(preset, 0, "w")

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from vlrl.config import Config, find, load
+from vlrl.config import Config, at, find, load
 from vlrl.registry import ConfigError
 
 TEXT_TASKS = ("arithmetic", "chains", "knights")
@@ -80,10 +80,13 @@ class Plan:
     def config(self, preset: str, seed: int, weights: Path | str) -> Config:
         """A run of a preset from the cold start's weights: the last phase (of the lab, or the task's only one), then the preset, then the overrides.
 
-        An override of one of the lab's phases (`phases.rl.sampling.temperature=1`) is for that phase alone.
+        An override of one of the lab's phases (`phases.rl.sampling.temperature=1`) is for that phase alone. One of the task's data changes the task:
+        a phase of the preset may have other data, or no held-out rows.
         """
         phases = load(self.bases).phases
         theirs = [text for text in self.overrides if text.startswith(tuple(f"phases.{phase}." for phase in phases))]
+        plain_task, with_preset = load(self.bases).tree, load([*self.bases, preset_file(preset)]).tree
+        theirs += [text for text in self.overrides if is_of_task(text, plain_task, with_preset)]
         config = load(self.bases, theirs)
         tree = config.phase(phases[-1])
         folder = self.cell(preset, seed)
@@ -139,6 +142,13 @@ def check_plugins(run: Any, preset: str) -> None:
         file = str(Path(str(getattr(sys.modules.get(module), "__file__", ""))).resolve())
         if module.partition(".")[0] not in ("vlrl", "vlrl_rewards", "vlrl_data") and file not in named:
             raise ConfigError(f"{preset}: {slot}: {plugin.name!r} is of {file}, which its config does not name; add `plugins: [{file}]` to it")
+
+
+def is_of_task(override: str, task: Any, with_preset: Any) -> bool:
+    """Whether an override is of a source of the task: of data that the preset, outside its phases, leaves as they are."""
+    path = override.partition("=")[0].strip()
+    source = ".".join(path.split(".")[:3])
+    return path.startswith("data.") and at(task, source) == at(with_preset, source)
 
 
 def plain(tree: Any) -> Any:
