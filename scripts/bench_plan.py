@@ -51,6 +51,7 @@ CASES = {
     "checkpointing": Case(f"{{name: text, checkpointing: true, tiny: {{{TEXT}}}}}", Load()),
     "zero2": Case(f"{{name: text, tiny: {{{TEXT}}}}}", Load(), layout="zero2", ranks=2),
     "zero3": Case(f"{{name: text, tiny: {{{TEXT}}}}}", Load(), layout="zero3", ranks=2),
+    "zero3_bf16": Case(f"{{name: text, dtype: bfloat16, tiny: {{{TEXT}}}}}", Load(), layout="zero3", ranks=2),
     "pictures": Case(f"{{name: qwen2_5_vl, tiny: {{{SEES}}}}}", Load(side=336, words=16)),
     "video": Case(f"{{name: qwen2_5_vl, tiny: {{{SEES}}}}}", Load(side=168, frames=8, words=16)),
     "long_text": Case(f"{{name: text, tiny: {{{TEXT}}}}}", Load(words=1400, completion=48), words=("max_prompt_tokens=8192",)),
@@ -62,7 +63,7 @@ def predicted(case: Case, micro: dict[str, int]) -> dict[str, Any]:
     from vlrl.cli.words import load_words
     from vlrl.plan.layouts import LAYOUTS
     from vlrl.plan.memory import MicroBatch, rank_memory
-    from vlrl.plan.plan import plugins
+    from vlrl.plan.setup import plugins
     from vlrl.plan.shape import shape_of
 
     family, trainable, _ = plugins(load_words(case.config("unused")).tree)

@@ -1,5 +1,5 @@
-"""Every model of configs/models at the true shape of its release. The forward passes need gigabytes and are marked slow; `scripts/true_shapes.py` runs
-them all and prints a table."""
+"""Every model of configs/models at the true shape of its release. The forward passes need gigabytes and are marked slow; `scripts/true_shapes.py`
+runs them all and prints a table."""
 
 from __future__ import annotations
 

@@ -12,12 +12,10 @@ from vlrl.plan.compute import StepFlops, cost
 from vlrl.plan.gpus import GPU
 from vlrl.plan.layouts import LAYOUTS
 from vlrl.plan.memory import Memory, MicroBatch, rank_memory
-from vlrl.plan.setup import Assumed, Setup, plugins, setup
+from vlrl.plan.setup import Assumed, Setup, setup
 from vlrl.plan.step import Speed, StepSeconds, sampling_seconds, step_flops, trainer_seconds
-from vlrl.plan.workload import Workload, longest_micro_batch, micro_batches
+from vlrl.plan.workload import longest_micro_batch, micro_batches
 from vlrl.registry import ConfigError
-
-__all__ = ["Ask", "Plan", "Trial", "make_plan", "plugins"]
 
 ENGINE_SHARE = 0.85  # of a GPU's memory: `engine.memory`'s default, for engines that have a device of their own
 
@@ -215,8 +213,3 @@ def make_plan(config: Config, words: list[str], ask: Ask) -> Plan:
     change, after = ((), None) if chosen else smallest_change(words, found, ask)
     micro = longest_micro_batch(shape, found.work)
     return Plan(ask, found, micro, step_flops(shape, found.work, found.family.checkpointing), all_trials, chosen, change, after)
-
-
-def work_of(plan: Plan) -> Workload:
-    """The workload that a plan is about."""
-    return plan.setup.work
