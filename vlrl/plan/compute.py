@@ -65,7 +65,7 @@ def decode_seconds(
     There are max(longest, sequences x mean / most_at_a_time) decoding steps; each reads the weights and the keys and values of the sequences that run
     (bytes over bytes/s), and computes their products; the slower of the two counts.
     Example: 100 sequences of 50 tokens, at most 50 at a time, longest 80: 100 steps with 50 sequences each.
-    """  # fmt: skip
+    """
     if sequences <= 0:
         return 0.0
     steps = max(longest, sequences * mean / max(1.0, most_at_a_time))
