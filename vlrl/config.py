@@ -98,7 +98,7 @@ class Config:
     def phase(self, name: str) -> Tree:
         """The tree that holds during one phase."""
         base = {key: value for key, value in self.tree.items() if key != "phases"}
-        own = {key: value for key, value in (self.tree.get("phases", {}).get(name) or {}).items() if key != "keeps"}
+        own = {key: value for key, value in ((self.tree.get("phases") or {}).get(name) or {}).items() if key != "keeps"}
         return _merge(base, own, "", {}, {})
 
     @property
@@ -224,8 +224,21 @@ def _turn(text: str) -> int:
     return 0 if re.fullmatch(r"phases\.[^.]+\.keeps", path) else 2 if path.startswith("phases") else 1
 
 
+def _check_phases(layer: _Layer) -> None:
+    """Raise ConfigError where `phases`, or one of them, is no map: before it is merged, since merging looks into it."""
+    phases = layer.tree.get("phases")
+    named = phases.items() if isinstance(phases, Mapping) else ()
+    for path, value in (("phases", phases), *((f"phases.{name}", own) for name, own in named)):
+        if not isinstance(value, (Mapping, type(None))):
+            origin = first_origin(path, layer.origins)
+            raise ConfigError(
+                f"{path}: expected a map from names to settings, like `phases: {{rl: {{steps: 50}}}}`, got {str(value)[:60]!r} ({origin})"
+            )
+
+
 def _add(base: _Layer, over: _Layer, kept: dict[tuple[str, str], None], keep: bool = False) -> _Layer:
     """Merge `over` into `base`, and make what it states hold in the phases of `base`. Changes the origins of `base`."""
+    _check_phases(over)
     origins = base.origins
     phases = base.tree.get("phases")
     named = over.tree.get("phases", {})
@@ -304,11 +317,6 @@ def _check_keys(config: Config) -> None:
         if key not in known:
             raise ConfigError(f"{key}: {_unknown(key, known, config)}")
     phases = config.tree.get("phases") or {}
-    wrong = {} if isinstance(phases, Mapping) else {"phases": phases}
-    wrong |= {f"phases.{name}": own for name, own in phases.items() if not isinstance(own, (Mapping, type(None)))} if not wrong else {}
-    for path, value in wrong.items():
-        origin = first_origin(path, config.origins)
-        raise ConfigError(f"{path}: expected a map from names to settings, like `phases: {{rl: {{steps: 50}}}}`, got {str(value)[:60]!r} ({origin})")
     for name, override in phases.items():
         for key in override or {}:
             if key == "keeps":

@@ -161,6 +161,9 @@ def test_origins_are_those_of_the_values_that_hold(own):
         (QUICKSTART, ["phases.rl.keeps=steps"], r"expected a list of keys, like \[steps, optimizer\], or all"),
         (QUICKSTART, ["phases.rl.keeps=all", "prompts_per_step=3"], r"every phase keeps its own .*phases\.rl\.prompts_per_step="),
         (QUICKSTART, ["phases=3"], "expected a map from names to settings"),
+        (QUICKSTART, ["phases="], "phases: expected a map from names to settings.*got ''"),
+        (QUICKSTART, ["phases=1e+300", "phases.rl.steps=4"], "phases: expected a map from names to settings.*got '1e"),
+        (QUICKSTART, ["phases.rl=x", "steps=4"], "phases.rl: expected a map from names to settings.*got 'x'"),
         (
             LAB,
             ["phases.cold_start.keeps=[]", "policy_loss.high=0.3"],

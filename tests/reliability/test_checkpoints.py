@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
 from kit import open_run
 from reliability_kit import ENVIRONMENT, ROOT, config, copy_of, verify_equal
 
 from vlrl.failures import StorageError, storage_error
 from vlrl.files import read_jsonl, write_whole
+from vlrl.logging import browse
 from vlrl.registry import ConfigError
 from vlrl.trainer import checkpoint
 from vlrl.trainer.train import train
@@ -105,6 +107,21 @@ def test_a_finished_run_resumed_again_repeats_no_event(finished, tmp_path):
     for _ in range(2):
         train(config(run), resume=True, live=False)
     assert [row["kind"] for row in read_jsonl(run / "events.jsonl")] == [json.loads(line)["kind"] for line in before.splitlines()]
+
+
+def test_a_finished_run_without_its_log_and_with_odd_rollout_files_ends_without_a_report(finished, tmp_path, caplog, monkeypatch):
+    run = copy_of(finished, tmp_path / "run")
+    (run / "metrics.jsonl").unlink()
+    train(config(run), resume=True, live=False)
+    assert "no report was written" in caplog.text and "report" not in json.loads((run / "summary.json").read_text())
+    other = copy_of(finished, tmp_path / "other")
+
+    def read(*_):
+        raise pyarrow.ArrowNotImplementedError("Integers with more than 64 bits not implemented")
+
+    monkeypatch.setattr(browse, "read", read)
+    train(config(other), resume=True, live=False)
+    assert (other / "report.html").is_file() and "is left out of the report: Integers with more" in caplog.text
 
 
 def test_old_checkpoints_without_a_manifest_are_still_read(finished, tmp_path):

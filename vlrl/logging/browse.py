@@ -48,7 +48,7 @@ def _cards(file: Path, count: int, budget: list[int]) -> list[Card]:
     """Cards of a rollout file; none of a file that is damaged."""
     try:
         return [_card(rows, budget) for rows in _groups_of(file, count)]
-    except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are OSError and ValueError; a damaged column lacks or mixes types
+    except Exception as error:  # a damaged file makes pyarrow raise errors of many classes, and columns lack or mix types
         log.warning("%s cannot be read and is left out of the report: %s", file, str(error).splitlines()[0] if str(error) else type(error).__name__)
         return []
 

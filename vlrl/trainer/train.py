@@ -301,7 +301,10 @@ def _finish(run: Run, summary: dict[str, Any], folder: Path) -> dict[str, Any]:
         from vlrl.logging.report import render_report
 
         write_whole(run.output / "summary.json", json.dumps(summary, indent=2) + "\n")
-        summary["report"] = str(render_report(run.output))
+        try:
+            summary["report"] = str(render_report(run.output))
+        except ValueError as error:  # the log of a run that was finished already may be lost
+            log.warning("no report was written: %s", error)
         write_whole(run.output / "summary.json", json.dumps(summary, indent=2) + "\n")
         _partial(run).unlink(missing_ok=True)
     return summary
