@@ -31,7 +31,7 @@ SAID = {
     "vlrl train configs/quickstart.yaml": {"rl": {"group_size": 16, "optimizer.lr": 5e-4}, "cold_start": {"rollout.name": "expert"}},
     "methods/dapo steps=20 sampling.temperature=0.9": {"rl": {"steps": 20, "sampling.temperature": 0.9}},
     "experiments/text_math_1_5b": {"main": {"policy_loss.high": 0.28}},
-    "engine.name=vllm": {"main": {"engine.name": "vllm", "rewards.iou.weight": 1.0}},
+    "grounding.yaml engine.name=vllm": {"main": {"engine.name": "vllm", "rewards.iou.weight": 1.0}},
     "data.train.refcoco.media_root=coco": {"main": {"data.train.refcoco.media_root": "coco", "policy.name": "qwen2_5_vl"}},
     "vlrl train grounding.yaml methods/limit_of_rlvr": {"main": {"group_size": 8, "steps": 500}},
     "data.train.mine={name: files": {"main": {"data.train.mine": {"name": "files", "path": "train.jsonl"}, "rewards.iou.name": "iou"}},
