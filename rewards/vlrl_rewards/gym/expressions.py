@@ -168,11 +168,15 @@ def _unary(rest: list[str]) -> Formula | None:
     token = rest.pop(0)
     if token == "¬":
         inner = _unary(rest)
-        return None if inner is None else lambda world: not inner(world)
+        return None if inner is None else _negated(inner)
     if token == "(":
         inner = _binary(rest, 0)
         return inner if rest.pop(0) == ")" else None
     return (lambda world: world.get(token, False)) if token.isalpha() and token.isascii() else None
+
+
+def _negated(inner: Formula) -> Formula:
+    return lambda world: not inner(world)
 
 
 def _joined(sign: str, left: Formula, right: Formula) -> Formula:
