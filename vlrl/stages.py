@@ -82,14 +82,14 @@ def transient(default: Any = None, *, factory: Any = None) -> Any:
 
 
 class Stage(ABC):  # noqa: B024
-    """What every plug-in has."""
+    """What every plug-in has. A class overrides `needs`, `provides`, `requires` by an attribute, or by a property where they depend on the config."""
 
     name: ClassVar[str] = ""
     kind: ClassVar[str] = ""
     home: ClassVar[str] = ""
+    waits_for: ClassVar[str] = ""  # what has to happen before it acts, where a few steps may not show it: "answers near the length limit"
     visits: ClassVar[int] = 1  # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
 
-    # These three are overridden by a class attribute without annotation, or by a property where they depend on the config.
     @property
     def needs(self) -> Sequence[str]:
         """Names of the extra tensors that it reads."""

@@ -2,9 +2,9 @@
 
 import pytest
 
-from vlrl.activity.check import check
+from vlrl.activity.check import check, whole_batches
 from vlrl.activity.proof import Proof, holds, proof_config, proof_of
-from vlrl.config import load
+from vlrl.config import Config, load
 from vlrl.registry import ConfigError
 
 
@@ -136,3 +136,36 @@ def test_proofs_are_checked():
         proof_of({"proof": {"observe": "mixed_groups", "direction": "sideways"}}, "methods/x")
     config = proof_config("methods/dapo", "lab_arithmetic", Proof("mixed_groups", with_=("group_size=2",)))
     assert config.tree["engine"]["name"] == "scripted" and config.tree["group_size"] == 2 and config.tree["policy"]["name"] == "text"
+
+
+@pytest.mark.parametrize(
+    ("slot", "overrides", "message"),
+    [
+        ("reward_shaping.overlong", ["reward_shaping.overlong={name: soft_overlong, limit: 4000}"], "it waits for answers near the length limit"),
+        ("loss_terms.entropy", ["loss_terms.entropy={name: adaptive_entropy, target: 0.01}"], "it waits for an entropy below its target"),
+        (
+            "loss_terms.kl",
+            ["loss_terms.kl={name: kl, coef: 0.1}", "token_weights.one={name: test_activity_one, value: 0.0}"],
+            "in which token_weights.one was 0",
+        ),
+    ],
+)
+def test_what_waits_for_something_is_a_note(slot, overrides, message):
+    bad, result = findings(*overrides)
+    (note,) = (finding for finding in result.findings if finding.slot == slot)
+    assert slot not in bad and note.level == "note" and message in note.message
+
+
+def test_a_proof_may_have_further_observables():
+    stated = {"observe": "trained_tokens", "direction": "up", "off": []}
+    proof = proof_of({"proof": {**stated, "also": {"log/anchor/distance": "up", "mixed_groups": "down"}}}, "p")
+    assert proof.observables() == {"trained_tokens": "up", "log/anchor/distance": "up", "mixed_groups": "down"}
+    with pytest.raises(ConfigError, match="no observable 'mixed_group'"):
+        proof_of({"proof": {**stated, "also": {"mixed_group": "up"}}}, "p")
+    with pytest.raises(ConfigError, match="direction 'more' of 'mixed_groups'"):
+        proof_of({"proof": {**stated, "also": {"mixed_groups": "more"}}}, "p")
+
+
+@pytest.mark.parametrize(("prompts", "parts", "expected"), [(4, 2, []), (4, 8, ["prompts_per_step=8"]), (4, 3, ["prompts_per_step=3"]), (4, 1, [])])
+def test_small_batches_are_as_many_prompts_as_mini_batches(prompts, parts, expected):
+    assert whole_batches(Config({"prompts_per_step": prompts, "num_minibatches": parts})) == expected

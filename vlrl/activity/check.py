@@ -68,6 +68,13 @@ def check(config: Config, steps: int = 3, after_step: Callable[[RunContext], Non
     return results
 
 
+def whole_batches(config: Config) -> list[str]:
+    """The override that small batches need: prompts_per_step as num_minibatches, where so few prompts are not divided by that; [] where they are."""
+    prompts, parts = config.tree.get("prompts_per_step"), config.tree.get("num_minibatches")
+    divides = not isinstance(prompts, int) or not isinstance(parts, int) or parts < 1 or prompts % parts == 0
+    return [] if divides else [f"prompts_per_step={parts}"]
+
+
 def _small(config: Config, folder: str) -> Config:
     """The config without what a check does not need; its values of the training stay as they are."""
     tree: dict[str, Any] = copy.deepcopy(config.tree)

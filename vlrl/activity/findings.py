@@ -1,6 +1,7 @@
 """Findings from an observed run: slots that changed nothing, or that work against another part.
 
-A slot is judged only where the config states it: what `base/rl` sets is the default that every method starts from.
+A slot is judged only where the config states it: what `base/rl` sets is the default that every method starts from. A plug-in that says what it waits
+for (`Stage.waits_for`) is no dead slot where it did nothing: that is a note.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ def findings(run: RunContext, activity: Activity) -> list[Finding]:
     for judge in (_policy_loss, _token_weights, _loss_terms, _metrics):
         found += judge(run, activity)
     return found
+
+
+def _idle(place: str, plugin: Stage, message: str) -> Finding:
+    """A plug-in that did nothing: dead, or a note where it waits for something."""
+    return Finding(place, "note", f"{message} yet: it waits for {plugin.waits_for}") if plugin.waits_for else Finding(place, "dead", message)
 
 
 @cache
@@ -91,7 +97,7 @@ def _shaping(run: RunContext, activity: Activity) -> Iterator[Finding]:
         if not changed.n or shape.provides:
             continue
         if not changed.total:
-            yield Finding(place, "dead", f"changed none of {changed.n} rewards")
+            yield _idle(place, shape, f"changed none of {changed.n} rewards")
         elif moved.n and moved.high <= 1e-6:
             constant = " by the same amount" if change.high - change.low <= SMALL else ""
             message = f"changed {changed.total:.0f} of {changed.n} rewards{constant}, but no advantage: {run.advantage.name!r} removes the change"
@@ -112,7 +118,7 @@ def _filters(run: RunContext, activity: Activity) -> Iterator[Finding]:
 def _replay(run: RunContext, activity: Activity) -> Iterator[Finding]:
     added, removed = activity.figures.of("replay", "added"), activity.figures.of("replay", "removed")
     if run.replay is not None and added.n and not added.total and not removed.total:
-        yield Finding("replay", "dead", f"added and removed no rollout in {added.n} steps")
+        yield _idle("replay", run.replay, f"added and removed no rollout in {added.n} steps")
 
 
 def _advantages(run: RunContext, activity: Activity) -> Iterator[Finding]:
@@ -147,10 +153,10 @@ def _policy_loss(run: RunContext, activity: Activity) -> Iterator[Finding]:
 
 
 def _token_weights(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    for slot in run.objective.token_weights:
+    for slot, weight in run.objective.token_weights.items():
         changed = activity.figures.of(f"token_weights.{slot}", "changed")
         if changed.n and not changed.total:
-            yield Finding(f"token_weights.{slot}", "dead", f"1 on every token of {changed.n} micro-batches")
+            yield _idle(f"token_weights.{slot}", weight, f"1 on every token of {changed.n} micro-batches")
 
 
 def _loss_terms(run: RunContext, activity: Activity) -> Iterator[Finding]:
@@ -160,8 +166,18 @@ def _loss_terms(run: RunContext, activity: Activity) -> Iterator[Finding]:
             continue
         if not term.coef:
             yield Finding(f"loss_terms.{slot}", "note", "coef is 0: only logged")
-        elif not gradient.total or not math.isfinite(gradient.total):
-            yield Finding(f"loss_terms.{slot}", "dead", f"no gradient in {value.n} micro-batches (mean value {value.mean:.3g})")
+        elif not math.isfinite(gradient.total):
+            yield Finding(f"loss_terms.{slot}", "dead", f"a gradient that is no number in {value.n} micro-batches")
+        elif not gradient.total and (frozen := _frozen_by(run, activity)):
+            yield Finding(f"loss_terms.{slot}", "note", f"no gradient in {value.n} micro-batches, in which token_weights.{frozen} was 0")
+        elif not gradient.total:
+            yield _idle(f"loss_terms.{slot}", term, f"no gradient in {value.n} micro-batches (mean value {value.mean:.3g})")
+
+
+def _frozen_by(run: RunContext, activity: Activity) -> str:
+    """The token weight that is 0 on every token, as in a warm-up, so that the policy stays equal to its reference; "" without one."""
+    weights = {slot: activity.figures.of(f"token_weights.{slot}", "weight") for slot in run.objective.token_weights}
+    return next((slot for slot, weight in weights.items() if weight.n and weight.low == weight.high == 0), "")
 
 
 def _metrics(run: RunContext, activity: Activity) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ about:
     observe: mixed_groups             # an observable (vlrl/activity/observables.py), "slot/figure" of the activity report, "log/metric", or
                                       # one with an argument (vlrl/activity/row_observables.py): "advantage_of/PATTERN", "rows_of/knights"
     direction: up                     # of the observable with the mechanism on: up, down or changes
+    also: {log/kl: down}              # further observables with their directions, where a preset has several mechanisms
     off: [group_filters.mixed=null]   # overrides that switch the mechanism off
     on: [policy_loss.share=0.1]       # overrides of the side with the mechanism: values that are made for larger batches or longer runs
     with: [engine.skill=0.3]          # overrides of both sides: sizes, and what the scripted policy writes
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from vlrl.activity.check import PhaseCheck, check
+from vlrl.activity.check import PhaseCheck, check, whole_batches
 from vlrl.activity.figures import Finding
 from vlrl.activity.observables import OBSERVABLES, Record, StepRecord
 from vlrl.activity.row_observables import NAMED_OBSERVABLES
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KINDS = ("method", "recipe", "probe")
+DIRECTIONS = ("up", "down", "changes")
 TIMES = ("seconds", "per_second", "memory")  # parts of metric names that differ between equal runs
 
 
@@ -55,6 +57,11 @@ class Proof:
     phase: str = ""
     with_: tuple[str, ...] = field(default=())
     engine: str = "scripted"
+    also: Mapping[str, str] = field(default_factory=dict)
+
+    def observables(self) -> dict[str, str]:
+        """All observables with their directions, the main one first."""
+        return {self.observe: self.direction, **self.also}
 
 
 @dataclass
@@ -105,12 +112,13 @@ class Verdict:
     holds: bool
     off_is_base: bool
     bad: tuple[Finding, ...]
+    against_it: tuple[str, ...] = ()  # observables that did not move as stated
 
     def __str__(self) -> str:
         def text(value: float | None) -> str:
             return "absent" if value is None else f"{value:.4g}"
 
-        problems = [] if self.holds else ["the stated direction does not hold"]
+        problems = [] if self.holds else [f"the stated direction does not hold ({', '.join(self.against_it)})"]
         problems += [] if self.off_is_base else ["switched off, it is not what it extends"]
         problems += [str(finding) for finding in self.bad]
         return f"{self.preset}: {self.observe} off {text(self.off)}, on {text(self.on)}{': ' + '; '.join(problems) if problems else ''}"
@@ -128,8 +136,11 @@ def proof_of(about: Mapping[str, Any], preset: str) -> Proof | None:
         if isinstance(values.get(key), str):
             values[key] = [values[key]]
     proof = make(Proof, values, f"{preset}: about.proof")
-    if "/" not in proof.observe and proof.observe not in OBSERVABLES:
-        raise ConfigError(f"{preset}: about.proof.observe: no observable {proof.observe!r}.{suggest(proof.observe, OBSERVABLES)}")
+    for name, direction in proof.observables().items():
+        if "/" not in name and name not in OBSERVABLES:
+            raise ConfigError(f"{preset}: about.proof: no observable {name!r}.{suggest(name, OBSERVABLES)}")
+        if direction not in DIRECTIONS:
+            raise ConfigError(f"{preset}: about.proof: direction {direction!r} of {name!r} is not one of {', '.join(DIRECTIONS)}")
     return proof
 
 
@@ -151,6 +162,23 @@ def proof_config(preset: str, task: str, proof: Proof | None, overrides: Sequenc
     model = next((value.partition("=")[2] for value in both if value.startswith("model=")), model_of(task))
     values = [value for value in both if not value.startswith("model=")]
     return load(["base/rl", model, f"tasks/{task}", preset, "base/scripted"], [*engine, *values, *overrides])
+
+
+def shipped_config(preset: str, all_values: bool = False) -> Config:
+    """A preset on its own task as it is shipped, in small batches, with the proof's script of the policy (its `engine.*`).
+
+    `all_values`: with all of the proof's `with` and `on`: values made for few steps, and what the preset leaves to its user, such as a teacher.
+    Raises ConfigError for a preset without a task.
+    """
+    about = about_of(preset)
+    if not about.get("task"):
+        raise ConfigError(f"{preset}: about.task is not set")
+    proof = proof_of(about, preset)
+    script = [value for value in (proof.with_ if proof else ()) if value.startswith("engine.")]
+    if all_values and proof is not None:
+        return proof_config(preset, str(about["task"]), proof, proof.on)
+    config = proof_config(preset, str(about["task"]), None, script)
+    return proof_config(preset, str(about["task"]), None, [*script, *whole_batches(config)])
 
 
 OBSERVED: dict[str, Observed] = {}
@@ -214,8 +242,10 @@ def prove(preset: str) -> Verdict:
     base_config = proof_config(base_of(preset, proof), task, proof, proof.base)
     on, off = observe(on_config, proof.steps), observe(off_config, proof.steps)
     same = _essence(off_config) == _essence(base_config) or off.log == observe(base_config, proof.steps).log
-    values = on.number(proof.observe, proof.phase), off.number(proof.observe, proof.phase if proof.phase in off.records else "")
-    return Verdict(preset, proof.observe, *values, holds(*values, proof.direction), same, tuple(on.bad))
+    phase = proof.phase if proof.phase in off.records else ""
+    values = {name: (on.number(name, proof.phase), off.number(name, phase)) for name in proof.observables()}
+    against = tuple(name for name, direction in proof.observables().items() if not holds(*values[name], direction))
+    return Verdict(preset, proof.observe, *values[proof.observe], not against, same, tuple(on.bad), against)
 
 
 def holds(on: float | None, off: float | None, direction: str) -> bool:

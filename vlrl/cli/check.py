@@ -31,6 +31,10 @@ def check(
     values = [word for word in configs if "=" in word]
     config = load_words([*names, *(["base/scripted"] if scripted else []), *values], options=OPTIONS)
     from vlrl.activity.check import check as run_check
+    from vlrl.activity.check import whole_batches
+
+    if scripted and (more := whole_batches(config)):
+        config = load_words([*names, "base/scripted", *more, *values], options=OPTIONS)
 
     with redirect_stdout(sys.stderr):  # output of libraries does not belong to the report
         results = run_check(config, steps)

@@ -55,6 +55,7 @@ class SoftOverlong(RewardShaping):
     limit: int = 0
     factor: float = 1.0
     punishes_length = True
+    waits_for = "answers near the length limit"
 
     def check(self, run: RunContext) -> None:
         check_single_length_penalty(run)

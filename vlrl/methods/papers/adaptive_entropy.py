@@ -38,6 +38,7 @@ class AdaptiveEntropy(LossTerm):
     Edge: the first step uses alpha = `start`; a step without tokens changes nothing.
     """
 
+    waits_for = "an entropy below its target"
     target: float = 0.2
     delta: float = 0.005
     start: float = 0.0
