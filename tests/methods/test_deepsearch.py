@@ -14,7 +14,7 @@ from tiny import text_run
 from vlrl.methods.papers.deepsearch import VALUES, Deepsearch, DeepsearchChunkValues, Node, back_up, mean_surprisal
 from vlrl.registry import ConfigError
 from vlrl.stages import TOKEN_ADVANTAGES
-from vlrl.types import Completion, Prompt, Rollout, Row
+from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 PROMPT = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
 
@@ -143,4 +143,18 @@ def test_what_cannot_work_is_refused(words, reason):
     with pytest.raises(ConfigError, match=reason):
         text_run(["methods/deepsearch"], ["num_minibatches=1", *words])
     with pytest.raises(ValueError, match="at least 1"):
-        replace(Deepsearch(), chunk=0)
+        replace(Deepsearch(), depth=0)
+    with pytest.raises(ValueError, match="at least 0"):
+        replace(Deepsearch(), chunk=-1)
+
+
+CHUNKS = [(5, 64, 64, 5), (0, 64, 16384, 256), (0, 7, 64, 10), (0, 64, 20, 1), (30, 2, 20, 20)]
+
+
+@pytest.mark.parametrize(("chunk", "depth", "limit", "expected"), CHUNKS)
+def test_a_chunk_is_the_limit_over_the_depth_where_none_is_given(chunk, depth, limit, expected):
+    prompt = Prompt(Row("r", "q"), ())
+    run = SimpleNamespace(sampling=lambda prompt, attempt: Sampling(max_tokens=limit), seed=0, phase="rl", step=0, stats=SimpleNamespace(shared={}))
+    strategy = Deepsearch(chunk=chunk, depth=depth)
+    strategy.setup(run)
+    assert strategy.request(Node(Rollout(prompt, [])), prompt, 4, run).sampling.max_tokens == expected

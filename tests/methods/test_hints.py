@@ -167,6 +167,7 @@ def test_parts_end_at_the_delimiter():
     strategy = Seele(delimiter="\n\n")
     texts = ["".join(map(chr, ids)) for ids in strategy.parts(prompt("s", target="one\n\ntwo\n\nthree"), parts)]
     assert texts == ["one\n\n", "two\n\n", "three"] and strategy.parts(prompt("s"), parts) == []
+    assert strategy.parts(prompt("s", target="one"), parts) == [(ord(char),) for char in "one"]  # no delimiter: single tokens
     assert (clamped(math.inf, 3), clamped(-math.inf, 3)) == (pytest.approx(2 / 3), 0.0)
     with pytest.raises(ValueError, match="target"):
         Seele(target=1.0)

@@ -61,9 +61,9 @@ class Node:
 class Deepsearch(Independent):
     """DeepSearch: a tree of chunks of `chunk` tokens, n children each; the group is n paths that have come to an end and were backed up.
 
-    A node is expanded, then the first of its children, and so on, until children end. One of these ends, a correct one before a wrong one, and among
-    them that with the least mean -log p, is backed up (eq. 3-5) and joins the group. The search goes on at the open node with the largest priority
-    (eq. 7), until n ends are found:
+    `chunk` 0 is the length limit over `depth`, rounded up. A node is expanded, then the first of its children, and so on, until children end. One of
+    these ends, a correct one before a wrong one, and among them that with the least mean -log p, is backed up (eq. 3-5) and joins the group. The
+    search goes on at the open node with the largest priority (eq. 7), until n ends are found:
 
         quality tanh(q / N of its parent) + uncertainty H + depth_bonus sqrt(d / depth),  H the mean -log p of its tokens, d its depth
 
@@ -88,8 +88,8 @@ class Deepsearch(Independent):
     requires = (CHUNK_ADVANTAGES,)
 
     def __post_init__(self) -> None:
-        if min(self.chunk, self.depth) < 1:
-            raise ValueError(f"chunk={self.chunk} and depth={self.depth} must be at least 1")
+        if self.chunk < 0 or self.depth < 1:
+            raise ValueError(f"chunk={self.chunk} must be at least 0 and depth={self.depth} at least 1")
         if not (0 <= self.overlong < 1 and 0 <= self.cache < 1):
             raise ValueError(f"overlong={self.overlong} and cache={self.cache} must be in [0, 1)")
 
@@ -141,7 +141,8 @@ class Deepsearch(Independent):
     def request(self, node: Node, prompt: Prompt, count: int, run: RunContext) -> Request:
         """The request for the children of a node."""
         sampling, length = run.sampling(prompt, 0), len(node.rollout)
-        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, length + self.chunk))
+        chunk = self.chunk or math.ceil(sampling.max_tokens / self.depth)
+        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, length + chunk))
         return branch_request(node.rollout, length, sampling, self.seeds(run, prompt), count)
 
     def expand(self, node: Node, completions: Sequence[Completion], run: RunContext) -> list[Node]:

@@ -68,8 +68,8 @@ class Seele(Independent):
 
     y is the row's first demonstration. p is the rate at which the curve f(p) = b + (1 - b) / (1 + e^(-k (p + mu))), fitted to this prompt's rounds
     so far by least squares, is `target`, clamped to [0, (|y| - 1) / |y|]. The first p of a row is (|y| - 1) / |y|, later the last one fitted.
-    Parts end at `delimiter`, or are single tokens where it is empty. GIVEN_TOKENS is the number of given tokens in a rollout, for token weight
-    `mask_given_prefix` (no policy gradient on them) and loss term nll with given: true.
+    Parts end at `delimiter`, or are single tokens where it is empty or the demonstration has none. GIVEN_TOKENS is the number of given tokens in a
+    rollout, for token weight `mask_given_prefix` (no policy gradient on them) and loss term nll with given: true.
     Paper: Li et al. 2025 (SEELE), arXiv:2509.06923, eq. 10, 12 and 13, sec. 4.2 (4 rounds of 8, target 1/2). Deviates: the curve's start and bounds
     (k up to 50, as in fig. 3) are ours; the pairs have the rate after rounding. The last p is in the run's history, from all ranks.
     Edge: a row without demonstration is sampled in rounds without hints; given tokens come on top of `max_tokens`.
@@ -95,7 +95,7 @@ class Seele(Independent):
         """The demonstration's parts as token ids; the first i of them, joined, are tokens of the text up to there."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
         encode = run.policy.encode_text
-        if not self.delimiter:
+        if not self.delimiter or self.delimiter not in text:
             return [(token,) for token in encode(text)]
         pieces = text.split(self.delimiter)
         texts = [piece + self.delimiter * (i < len(pieces) - 1) for i, piece in enumerate(pieces)] if text else []
