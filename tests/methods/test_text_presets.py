@@ -27,7 +27,7 @@ OWN_DATA = {
     "reasonrank": (
         "ranking", {"answer": [1, 2], "task": "ranking", "meta": {"relevant": [1]}}, "<think>a</think><answer>[1] > [2]</answer>", 1.3, -1.0,
     ),
-    "reasoning_table": ("answer", {"answer": ["a", "b"], "task": "table_qa"}, "<answer>b, a</answer>", 1.0, 0.0),
+    "reasoning_table": ("answer", {"answer": ["a", "b"], "task": "table_qa"}, "<think>c</think><answer>b, a</answer>", 1.0, 0.0),
     "mt_r1_zero": ("quality", {"answer": "the cat sat here", "task": "translation"}, "<think>a</think><answer>the cat sat here</answer>", 1.0, -4.0),
     "time_r1": ("date", {"answer": "2016-05", "task": "date"}, "<answer>2016-05</answer>", 1.0, 0.0),
     "tat_r1": ("words", {"answer": "a liver", "task": "terms", "meta": {"terms": ["liver"]}}, "<think>a</think><answer>a liver</answer>", 1.0, 0.0),
