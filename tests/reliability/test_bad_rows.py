@@ -136,9 +136,11 @@ def test_a_resume_lists_each_bad_row_once_and_keeps_counting(tmp_path):
     train(config(*mine, "steps=8"), live=False)
     before = checkpoint.read_state(checkpoint.folders(output)[-1])["bad_rows"]
     lines = (output / "quarantine.jsonl").read_text()
-    for folder in checkpoint.folders(output)[1:]:
+    for folder in checkpoint.folders(output)[-1:]:
         (folder / "config.json").unlink()
     train(config(*mine, "steps=8"), resume=True, live=False)
     assert checkpoint.read_state(checkpoint.folders(output)[-1])["bad_rows"] == before and before["bad"] >= 3
     assert sorted(json.loads(line)["id"] for line in lines.splitlines()) == ["bad0", "bad1"]
+    said = [row["message"].split(" (")[0].split(" was")[0] for row in read_jsonl(output / "events.jsonl") if "was left out" in row.get("message", "")]
+    assert sorted(said) == ["row 'bad0'", "row 'bad1'"]  # both were drawn before the checkpoint, and again after it
     assert (output / "quarantine.jsonl").read_text() == lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vlrl.failures import BadRowsError, RunFailure, of_the_machine
@@ -79,9 +79,15 @@ class BadRows:
         """The counts."""
         return {"drawn": self.drawn, "bad": self.bad}
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Undo `state_dict`."""
+    @property
+    def reported(self) -> list[str]:
+        """The ids of the rows that this rank warned of: none is warned of twice, also after a restart."""
+        return sorted(self._known)
+
+    def load_state_dict(self, state: Mapping[str, int], reported: Iterable[str] = ()) -> None:
+        """Undo `state_dict` and `reported`."""
         self.drawn, self.bad = int(state.get("drawn", 0)), int(state.get("bad", 0))
+        self._known = set(reported)
 
 
 def reason_of(error: Exception) -> str:

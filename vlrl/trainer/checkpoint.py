@@ -154,7 +154,7 @@ def prune(output: Path, keep: int) -> None:
 
 def state_of(run: RunContext) -> dict[str, Any]:
     """Counters, the row history of all ranks, batches collected ahead, and the state of every plug-in of the current phase. All ranks call it."""
-    own = (run.history, run.stats.state_dict(), run.collected_ahead, run.bad_rows.state_dict())
+    own = (run.history, run.stats.state_dict(), run.collected_ahead, run.bad_rows.state_dict(), run.bad_rows.reported)
     parts = [part[0] for part in gather(run.accelerator, [own])]
     return {
         "format": FORMAT,
@@ -164,9 +164,10 @@ def state_of(run: RunContext) -> dict[str, Any]:
         "seed": run.seed,
         "ranks": run.accelerator.num_processes,
         "history": {row: memory for history, *_ in parts for row, memory in history.items()},
-        "collected_ahead": [ahead for _, _, ahead, _ in parts if ahead is not None],
+        "collected_ahead": [ahead for _, _, ahead, *_ in parts if ahead is not None],
         "stats": {name: sum(stats[name] for _, stats, *_ in parts) for name in parts[0][1]},
-        "bad_rows": {name: sum(bad[name] for *_, bad in parts) for name in parts[0][3]},
+        "bad_rows": {name: sum(bad[name] for *_, bad, _ in parts) for name in parts[0][3]},
+        "bad_rows_reported": [reported for *_, reported in parts],  # of each rank
         "policy_version": run.policy.version,
         "plugins": {slot: state for slot, plugin in run.current.plugins() if (state := plugin.state_dict())},
         "engine": run.engine.state_dict(),
@@ -181,7 +182,9 @@ def restore(run: RunContext, state: Mapping[str, Any]) -> None:
     ahead = state["collected_ahead"]
     run.collected_ahead = None if not ahead else ahead[rank] if len(ahead) == ranks else redistribute(ahead, rank, ranks)
     run.stats.load_state_dict(state["stats"] if rank == 0 else dict.fromkeys(state["stats"], 0))  # ranks are summed for the log
-    run.bad_rows.load_state_dict(state.get("bad_rows", {}) if rank == 0 else {})
+    reported = state.get("bad_rows_reported", [])
+    known = reported[rank] if len(reported) == ranks else [row for part in reported for row in part]
+    run.bad_rows.load_state_dict(state.get("bad_rows", {}) if rank == 0 else {}, known)
     run.policy.version = state["policy_version"]
     plugins = dict(run.current.plugins())
     for slot, values in state["plugins"].items():
