@@ -1,4 +1,10 @@
-"""What the tests of task configs share: the ranges of rewards, and what makes the rows of a reward."""
+"""What the tests of task configs share: the ranges of rewards, what makes the rows of a reward, and judges outside a run."""
+
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+from vlrl_rewards.combine.judged import AsksJudge
 
 # Reward: (score of a correct answer, score of an empty response), where they are not (1, 0). Ranges of the rewards' docstrings.
 RANGES = {
@@ -15,3 +21,22 @@ def full_and_silent(reward, row):
     if reward.name == "brier":
         return -((row.meta["rate"] - row.answer) ** 2), -1.0
     return RANGES.get(reward.name, (1.0, 0.0))
+
+
+class Letters:
+    """A policy whose tokens are characters: what a scripted judge needs of a run."""
+
+    tokenizer = SimpleNamespace(eos_token_id=0)
+
+    def encode_text(self, text):
+        return [ord(char) for char in text]
+
+    def decode(self, ids):
+        return "".join(chr(token) for token in ids if token)
+
+
+def judge_opened(reward):
+    """The reward, with its judge opened where it asks one."""
+    if isinstance(reward, AsksJudge):
+        reward.setup(SimpleNamespace(output=Path(tempfile.mkdtemp()), rank=0, policy=Letters()))
+    return reward

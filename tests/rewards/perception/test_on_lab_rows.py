@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from task_kit import SELECTS, full_and_silent
+from task_kit import SELECTS, full_and_silent, judge_opened
 
 from vlrl.config import folders, load
 from vlrl.registry import build
@@ -22,7 +22,7 @@ def rows_and_rewards(task):
     """[(reward, its first rows)] of a task's rewards with a weight, format aside."""
     tree = load(["base/rl", f"tasks/{task}"]).tree
     sources = [build(Source, spec)() for spec in tree["data"]["train"].values()]
-    rewards = [build(Reward, dict(spec)) for slot, spec in tree["rewards"].items() if slot != "format"]
+    rewards = [judge_opened(build(Reward, dict(spec))) for slot, spec in tree["rewards"].items() if slot != "format"]
     mine = [(reward, []) for reward in rewards if reward.weight]
     turns = itertools.chain.from_iterable(zip(*sources, strict=False))  # a row of each source in turn
     rows = itertools.islice(turns, 40 * ROWS)
