@@ -156,6 +156,8 @@ def test_vllm_samples_the_trainers_law(policies, vllm_engines, name, temperature
     ours = {c.request.prompt.key: c for c in sampled(HF().attach(policy), 0.0, n=1, max_tokens=16)}
     for c in greedy:
         assert c.ids == ours[c.request.prompt.key].ids and c.text == ours[c.request.prompt.key].text
+    scores = [made.score(greedy[0].request.prompt, greedy[0].ids) for made in (engine, HF().attach(policy))]
+    assert worst(*[[torch.tensor(values)] for values in scores]) < 1e-4, "log-probs of given tokens too"
 
 
 @pytest.mark.parametrize(("kind", "bound"), [("stand_in", 0.4), ("smollm2", 0.5)])

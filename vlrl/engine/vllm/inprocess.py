@@ -16,7 +16,7 @@ import torch
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
-from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, versions_of, vllm_prompt
+from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, ranges, versions_of, vllm_prompt
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.registry import ConfigError, register
 from vlrl.stages import transient
@@ -104,6 +104,8 @@ class VLLM(VLLMEngine):
         state.folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
         self._save_initial(policy, state.folder.name)
         state.llm = LLM(state.folder.name, **self._arguments(policy))
+        if policy.forbidden_ids:
+            self.core.collective_rpc("vlrl_forbid", kwargs={"runs": ranges(policy.forbidden_ids)})
         logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)  # it warns about the number of threads at every image
         if self.lora:
             self._sync_adapter(policy)

@@ -19,7 +19,7 @@ import torch
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
-from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, prompt_ids, versions_of
+from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, prompt_ids, ranges, versions_of
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.registry import ConfigError, register
 from vlrl.services.http import JsonClient, ServiceError
@@ -128,6 +128,7 @@ class VLLMServer(VLLMEngine):
         ]
         state.servers = [(server.wait(), JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers]
         for _, client in state.servers:
+            self._forbid(client)
             client.post("/update_weight_version", {"new_version": str(state.version)})
         state.pool = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
         if self.transfer == "nccl":
@@ -210,7 +211,14 @@ class VLLMServer(VLLMEngine):
         """Give the present weights to a process that started from the first ones. Raises ServiceError if only the trainer has them."""
         if self.transfer == "nccl":
             raise ServiceError(f"a server died ({server.log}), and with it the NCCL group: continue with --resume, or use engine.transfer=folder")
-        self._load(server.url, JsonClient(server.url, server.token))
+        client = JsonClient(server.url, server.token)
+        self._forbid(client)
+        self._load(server.url, client)
+
+    def _forbid(self, client: JsonClient) -> None:
+        """Take the forbidden ids out of every log-prob of a replica that has just started."""
+        if forbidden := self.state.policy.forbidden_ids:
+            client.post("/collective_rpc", {"method": "vlrl_forbid", "kwargs": {"runs": ranges(forbidden)}})
 
     def _open_nccl(self, policy: Any) -> NCCLTransfer:
         clients = [JsonClient(server.url, server.token, attempts=1) for server, _ in self.state.servers]

@@ -33,10 +33,25 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
             yield plain, weight
 
 
+NEVER = -1e4  # a logit whose share of a softmax is 0, and which fits into float16 and JSON
+
+
 class WeightLoader:
-    """Methods that vLLM adds to its worker class (`worker_extension_cls`): loading the policy's weights in place."""
+    """Methods that vLLM adds to its worker class (`worker_extension_cls`): loading the policy's weights in place, and its forbidden ids."""
 
     model_runner: Any
+
+    def vlrl_forbid(self, runs: Sequence[Sequence[int]]) -> None:
+        """Take the ids of `runs`, [first, one after the last], out of every log-prob: no logits processor sees those of a prompt. Once per worker."""
+        model = self.model_runner.get_model()
+        inner: Callable[..., Tensor | None] = model.compute_logits
+        ids = torch.tensor([i for first, end in runs for i in range(first, end)], dtype=torch.long)
+
+        def compute_logits(*args: Any, **kwargs: Any) -> Tensor | None:
+            logits = inner(*args, **kwargs)
+            return None if logits is None else logits.index_fill_(-1, ids.to(logits.device), NEVER)
+
+        model.compute_logits = compute_logits
 
     def vlrl_load(self, weights: Any = None, folder: str | None = None) -> None:
         """Load weights from an iterator of (name, tensor) in this process, or from a checkpoint folder."""
