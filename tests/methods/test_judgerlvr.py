@@ -33,6 +33,15 @@ def test_only_rows_with_attempts_are_drawn():
     assert [row.id for row in made(2)] == ["a", "a"]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_one_row_with_attempts_among_many_is_found_in_every_epoch(seed):
+    made = Judgerlvr()
+    parts = run(rows={"main": [Row(str(n), "q") for n in range(40)]}, source_weights={}, seed=seed, accelerator=None, history={"7": HISTORY["a"]})
+    made.setup(parts)
+    # epochs have orders of their own: up to 78 rows lie between two visits
+    assert [row.id for row in made(20)] == ["7"] * 20 and 19 * 40 <= made.state.position <= 20 * 40
+
+
 def test_the_question_is_about_an_attempt_and_the_answer_is_its_label():
     template = JudgerlvrJudgePrompt()
     parts = run(seed=0, history=HISTORY)
