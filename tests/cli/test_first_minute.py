@@ -1,6 +1,7 @@
 """The first minute: what needs no torch imports none and ends in seconds of CPU; a run imports only what it uses."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -106,3 +107,12 @@ print(sorted({name.partition(".")[0] for name in sys.modules}))
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, check=True)
     assert not set(json.loads(done.stdout.replace("'", '"'))) & set(HEAVY)
+
+
+@pytest.mark.parametrize("words", [["list", "reward"], ["show", "quickstart"]])
+def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "vlrl", *words], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(writing)
+    assert done.stderr == "" and done.returncode == 1

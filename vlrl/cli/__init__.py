@@ -132,6 +132,8 @@ def main() -> None:
 
 
 def _is_foreign(error: SystemExit) -> bool:
-    """Whether code outside this package called exit(): a plug-in, or a library that it uses."""
+    """Whether code outside this package called exit(): a plug-in, or a library that it uses. A reader that closed the pipe (`| head`) is no fault."""
+    if isinstance(error.__context__, BrokenPipeError):
+        return False
     frames = traceback.extract_tb(error.__traceback__)
     return not Path(frames[-1].filename).resolve().is_relative_to(Path(__file__).resolve().parents[1])
