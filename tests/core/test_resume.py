@@ -51,7 +51,7 @@ def test_the_summary_says_where_everything_is(undisturbed):
     steps = [json.loads(line) for line in metrics_of(folder).splitlines()]
     assert [line["step"] for line in steps] == list(range(1, 10))
     assert {"reward/total", "loss", "entropy", "kl", "grad_norm", "length/mean", "engine/kl"} <= set(steps[-1])
-    assert steps[-1]["engine/kl"] < 1e-3  # the engine never samples media placeholders, whose probability the trainer counts
+    assert steps[-1]["engine/kl"] < 1e-3
 
 
 def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path):

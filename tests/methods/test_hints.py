@@ -195,5 +195,5 @@ def test_hints_with_pictures():
     words = ["group_size=3", "prompts_per_step=2", "max_prompt_tokens=512", "loss_terms={kl: {name: kl, coef: 0.01}}"]
     run = vision_run(["methods/ghpo"], words)
     (metrics,) = steps(run, 1)
-    assert metrics["rollouts"] == 6 and metrics["engine/kl"] < 1e-3  # what the ban on placeholders makes
+    assert metrics["rollouts"] == 6 and metrics["engine/kl"] < 1e-3
     assert {HINT_SHARE[r] for g in run.groups for r in g} == {0.75} and all(r.prompt.images for g in run.groups for r in g)
