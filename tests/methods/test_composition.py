@@ -58,9 +58,10 @@ def objective() -> list[str]:
         return [row["id"] for row in csv.DictReader(file) if row["family"] == "objective"]
 
 
-SPECIAL = {  # presets that need rows of a kind, or that wait: configs and overrides
+SPECIAL = {  # presets that need rows of a kind, that wait, or that leave a model to their user: configs and overrides
     "capo": (["tasks/lab_chains", "methods/capo"], ["data.train.arithmetic=null", "data.train.chains.styles=[stepwise]"]),
     "oreal": (["methods/oreal"], ["token_weights.tokens.warmup=0"]),
+    "pure": (["methods/pure"], ["reward_shaping.process.model=tiny"]),
 }
 
 
