@@ -76,7 +76,7 @@ def test_rows_without_a_column_are_refused_before_the_model_is_loaded(tmp_path, 
         "metadata": {},
     }
     rows = tmp_path / "testmini.jsonl"
-    words = ["--suite", "mathvista", "--model", "x", "--data", str(rows), "--output", str(tmp_path / "run"), *(["--dry-run"] if dry else [])]
+    words = ["--suite", "mathvista", "--model", "tiny_text", "--data", str(rows), "--output", str(tmp_path / "run"), *(["--dry-run"] if dry else [])]
     for lacks in ("decoded_image", "choices", "query", "answer"):
         whole = row | {"decoded_image": "0.png"}
         rows.write_text(json.dumps({name: value for name, value in whole.items() if name != lacks}) + "\n")

@@ -95,8 +95,10 @@ app.command("run")(_run)
 
 def _run_and_print(options: EvalOptions, output: str, overwrite: bool, dry_run: bool, prices: tuple[float, float], as_json: bool) -> None:
     from vlrl.eval.generate import describe_cost
+    from vlrl.eval.model import check_named, engine_spec
     from vlrl.eval.runner import run_eval
 
+    check_named(options.model, engine_spec(options.engine, options.engine_options), options.dtype)  # before a folder is written
     suites = "-".join(Path(name).stem if name.endswith((".yaml", ".yml")) else name for name in options.suites)
     folder = Path(output or f"runs/eval-{Path(options.model).name}-{suites}"[:120])
     with redirect_stdout(sys.stderr):  # libraries print to standard output, which is for the result

@@ -17,7 +17,7 @@ from vlrl.eval.card import data_hash, differences, make_card, read_card
 from vlrl.eval.generate import GenerationSettings, Progress, describe_cost, elapsed, estimate_cost, generate_responses, pending_samples
 from vlrl.eval.grade import Response, grade
 from vlrl.eval.journal import Entry, Journal, read_journal
-from vlrl.eval.model import check_named, engine_spec, open_model
+from vlrl.eval.model import engine_spec, open_model
 from vlrl.eval.prompts import PROTOCOLS, check_first_rows, has_media, variant_applies
 from vlrl.eval.records import SuiteData, read_records
 from vlrl.eval.suite import load_suite
@@ -128,12 +128,11 @@ def run_eval(
     Returns:
         The summary; the cost estimate if `dry`; {} where other processes still generate (the last one writes the summary).
     """
-    engine = engine_spec(options.engine, options.engine_options)
-    check_named(options.model, engine, options.dtype)
     suites = read_suites(options, folder / "fixtures" if folder.exists() else None)
     for data in suites:
         check_first_rows(data, options.protocol)
     settings = options.generation(suites)
+    engine = engine_spec(options.engine, options.engine_options)
     if dry:
         return _dry_run(options, suites, settings, engine, prices)
     prepare_folder(folder, make_card(suites, options.to_json(), {"model": options.model, "engine": engine}), overwrite)
