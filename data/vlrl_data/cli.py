@@ -19,7 +19,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vlrl import libraries
 from vlrl.registry import ConfigError, build, load_plugin_file, names
 from vlrl.stages import PromptSampler, PromptTemplate, Source
 from vlrl.types import Row, RowError
@@ -61,7 +60,6 @@ def reads_rows(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(*args: Any, media_root: list[str] | None = None, fields: str = "", plugin: list[Path] | None = None, **options: Any) -> None:
-        libraries.quiet()
         for file in plugin or ():
             load_plugin_file(file)
         before = _RECORD_OPTIONS.set(RecordOptions(tuple(media_root or ()), renames(fields)))

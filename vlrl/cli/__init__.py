@@ -92,6 +92,7 @@ def _add(name: str) -> None:
 def main() -> None:
     """Entry point. Only the requested command is imported, so that `vlrl list` imports no torch."""
     from vlrl.failures import RunFailure, exited
+    from vlrl.libraries import quiet
     from vlrl.redact import blank, log_record
     from vlrl.registry import ConfigError
 
@@ -101,6 +102,8 @@ def main() -> None:
     for name in [asked] if known else [*_COMMANDS, *_GROUPS]:
         _add(name)
     logging.setLogRecordFactory(log_record)
+    if asked != "train":  # which has --verbose
+        quiet()
     try:
         code = app(standalone_mode=False)
     except UsageError as error:

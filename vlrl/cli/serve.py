@@ -41,7 +41,6 @@ def serve(
     if engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise ConfigError("--engine vllm: vLLM is not installed; pip install 'vlrl[vllm]', or use --engine hf")
     _check_port(port)
-    libraries.quiet()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the server as Ctrl-C does
     folder, name = checkpoint_folder(run, checkpoint), run.resolve().name
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
