@@ -150,7 +150,7 @@ def test_origins_are_those_of_the_values_that_hold(own):
         (QUICKSTART, ["watch=3"], "watch"),
         (QUICKSTART, ["lr=1e-5"], r"lr: unknown key .*Did you mean 'optimizer\.lr'"),
         (QUICKSTART, ["phases.rl.lr=1e-5"], r"phases\.rl\.lr: unknown key .*Did you mean 'phases\.rl\.optimizer\.lr'"),
-        (QUICKSTART, ["temperature=1"], r"Did you mean 'sampling\.temperature'"),
+        (QUICKSTART, ["temperature=1"], r"TRL's 'temperature' is 'sampling\.temperature' here"),
         (QUICKSTART, ["learning_rat=1"], "learning_rat: unknown key"),
         (QUICKSTART, ["sampling.temprature=1"], r"sampling\.temprature: unknown field of 'plain'. Did you mean 'temperature'\? \(command line\)"),
         (QUICKSTART, ["rewards.digts.weight=2"], r"no plug-in at rewards\.digts.*Did you mean 'digits'"),

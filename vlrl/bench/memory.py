@@ -64,7 +64,7 @@ class Load:
             question = " ".join(rng.choice(("how", "many", "digits", "are", "there", "in", "the", "picture")) for _ in range(self.words)) + f" {seed}"
             kind = "video" if self.frames else "image"
             content = [*({"type": kind} for _ in media), {"type": "text", "text": question}]
-            shown = {"videos": media} if self.frames else {"images": media}
+            shown: dict[str, Any] = {"videos": media} if self.frames else {"images": media}
             prompt = Prompt(Row(f"{seed}/{index}", question, **shown), ({"role": "user", "content": content},), **shown)
             rollouts = [Rollout(prompt, [rng.randrange(vocabulary) for _ in range(self.completion)]) for _ in range(self.group)]
             for place, rollout in enumerate(rollouts):

@@ -138,7 +138,8 @@ def counted(family: Family, pixels: tuple[int, int]) -> tuple[int, int]:
 def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
     """Log-probs of one rollout by the model's own forward on its processor's output: no packing, no caches, no mask of ours."""
     prompt, family = rollout.prompt, policy.family
-    media = {"images": family.processor_batch([image.load().convert("RGB") for image in prompt.images])} if prompt.images else {}
+    pictures: list[Any] = [image.load() for image in prompt.images]
+    media = {"images": family.processor_batch([one.convert("RGB") for one in pictures])} if pictures else {}
     inputs: dict[str, Any] = dict(policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media))
     completion = torch.tensor([rollout.ids])
     inputs["input_ids"] = torch.cat([inputs["input_ids"], completion], 1)
@@ -206,7 +207,7 @@ def lora_layers(model: str, options: Mapping[str, Any] | None = None) -> int:
     from vlrl.stages import Trainable
 
     family = family_of(model)
-    policy = MetaPolicy(Params(meta_model(transformers_config(family.model)), family, torch.device("meta"), None))
-    trainable = make(get(Trainable, "lora"), dict(options or {}), "trainable")
+    policy: Any = MetaPolicy(Params(meta_model(transformers_config(family.model)), family, torch.device("meta"), None))
+    trainable: Any = make(get(Trainable, "lora"), dict(options or {}), "trainable")
     trainable(policy)
     return sum(name.endswith("lora_A") for name, _ in policy.model.named_modules())

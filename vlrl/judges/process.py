@@ -111,7 +111,8 @@ def open_process_reward_model(model: str, mark: str, policy: Any) -> ProcessRewa
 def _tiny(vocabulary: int) -> Any:
     from transformers import Qwen2Config, Qwen2ForTokenClassification
 
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes |= {"vocab_size": vocabulary, "num_labels": 2, "initializer_range": 0.5}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Qwen2ForTokenClassification(Qwen2Config(vocab_size=vocabulary, num_labels=2, initializer_range=0.5, **sizes))
+        return Qwen2ForTokenClassification(Qwen2Config(**sizes))

@@ -104,7 +104,7 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
     parts["head"] = head.numel()
     matmul = sum(p.numel() for p in matmul_weights(model).values() if p is not head and p.dim() > 1)  # before an adapter adds some
     params = Params(model, replace(family, quantize=""), torch.device("meta"), None)
-    policy = MetaPolicy(params)
+    policy: Any = MetaPolicy(params)  # the part of PolicyModel that trainables use
     trainable(policy)
     reference = reference_bytes(params) if not adapters.has_adapter(params.model) else 0.0
     params.upcast_trainable(include_frozen=keep_frozen_in_float32)

@@ -77,10 +77,6 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "iou_hard": ({"name": "iou_hard"}, attacks_perception.SEEDS["box"]),
     "box_agreement": ({"name": "box_agreement"}, attacks_perception.SEEDS["box"]),
     "sat": ({"name": "sat"}, Seed([[1, -2], [2, 3], [-1, 3]], "101", ("010", "110", "11"), {"all": "000 001 010 011 100 101 110 111"})),
-    "distribution": (
-        {"name": "distribution"},
-        Seed([0.05, 0.95], "[0.05, 0.95]", ("[0.95, 0.05]", "0.95", "[1, 0, 0]"), {"all": "[0.05, 0.95], [0.95, 0.05], [0.5, 0.5]"}),
-    ),
     "chain": ({"name": "chain"}, Seed([3, 5, -2], "3, 5, -2", ("3, 5, 2", "0, 0, 0", "-2"), {"all": " ".join(map(str, range(-9, 9)))}, joined="; ")),
     "graph": (
         {"name": "graph"},
@@ -94,6 +90,24 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "date_gap": (
         {"name": "date_gap"},
         Seed(["2016-05", "2017-01"], "2016-05, 2017-01: 8", ("1990-01, 2017-01: 8", "8", "2016-05, 2017-01: 999"), {"all": "2016-05 2017-01 7 8"}),
+    ),
+    "date_order": (
+        {"name": "date_order"},
+        Seed(
+            ["2016-05", "2017-01", "2015-03"],
+            "2016-05, 2017-01, 2015-03: 3-1-2",
+            ("1990-01, 1990-02, 1990-03: 1-2-3", "3-1-2", "2050-01, 1950-01, 2099-12: 2-3-1"),
+            {"all": "2016-05 2017-01 2015-03 1-2-3 3-1-2 2-1-3"},
+        ),
+    ),
+    "masked_date": (
+        {"name": "masked_date"},
+        Seed(
+            ["2016-05", "May"],
+            "2016-05, May",
+            ("1990-01, November", "May", "2050-12, December"),
+            {"all": "2016-05, January February March April May"},
+        ),
     ),
     "term_recall": (
         {"name": "term_recall"},
@@ -246,6 +260,8 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "group_diversity": "it compares the rollouts of a group; a single rollout scores 0",
     "cross_vote": "it compares two views of a question; a single rollout scores 0",
     "bmas": "it compares embeddings of a run's policy; without a run there are none",
+    "judged": "it asks a language model; without its engine there is none",
+    "rules_and_judge": "it asks a language model; without its engine there is none",
     "solve_rate": "it reads a rate that the rollout strategy measures, not the response",
     "proxy": "it reads an answer that the rollout strategy requests, not the response",
     "part_of_context": "it scores length only: any text of that length scores 1",

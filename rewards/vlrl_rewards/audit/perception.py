@@ -203,6 +203,7 @@ SEEDS: dict[str, Seed] = {
         ('["take cup"]', '["dance"]'),
         {"every step": '["take cup", "find cup", "dance", "sing"]'},
     ),
+    "distribution": Seed([0.05, 0.95], "[0.05, 0.95]", ("[0.95, 0.05]", "0.95", "[1, 0, 0]"), {"all": "[0.05, 0.95], [0.95, 0.05], [0.5, 0.5]"}),
     "true_false": Seed("TFF", "T F F", ("F T T", "T T T"), {"both": "T F T F T F", "unsure": "T or F, F or T, F or T"}),
 }
 

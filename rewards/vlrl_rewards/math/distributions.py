@@ -9,17 +9,19 @@ from typing import Any
 
 from vlrl.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.text.denials import denied
 
 _LIST = re.compile(r"\[([^\[\]]*)\]")
 
 
 def read_distribution(text: str) -> list[float] | None:
-    """The numbers of the one list in brackets, such as [0.1, 0.9]; None without one, with several, or where an entry is no finite number."""
-    found = _LIST.findall(text[:10_000])
-    if len(found) != 1:
+    """The numbers of the one list in brackets, such as [0.1, 0.9]; None without one, with several, denied ("not [...]"), or with another entry."""
+    text = text[:10_000]
+    found = list(_LIST.finditer(text))
+    if len(found) != 1 or denied(text, *found[0].span()):
         return None
     try:
-        numbers = [float(part) for part in found[-1].split(",")]
+        numbers = [float(part) for part in found[0][1].split(",")]
     except ValueError:
         return None
     return numbers if all(map(math.isfinite, numbers)) else None
