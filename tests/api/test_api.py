@@ -41,7 +41,7 @@ def test_train_evaluate_save(tmp_path):
     made = trainer(tmp_path, reward_funcs=[digits, length], reward_weights=[1.0, 0.1], eval_dataset=ROWS[:2])
     before = made.evaluate()
     summary = made.train()
-    assert set(before) == {"default"} and summary["steps"] == 2 and set(summary["heldout"]) == {"cold_start", "final"}
+    assert set(before) == {"default"} and summary["steps"] == 2 and set(summary["heldout"]) == {"start", "final"}
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 2 and all("reward/digits" in line and "reward/length" in line for line in lines)
     assert made.evaluate(ROWS) == {"default": pytest.approx(made.evaluate(ROWS)["default"])}

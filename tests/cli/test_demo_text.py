@@ -39,8 +39,8 @@ def test_the_experiments_run_with_a_tiny_model(name, tmp_path, vlrl):
     phases = load([f"experiments/{name}"]).phases
     code, said = vlrl("train", f"experiments/{name}", *TINY, f"output={tmp_path / 'run'}", *SHORT)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert code == 0 and summary["steps"] == 2 * len(phases) and set(summary["answers"]) == {"cold_start", "final"}
-    assert "held-out answers (cold_start -> final):" in said and said.count(" -> ") == 2 + len(summary["answers"]["final"])
+    assert code == 0 and summary["steps"] == 2 * len(phases) and set(summary["answers"]) == {"start", "final"}
+    assert "held-out answers (start -> final):" in said and said.count(" -> ") == 2 + len(summary["answers"]["final"])
     assert len(summary["answers"]["final"]) == 8 and "Held-out answers" in (tmp_path / "run" / "report.html").read_text()
 
 
@@ -60,8 +60,8 @@ def test_the_real_model_trains_two_steps(tmp_path, vlrl, monkeypatch):
     written = [f"prompt_template.shots={shots}", "sampling.max_tokens=10"]  # answers that the model gets right often, and not always
     words = [*written, "prompts_per_step=2", "group_size=8", "data.heldout.sums.count=4", "watch.heldout_every=0"]
     code, said = vlrl("train", "experiments/laptop_sums", f"output={tmp_path / 'run'}", *SHORT[:1], *SHORT[3:], *words)
-    assert code == 0 and "held-out plus: cold_start" in said and (tmp_path / "run" / "checkpoints" / "step-000002" / "model.safetensors").is_file()
+    assert code == 0 and "held-out plus: start" in said and (tmp_path / "run" / "checkpoints" / "step-000002" / "model.safetensors").is_file()
     steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(steps) == 2 and all(0 < step["reward/number"] < 1 and step["grad_norm"] > 0 for step in steps)
     answers = json.loads((tmp_path / "run" / "summary.json").read_text())["answers"]
-    assert all(answer["text"].strip()[0].isdigit() and "+" in answer["text"] for answer in answers["cold_start"])  # the examples are followed
+    assert all(answer["text"].strip()[0].isdigit() and "+" in answer["text"] for answer in answers["start"])  # the examples are followed

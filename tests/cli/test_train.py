@@ -154,5 +154,5 @@ def test_two_processes_from_another_folder(tmp_path):
 
 def test_held_out_answers_are_printed_one_line_each():
     before = {"task": "a", "question": "What is\n2 plus 2?\x1b[31m", "gold": "4", "text": "5\n6", "correct": False}
-    lines = answer_lines({"cold_start": [before, before], "final": [{**before, "text": "4", "correct": True}]})
-    assert lines == ["held-out answers (cold_start -> final):", "  What is 2 plus 2? [31m [4]  - '5 6' -> + '4'"] and answer_lines({}) == []
+    lines = answer_lines({"start": [before, before], "final": [{**before, "text": "4", "correct": True}]})
+    assert lines == ["held-out answers (start -> final):", "  What is 2 plus 2? [31m [4]  - '5 6' -> + '4'"] and answer_lines({}) == []

@@ -44,7 +44,7 @@ def test_the_summary_says_where_everything_is(undisturbed):
     folder, summary = undisturbed
     said = json.loads((folder / "summary.json").read_text())
     assert said == summary and said["steps"] == 9
-    assert set(said["heldout"]) == {"cold_start", "final"} and set(said["heldout"]["final"]) == {"digits"}
+    assert set(said["heldout"]) == {"start", "final"} and set(said["heldout"]["final"]) == {"digits"}
     assert {"cold_start", "rl", "total"} <= set(said["seconds"])
     assert Path(said["checkpoint"]).is_dir() and Path(said["report"]).read_text().startswith("<!")
     assert len(list((folder / "checkpoints").iterdir())) == 2  # the last two are kept

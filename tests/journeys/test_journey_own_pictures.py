@@ -33,7 +33,7 @@ def test_own_pictures_with_lora_and_two_processes(tmp_path):
     vlrl(tmp_path, "train", "clock.yaml", "--processes", "2")
     run = tmp_path / "runs" / "clocks"
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["steps"] == 4 and set(summary["heldout"]) == {"cold_start", "final"}
+    assert summary["steps"] == 4 and set(summary["heldout"]) == {"start", "final"}
     assert last_metrics(run)["rollouts"] == 8 and (run / "report.html").is_file()
 
     vlrl(tmp_path, "export", "runs/clocks", "--to", "exported", "--merge-lora")

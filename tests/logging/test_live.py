@@ -51,7 +51,7 @@ def test_plain_lines_are_few_but_each_phase_starts_one_and_the_last_is_shown():
 
 def test_heldout_scores_of_a_phase_are_shown_beside_the_first_one():
     out, live = view(False)
-    live.say("heldout", {"name": "cold_start", "scores": {"digits": 0.25}})
+    live.say("heldout", {"name": "start", "scores": {"digits": 0.25}})
     live.update(5, "rl", METRICS, {"step": 0.1})
     live.update(6, "rl", METRICS | {"heldout/digits": 0.75, "heldout/errors": 2.0}, {"step": 0.1})
     lines = out.getvalue().splitlines()

@@ -52,7 +52,7 @@ class Dom(HTMLParser):
 @pytest.fixture
 def run_folder(tmp_path, make_group, picture):
     recorder = Recorder(tmp_path, {"watch": {"rollouts_every": 1}}, decode=lambda ids: "".join(f"<{i}>" for i in ids))
-    recorder.event("heldout", name="cold_start", scores={"digits": 0.5})
+    recorder.event("heldout", name="start", scores={"digits": 0.5})
     for step in range(1, 31):
         texts = ["<answer>[10, 20, 30, 40]</answer>", ATTACK]
         boxes = make_group([1.0, 0.25], texts, answer=[2, 4, 60, 50], images=[picture(step % 3)], task="grounding", row_id=f"row-{step}")
@@ -212,14 +212,14 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 
 def test_summary_scores_join_the_events():
-    events = [{"step": 3, "kind": "heldout", "name": "cold_start", "scores": {"a": 0.25}}]
-    table = heldout_table(events, {"heldout": {"cold_start": {"a": 0.25}, "final": {"a": 0.125}}})
-    assert table == {"columns": ["cold_start", "final"], "rows": [{"task": "a", "values": [0.25, 0.125], "change": -0.125}]}
+    events = [{"step": 3, "kind": "heldout", "name": "start", "scores": {"a": 0.25}}]
+    table = heldout_table(events, {"heldout": {"start": {"a": 0.25}, "final": {"a": 0.125}}})
+    assert table == {"columns": ["start", "final"], "rows": [{"task": "a", "values": [0.25, 0.125], "change": -0.125}]}
 
 
 def test_heldout_answers_are_shown_side_by_side(run_folder):
-    answers = {"cold_start": [{"question": "2+2=", "gold": "4", "text": ATTACK, "correct": False}], "final": []}
-    assert answers_table({"answers": answers}) == {"columns": ["cold_start", "final"], "rows": []} and answers_table({})["rows"] == []
+    answers = {"start": [{"question": "2+2=", "gold": "4", "text": ATTACK, "correct": False}], "final": []}
+    assert answers_table({"answers": answers}) == {"columns": ["start", "final"], "rows": []} and answers_table({})["rows"] == []
     answers["final"] = [{"question": "2+2=", "gold": "4", "text": "four", "correct": True}]
     (run_folder / "summary.json").write_text(json.dumps({"answers": answers}))
     page = render_report(run_folder).read_text()

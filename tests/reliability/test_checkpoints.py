@@ -75,7 +75,7 @@ def test_a_resume_says_what_is_damaged_goes_on_from_the_one_before_and_ends_the_
         assert any(words in line for line in said) and words in caplog.text
     verify_equal(finished, run)
     heldout = [row["name"] for row in read_jsonl(run / "events.jsonl") if row["kind"] == "heldout"]
-    assert heldout == ["cold_start", "final"]
+    assert heldout == ["start", "final"]
     assert not list((run / "checkpoints").glob(".*"))
 
 

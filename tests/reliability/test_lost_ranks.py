@@ -89,7 +89,7 @@ def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path, sharding: st
     """The run goes on with two ranks to the end of the undisturbed one; nothing is lost and nothing is there twice."""
     finish(output, tmp_path / "resumed", tmp_path, "--resume", sharding=sharding)
     verify_equal(undisturbed, output)
-    assert [row["name"] for row in read_jsonl(output / "events.jsonl") if row["kind"] == "heldout"] == ["cold_start", "final"]
+    assert [row["name"] for row in read_jsonl(output / "events.jsonl") if row["kind"] == "heldout"] == ["start", "final"]
 
 
 def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subprocess.Popen, log: Path) -> None:

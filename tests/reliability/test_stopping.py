@@ -49,7 +49,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturb
     train(config(run, STEPS, SEEN), resume=True, live=False)
     verify_equal(undisturbed, run)
     assert not (run / STOP_FILE).exists()
-    assert [row["name"] for row in read_jsonl(run / "events.jsonl") if row["kind"] == "heldout"] == ["cold_start", "final"]
+    assert [row["name"] for row in read_jsonl(run / "events.jsonl") if row["kind"] == "heldout"] == ["start", "final"]
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, None])

@@ -65,7 +65,8 @@ def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
         **sampled(config, summary["checkpoint"], weights, plan.samples),
     }
     result["final"] = _mean(list(summary["heldout"]["final"].values()))
-    result["start"] = _mean(list(summary["heldout"].get("cold_start", {}).values())) if summary["heldout"].get("cold_start") else None
+    start = summary["heldout"].get("start")  # the scores before the last phase
+    result["start"] = _mean(list(start.values())) if start else None
     write(done, result)
     return result
 

@@ -128,7 +128,7 @@ def _train_phase(run: Run, guard: Guard, summary: dict[str, Any]) -> None:
     if reason := guard.after_step():
         raise _stopped(run, reason, "there was nothing new to save")
     if run.phase_step == 0 and last_phase:
-        _heldout(run, summary, "cold_start")
+        _heldout(run, summary, "start")
     step_of = loop_named(run.settings.loop)
     begun = time.time()
     watch = run.settings.watch
