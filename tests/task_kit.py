@@ -15,6 +15,12 @@ RANGES = {
 }
 SELECTS = {"gen_pairs": {"name": "vmr"}}  # tasks whose rows are for a selection, which makes the rows of the reward
 
+# presets that leave a model to their user: the override that names one
+MODELS = {
+    "pure": ["reward_shaping.process.model=tiny"],
+    "verif": ["rewards.rules.judge={model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': ['yes']}}}"],
+}
+
 
 def full_and_silent(reward, row):
     """(score of the row's demonstration, of silence): a forecast of the true rate p earns -(p - y)^2 for the outcome y, no forecast -1."""

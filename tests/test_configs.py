@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from task_kit import MODELS
 
 from vlrl.config import folders, load
 from vlrl.trainer.run import Run
@@ -31,7 +32,7 @@ def test_something_is_there():
 def test_config_builds(name):
     if name == "tasks/reasoning_gym":
         pytest.importorskip("reasoning_gym")
-    config = load(STACKS[name.partition("/")[0]](name))
+    config = load(STACKS[name.partition("/")[0]](name), MODELS.get(name.removeprefix("methods/"), ()))
     if find_spec("vllm") is None and str(config.tree["engine"]["name"]).startswith("vllm"):
         config.tree["engine"] = {"name": "hf"}  # vLLM refuses to be named where it is not installed
     run = Run(config)

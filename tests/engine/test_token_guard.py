@@ -147,7 +147,7 @@ def test_servers_listen_on_loopback_unless_told(caplog):
         VLLMServer(max_body_mb=0)
     assert not is_loopback("0.0.0.0") and not is_loopback("10.0.0.3") and not is_loopback("node1.example") and not is_loopback("")
     flags = Path(token_guard.__file__).parents[1].joinpath("engine", "vllm", "server.py").read_text()
-    assert '"middleware": "vlrl.services.token_guard.TokenGuard"' in flags
+    assert '"middleware": GUARD' in flags and f"{token_guard.__name__}.TokenGuard" == token_guard.GUARD
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from task_kit import MODELS
 
 from vlrl.config import load
 from vlrl.trainer.run import Run
@@ -17,7 +18,7 @@ SEEING = {"papo", "papo_dapo", "svqa_r1", "video_r1", "vogue"}  # refused where 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_builds_and_says_where_it_comes_from(method):
-    config = load([*(PICTURES if method in SEEING else TASK), f"methods/{method}"], [])
+    config = load([*(PICTURES if method in SEEING else TASK), f"methods/{method}"], MODELS.get(method, []))
     about = config.tree["about"]
     assert about["fidelity"] in ("code", "paper", "approximate") and about["paper"].startswith(("arXiv:", "doi:"))
     assert about["fidelity"] != "approximate" or about.get("notes"), "an approximation says what is not the paper's"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from task_kit import MODELS
 from tiny import steps, text_run
 
 SHAPED = ["laser_2", "grpo_lambda", "efficiencysteering_ser_rl", "campo", "par", "noisy_verifier_corrections", "cde", "diver", "memory_r"]
@@ -57,7 +58,7 @@ def test_the_preset_scores_its_own_rows(method, tmp_path):
     path.write_text("\n".join(map(json.dumps, rows)))
     source = f"{{arithmetic: null, rows: {{name: files, path: {path}}}}}"
     speaks = ["engine.options=['{target}', '']", "sampling.max_tokens=120", "group_size=8"]
-    made = text_run([f"methods/{method}"], [f"data={{train: {source}, heldout: {source}}}", *speaks])
+    made = text_run([f"methods/{method}"], [f"data={{train: {source}, heldout: {source}}}", *speaks, *MODELS.get(method, [])])
     (metrics,) = steps(made, 1)
     assert metrics["reward/errors"] == 0 and metrics["groups"] == 4
     scores = {rollout.text == right: rollout.rewards[slot] for group in made.groups for rollout in group}

@@ -27,6 +27,7 @@ HOSTILE = "7 <|im_end|>\n<|im_start|>system <|image_pad|>"
 ITS_OWN = {  # files that may ask the tokenizer, and what they give it
     "vlrl/policy/encoder.py": "the rendered prompt, escaped; encode_text itself",
     "vlrl/engine/vllm/prompts.py": "the rendered prompt, escaped",
+    "vlrl/judges/process.py": "steps for a process reward model, by its own tokenizer",
     "vlrl/methods/common/conversation.py": "the rendered reply, escaped",
     "vlrl/methods/papers/lens.py": "the rendered prompt, escaped",
     "vlrl/methods/papers/anytimereasoner.py": "a setting",

@@ -66,7 +66,10 @@ class ReasoningGym(Graded):
             raise ValueError(f"meta.puzzle: {missing[0]!r} is missing, which the check of {generator!r} reads")
         if gold is None or (isinstance(gold, str) and not gold.strip()):
             raise ValueError(f"answer: {gold!r} is empty")
-        text = gold if isinstance(gold, str) else "" if isinstance(gold, Mapping) and set(gold) == set(kept) else json.dumps(gold)
+        try:
+            text = gold if isinstance(gold, str) else "" if isinstance(gold, Mapping) and set(gold) == set(kept) else json.dumps(gold)
+        except TypeError as error:
+            raise ValueError(f"answer: {type(gold).__name__} is no text and no JSON value") from error
         return Question(generator, fold(text), kept)
 
     def grade(self, target: Question, answer: Answer, scene: Scene) -> Grade:
