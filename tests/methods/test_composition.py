@@ -60,7 +60,7 @@ def objective() -> list[str]:
 
 SPECIAL = {  # presets that need rows of a kind, that wait, or that leave a model to their user: configs and overrides
     "capo": (["tasks/lab_chains", "methods/capo"], ["data.train.arithmetic=null", "data.train.chains.styles=[stepwise]"]),
-    "dph_rl": (["methods/dph_rl"], ["data.train.arithmetic.count=4", "replay.attempts=1", "engine.skill=0.75"]),
+    "dph_rl": (["methods/dph_rl"], ["data.train.arithmetic.count=4", "replay.attempts=1"]),
     "oreal": (["methods/oreal"], ["token_weights.tokens.warmup=0"]),
     "pure": (["methods/pure"], ["reward_shaping.process.model=tiny"]),
 }
