@@ -31,6 +31,6 @@ def test_the_api_in_a_notebook(tmp_path, monkeypatch):
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     NotebookClient(notebook, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     results = [next((out.data["text/plain"] for out in cell.outputs if out.output_type == "execute_result"), "") for cell in notebook.cells]
-    assert results[2] == "(2, ['start', 'final'])" and results[4] == "1.0" and results[5] == "'out'"
+    assert results[2] == "(2, ['final', 'start'])" and results[4] == "1.0" and results[5] == "'out'"
     assert results[3].startswith("{'default': ")
     assert (tmp_path / "run" / "report.html").is_file() and (tmp_path / "out" / "model.safetensors").is_file()
