@@ -99,9 +99,20 @@ def gold_months(rollout: Rollout, gold: Any) -> int:
     return months(day)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DatesByDecay(Reward):
+    """Base of Time-R1's rewards: what an error in months earns falls as exp(-rate |error|). Raises ValueError for a `rate` of 0 or less."""
+
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise ValueError(f"rate: {self.rate} must be above 0")
+
+
 @register("date_decay")
 @dataclass(frozen=True, kw_only=True)
-class DateDecay(Reward):
+class DateDecay(DatesByDecay):
     """Time-R1's reward for a date: exponential decay with the distance in months.
 
         r = exp(-rate |m - g|)
@@ -112,21 +123,15 @@ class DateDecay(Reward):
     ValueError. Range [0, 1].
     """
 
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.rate <= 0:
-            raise ValueError(f"rate: {self.rate} must be above 0")
-
     def __call__(self, rollout: Rollout) -> float:
         gold = gold_months(rollout, rollout.answer)
         said = read_date(last_answer(rollout.text))
-        return 0.0 if said is None else math.exp(-min(700.0, self.rate * abs(months(said) - gold)))
+        return 0.0 if said is None else _decay(self.rate, months(said) - gold)
 
 
 @register("date_gap")
 @dataclass(frozen=True, kw_only=True)
-class DateGap(Reward):
+class DateGap(DatesByDecay):
     """Time-R1's reward for two dates and the months between them.
 
         r = (1/4 D(a) + 1/4 D(b) + 1/2 exp(-rate |n - |g_a - g_b||)) exp(-0.1 min(1, 25 / n) ||a - b| - n|)
@@ -136,12 +141,6 @@ class DateGap(Reward):
     weights and penalty of its release. Gold: ["2016-05", "2017-01"]; answer: both dates as YYYY-MM, then n.
     Edge: anything but two dates and one number behind them: 0. A gold that is not two dates raises ValueError. Range [0, 1].
     """
-
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.rate <= 0:
-            raise ValueError(f"rate: {self.rate} must be above 0")
 
     def __call__(self, rollout: Rollout) -> float:
         gold = rollout.answer
@@ -160,7 +159,7 @@ class DateGap(Reward):
 
 @register("date_order")
 @dataclass(frozen=True, kw_only=True)
-class DateOrder(Reward):
+class DateOrder(DatesByDecay):
     """Time-R1's reward for the dates of three events and their order.
 
         r = (0.2 (D(a) + D(b) + D(c)) + 0.4 P) C V
@@ -176,12 +175,6 @@ class DateOrder(Reward):
     Edge: anything but three dates and, behind them, the numbers 1 to 3 once each: 0; a gold of successive months in the order 1-2-3 cannot earn more
     than 0.2. A gold that is not three dates raises ValueError. Range [0, 1].
     """
-
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.rate <= 0:
-            raise ValueError(f"rate: {self.rate} must be above 0")
 
     def __call__(self, rollout: Rollout) -> float:
         gold = rollout.answer
@@ -211,7 +204,7 @@ class DateOrder(Reward):
 
 @register("masked_date")
 @dataclass(frozen=True, kw_only=True)
-class MaskedDate(Reward):
+class MaskedDate(DatesByDecay):
     """Time-R1's reward for an event's date and the year or month that its text leaves out.
 
         r = 1/2 exp(-rate |x - g|) + 1/2 exp(-3 rate d)
@@ -224,12 +217,6 @@ class MaskedDate(Reward):
     Edge: no date, several dates, or no single word behind it that is a month (a year from 1900 to 2100): 0. A gold of another form raises ValueError.
     Range (0, 1], or 0.
     """
-
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.rate <= 0:
-            raise ValueError(f"rate: {self.rate} must be above 0")
 
     def __call__(self, rollout: Rollout) -> float:
         gold = rollout.answer
