@@ -41,7 +41,8 @@ class GRPOTrainer:
     Args:
         model: A config of configs/models ("tiny_qwen2_5_vl", "qwen2_5_vl_3b"), a model's or a run's folder, a hub id, or a `Family`.
         reward_funcs: One reward or several. Each is a function (`FunctionReward`), the name of a shipped reward ("iou"), a mapping with its name and
-            fields ({"name": "iou", "binary": True}), or a `Reward`. A mapping of slot names to these names the slots.
+            fields ({"name": "iou", "binary": True}), or a `Reward`. A mapping of slot names to these names the slots. None: those that the sources bring
+            along (`Source.own_rewards`; the source `reasoning_gym` has one).
         train_dataset: Rows: a list of dicts or of `Row`, a `datasets.Dataset`, a file or folder, a hub id, or a `Source`.
         args: Settings: nested or dotted keys ({"steps": 50, "optimizer.lr": 1e-5}), words of the command line (["steps=50"]), or a whole `Config`,
             which then replaces the base and the method. Values hold in every phase, as on the command line.
@@ -58,8 +59,8 @@ class GRPOTrainer:
     def __init__(
         self,
         model: Any,
-        reward_funcs: Any,
-        train_dataset: Any,
+        reward_funcs: Any = None,
+        train_dataset: Any = None,
         args: Mapping[str, Any] | Sequence[str] | Config | None = None,
         eval_dataset: Any = None,
         *,
@@ -68,13 +69,14 @@ class GRPOTrainer:
     ) -> None:
         config, objects = _base_config(args, method)
         config.tree["policy"] = _policy(model)
-        config.tree["rewards"] = _rewards(reward_funcs, reward_weights)
         config.tree.pop("outcome", None)
         data = {"train": {"train": source_of(train_dataset, "train_dataset")}}
         if eval_dataset is not None:
             several = eval_dataset if isinstance(eval_dataset, Mapping) else {"heldout": eval_dataset}
             data["heldout"] = {name: source_of(rows, f"eval_dataset.{name}") for name, rows in several.items()}
         config.tree["data"] = data
+        brought = reward_funcs is None and any(_brings_rewards(source) for source in data["train"].values())
+        config.tree["rewards"] = {} if brought else _rewards(reward_funcs, reward_weights)
         config.tree.setdefault("output", time.strftime("runs/python-%Y%m%d-%H%M%S"))
         for path, value in objects.items():
             _set(config.tree, path, value)
@@ -230,6 +232,10 @@ def _reward(item: Any, where: str) -> Any:
             f"{where}: {_name(item)!r} takes ({', '.join(parameters)}); it needs `text` (one completion) or `completions` (TRL's lists)"
         )
     return FunctionReward(function=item)
+
+
+def _brings_rewards(source: Any) -> bool:
+    return bool(getattr(source, "own_rewards", None))
 
 
 def _rewards(items: Any, weights: Sequence[float] | None) -> dict[str, Any]:

@@ -54,6 +54,24 @@ def test_train_evaluate_save(tmp_path):
     assert trainer(tmp_path, model=str(folder)).train(overwrite=True)["steps"] == 2, "what was saved is a model"
 
 
+def test_a_source_brings_its_reward(tmp_path):
+    """`reward_funcs` may be left out where the rows' source has a reward of its own, and only there."""
+
+    class Sums(Source):
+        name = "sums_with_reward"
+        own_rewards = {"sum": {"name": "exact"}}
+
+        def __call__(self):
+            return [Row(id=str(i), question=f"{i} + 1", answer=str(i + 1), task="sum") for i in range(4)]
+
+    made = trainer(tmp_path, reward_funcs=None, train_dataset=Sums())
+    assert list(made.run.rewards) == ["sum"] and made.train()["steps"] == 2
+    with pytest.raises(ConfigError, match="reward_funcs: none is given"):
+        trainer(tmp_path, reward_funcs=None)
+    with pytest.raises(ConfigError, match="train_dataset: NoneType without rows"):
+        GRPOTrainer(TEXT)
+
+
 def test_a_notebook_shows_the_report(tmp_path):
     made = trainer(tmp_path)
     assert "not trained yet" in made._repr_html_() and "<iframe" not in made._repr_html_()
