@@ -17,10 +17,12 @@ FILE = Path(__file__).with_name("releases.yaml")
 
 @dataclass(frozen=True)
 class Release:
-    """A released model's sizes. `parameters` is the published total, `pictures` the rule from pixels to vision tokens (see `vlrl.plan.pictures`)."""
+    """A released model's sizes. `parameters` is the published total, quoted where `total` says, `pictures` the rule from pixels to
+    vision tokens (see `vlrl.plan.pictures`)."""
 
     name: str
     source: str
+    total: str
     parameters: int
     config: Mapping[str, Any]
     pictures: Mapping[str, Any]
@@ -30,7 +32,7 @@ class Release:
 def releases() -> dict[str, Release]:
     """All released models that are described, by hub id."""
     entries = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return {name: Release(name, e["source"], int(e["parameters"]), e["config"], e.get("pictures", {})) for name, e in entries.items()}
+    return {name: Release(name, e["source"], e["total"], int(e["parameters"]), e["config"], e.get("pictures", {})) for name, e in entries.items()}
 
 
 def release(name: str) -> Release:
