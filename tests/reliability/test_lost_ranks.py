@@ -1,7 +1,8 @@
 """Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a checkpoint. All ranks end in a bounded time
 with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step.
 
-The nine cases run for DDP, and one each for ZeRO-2 and ZeRO-3; `pytest tests/reliability/test_lost_ranks.py -m slow` runs the other sixteen.
+Each trouble and each place is tried once with DDP, and a killed rank with ZeRO-3; `pytest tests/reliability/test_lost_ranks.py -m slow` runs the other
+cases.
 """
 
 from __future__ import annotations
@@ -102,13 +103,13 @@ def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subproc
 
 PLACES = ("sampling", "step", "checkpoint")
 KILL, STOP, MEMORY = "killed", "stopped", "memory"
-SHARDED = {("zero2", KILL, "checkpoint"), ("zero3", KILL, "step")}  # in the default run
+DEFAULT = {("ddp", KILL, "sampling"), ("ddp", STOP, "step"), ("ddp", MEMORY, "checkpoint"), ("zero3", KILL, "step")}
 
 
 def cases(*troubles: str) -> list[Any]:
-    """(sharding, trouble, place); those with sharded states are slow."""
+    """(sharding, trouble, place); those beyond `DEFAULT` are slow."""
     every = itertools.product(("ddp", "zero2", "zero3"), troubles, PLACES)
-    return [pytest.param(*case, marks=[] if case[0] == "ddp" or case in SHARDED else [pytest.mark.slow]) for case in every]
+    return [pytest.param(*case, marks=[] if case in DEFAULT else [pytest.mark.slow]) for case in every]
 
 
 @pytest.mark.parametrize(("sharding", "trouble", "place"), cases(KILL, STOP))
