@@ -1,5 +1,7 @@
 """The planner's arithmetic against numbers worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from vlrl.plan.blocks import Width, checkpoint_per_token, saved_per_token
@@ -36,6 +38,8 @@ def test_saved_bytes_of_a_token():
     # adapters of rank 3: two norms less in float32, seven adapters of 3 numbers in two bytes
     assert saved_per_token(WIDTH, 2, rank=3) == 500 - 80 + 42
     assert checkpoint_per_token(WIDTH, 2) == 40
+    # one product makes queries, keys and values: 6 * 8 of them; towers save 7 * 10 and 4 * 20 beside them
+    assert saved_per_token(replace(WIDTH, block="tower_rms"), 4) == 4 * (70 + 48 + 80) + 16
     assert layers_bytes(WIDTH, 3, 7, 2, checkpointing=False) == 3 * 7 * 500
     assert layers_bytes(WIDTH, 3, 7, 2, checkpointing=True) == 3 * 7 * 40
 

@@ -1,12 +1,13 @@
 """Bytes that one layer keeps for the backward pass, per token: counts of saved tensors by width, times the size of their type.
 
 A layer of width H with attention heads of total width A (keys and values: K, repeated to A before the product) and an MLP of width I saves, in
-float32 throughout, `hidden` H + 4 A (queries, keys, values, output) + `inner` I numbers per token. Under autocast to a 16-bit type, the residual
+float32 throughout, `hidden` H + 4 A (queries, keys, values, output) + `inner` I numbers per token; where one product makes queries, keys and values,
+the values are a view of it and keep its 3 A numbers alive (6 A in all). Under autocast to a 16-bit type, the residual
 stream and the norms stay in float32 (`hidden_float` H numbers), and every matrix product saves its own 16-bit copy of its input (`hidden_cast` H).
 In addition: two or four statistics of norms, one log-sum-exp per head, and the attention mask, which scaled_dot_product_attention turns into numbers
 of the products' type in every layer (rows x L numbers per token).
 
-The counts are those of the transformers 5.19 modules; tests/plan/test_blocks.py counts what these modules save.
+The counts are those of the transformers 5.19 modules; tests/plan/test_saved_bytes.py counts what these modules save.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ FLOAT = 4  # bytes
 @dataclass(frozen=True)
 class Block:
     """Counts of saved tensors of one layer: of width H in float32 mode (`hidden`) and under autocast (`hidden_float`, `hidden_cast`), of width I
-    (`inner`), `statistics` of its norms (1 number for an RMSNorm, 2 for a LayerNorm), `qk_norm` 0 or the bytes per number of A + K under autocast.
+    (`inner`), `statistics` of its norms (1 number for an RMSNorm, 2 for a LayerNorm), `qk_norm` 0 or the bytes per number of A + K under autocast,
+    `fused` whether one product makes queries, keys and values.
     """
 
     hidden: int
@@ -29,15 +31,21 @@ class Block:
     inner: int
     statistics: int
     qk_norm: int = 0
+    fused: bool = False
+
+    @property
+    def attention(self) -> int:
+        """Count of saved tensors of the heads' total width A."""
+        return 6 if self.fused else 4
 
 
 BLOCKS = {
     "decoder": Block(hidden=6, hidden_float=4, hidden_cast=5, inner=4, statistics=2),  # Llama, Qwen2 and their VL descendants: RMSNorm, gated MLP
     "decoder_qk_norm": Block(hidden=6, hidden_float=4, hidden_cast=5, inner=4, statistics=2, qk_norm=6),  # Qwen3
     "gemma3": Block(hidden=10, hidden_float=8, hidden_cast=5, inner=4, statistics=4, qk_norm=8),
-    "tower_rms": Block(hidden=7, hidden_float=2, hidden_cast=6, inner=4, statistics=2),  # Qwen2.5-VL
-    "tower_quick_gelu": Block(hidden=5, hidden_float=0, hidden_cast=5, inner=3, statistics=4),  # Qwen2-VL
-    "tower_gelu": Block(hidden=5, hidden_float=0, hidden_cast=5, inner=2, statistics=4),  # Qwen3-VL
+    "tower_rms": Block(hidden=7, hidden_float=2, hidden_cast=6, inner=4, statistics=2, fused=True),  # Qwen2.5-VL
+    "tower_quick_gelu": Block(hidden=5, hidden_float=0, hidden_cast=5, inner=3, statistics=4, fused=True),  # Qwen2-VL
+    "tower_gelu": Block(hidden=5, hidden_float=0, hidden_cast=5, inner=2, statistics=4, fused=True),  # Qwen3-VL
     "siglip": Block(hidden=4, hidden_float=2, hidden_cast=4, inner=2, statistics=4),  # Gemma 3, LLaVA-OneVision, SmolVLM
     "intern_vit": Block(hidden=6, hidden_float=2, hidden_cast=6, inner=2, statistics=4),
 }
@@ -74,14 +82,15 @@ def saved_per_token(width: Width, size: int, rank: int = 0) -> float:
     Args: `size` is the number of bytes of the products' type (4: no autocast). `rank` is that of LoRA adapters on all of the layer's matrices (0:
     the layer itself is trained): frozen RMSNorms do not save their normalised input, and each of the seven adapters saves r numbers.
     """
-    block, hidden, heads = BLOCKS[width.block], width.hidden, width.queries
+    block, hidden = BLOCKS[width.block], width.hidden
     frozen = block.statistics if rank else 0
+    inside = block.attention * width.queries + block.inner * width.inner
     if size == FLOAT:
-        numbers = FLOAT * ((block.hidden - frozen) * hidden + 4 * heads + block.inner * width.inner)
-        normed = (FLOAT if rank else 2 * FLOAT) * (heads + width.keys) if block.qk_norm else 0
+        numbers = FLOAT * ((block.hidden - frozen) * hidden + inside)
+        normed = (FLOAT if rank else 2 * FLOAT) * (width.queries + width.keys) if block.qk_norm else 0
     else:
-        numbers = FLOAT * (block.hidden_float - frozen) * hidden + size * (block.hidden_cast * hidden + 4 * heads + block.inner * width.inner)
-        normed = (min(FLOAT, block.qk_norm) if rank else block.qk_norm) * (heads + width.keys)
+        numbers = FLOAT * (block.hidden_float - frozen) * hidden + size * (block.hidden_cast * hidden + inside)
+        normed = (min(FLOAT, block.qk_norm) if rank else block.qk_norm) * (width.queries + width.keys)
     return numbers + normed + FLOAT * (block.statistics + width.heads) + 7 * rank * size
 
 
