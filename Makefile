@@ -41,6 +41,9 @@ demo-text: $(MODEL_STAMP)  ## a real language model, SmolLM2-135M-Instruct, lear
 test: install-test  ## the whole suite, on the CPU
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
+test-slow: install-test  ## what `make test` leaves out: more ranks, shardings and servers, killed in more places; half an hour or more
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow $(TESTS)
+
 journeys: install-test  ## what a user does, five times: from the source tree, and from the wheel
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/journeys
 	rm -rf dist build/unpacked && $(BIN)/python -m build --wheel --installer uv

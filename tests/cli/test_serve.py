@@ -213,6 +213,7 @@ def test_the_first_error_of_a_log_is_named(tmp_path):
 
 
 @pytest.mark.vllm
+@pytest.mark.slow
 @pytest.mark.timeout(1800)  # the start takes minutes on a busy machine
 def test_vllm_answers_a_question_about_a_picture_as_our_engine_does(tmp_path):
     pytest.importorskip("vllm")

@@ -35,7 +35,7 @@ def forget(output: Path, after: int) -> Path:
     return output
 
 
-@pytest.mark.parametrize("engine", ["ddp", "zero2", "zero3", "fsdp2"])
+@pytest.mark.parametrize("engine", [pytest.param("ddp", marks=pytest.mark.slow), "zero2", pytest.param("zero3", marks=pytest.mark.slow), "fsdp2"])
 def test_one_process_two_ranks_and_one_again_learn_what_one_does(engine: str, alone: Path, tools, tmp_path: Path) -> None:
     run, command, launcher, metrics = tools
     output = tmp_path / "run"
@@ -58,6 +58,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
 
 
+@pytest.mark.slow
 def test_a_dead_rank_ends_the_job_and_one_process_goes_on(tools, tmp_path: Path) -> None:
     run, command, launcher, metrics = tools
     output = tmp_path / "run"

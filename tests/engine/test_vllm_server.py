@@ -14,6 +14,7 @@ import torch
 from vlrl.engine.hf.engine import HF
 from vlrl.engine.vllm.prompts import versions_of
 from vlrl.engine.vllm.server import VLLMServer
+from vlrl.services import watchdog
 from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.process import Server
 
@@ -92,7 +93,9 @@ def test_unsupported_requests_are_refused(policy, tools, tmp_path, servers):
 def test_closing_ends_the_process(policy, tmp_path):
     engine = make(policy, tmp_path)
     process = engine.state.servers[0][0].process
+    begun = time.monotonic()
     engine.close()
+    assert time.monotonic() - begun < watchdog.GRACE, "a server that ends on SIGTERM is not waited for"
     assert process.poll() is not None and engine.close() is None
 
 

@@ -92,6 +92,7 @@ class Killer(Callback):
             os.kill(victim.pid, 9)
 
 
+@pytest.mark.slow
 def test_killing_a_servers_worker_loses_no_rollout(tmp_path):
     pytest.importorskip("vllm")
     more = [

@@ -1,8 +1,8 @@
 """Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a checkpoint. All ranks end in a bounded time
 with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step.
 
-Each trouble and each place is tried once with DDP, and a killed rank with ZeRO-3; `pytest tests/reliability/test_lost_ranks.py -m slow` runs the other
-cases.
+Each trouble and each place is tried once with DDP, and a killed rank with ZeRO-3;
+`pytest tests/reliability/test_lost_ranks.py -m slow` runs the other cases.
 """
 
 from __future__ import annotations
@@ -163,6 +163,7 @@ def test_a_signal_stops_both_ranks_at_the_same_step(undisturbed, tmp_path) -> No
     verify_resumed(undisturbed(), output, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_start_beside_two_ranks_is_refused_in_one_line(tmp_path) -> None:
     output, log = tmp_path / "run", tmp_path / "log"
     job = launch(output, log, tmp_path)

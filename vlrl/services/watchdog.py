@@ -18,9 +18,17 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
     limit = time.monotonic() + GRACE
-    while child.poll() is None and time.monotonic() < limit:
+    while not _has_ended(child) and time.monotonic() < limit:
         time.sleep(0.05)
     os.killpg(0, signal.SIGKILL)
+
+
+def _has_ended(child: "subprocess.Popen[bytes]") -> bool:
+    """Whether the child has ended. `Popen.poll` cannot tell: the interrupted `wait` holds its lock."""
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # it was waited for
+        return True
 
 
 def _watch_stdin() -> None:

@@ -3,6 +3,7 @@
 import difflib
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 from vlrl_rewards.code.edits import _alike, bare_code, edits_in
@@ -218,6 +219,79 @@ def test_dates_need_dates(name, answer):
 def test_masked_date_needs_a_year_or_a_month():
     with pytest.raises(ValueError, match="neither a year"):
         score({"name": "masked_date"}, ["2016-05", "spring"], "")
+
+
+def test_hard_dates_decay_more_slowly_and_approach_the_rate_over_the_steps():
+    spec = {"name": "date_decay", "rate": 0.1, "hard_rate": 0.07}
+    assert score(spec, "2016-05", "<answer>2016-09</answer>") == pytest.approx(math.exp(-0.4))  # not marked
+    assert score(spec, "2016-05", "<answer>2016-09</answer>", hard=True) == pytest.approx(math.exp(-0.28))
+    reward = build(Reward, spec | {"hard_steps": 50})
+    reward.setup(SimpleNamespace(phase_step=25))
+    rollout = Rollout(Prompt(Row("q", "?", answer="2016-05", meta={"hard": True}), ()), [1], text="<answer>2016-09</answer>")
+    assert reward(rollout) == pytest.approx(math.exp(-0.085 * 4))  # half way from 0.07 to 0.1
+    reward.run.phase_step = 80
+    assert reward(rollout) == pytest.approx(math.exp(-0.4))
+    for name in ("date_gap", "date_order", "masked_date"):
+        assert build(Reward, {"name": name, "hard_rate": 0.07}).rate_of(rollout) == 0.07
+    with pytest.raises(ValueError, match="hard_rate"):
+        build(Reward, spec | {"hard_rate": 0.0})
+    with pytest.raises(ValueError, match="hard_steps"):
+        build(Reward, spec | {"hard_steps": -1})
+
+
+@pytest.mark.parametrize(
+    ("gold", "said", "expected"),
+    [
+        ("2016-05", "1990-01", 0.05),  # the form, not the date
+        ("2016-05", "soon", 0.0),
+        ("2016-05", "No event.", -0.1),
+        ("2016-05", "None", -0.1),
+        ("2016-05", "", -0.2),
+        (["2016-05", "2017-01"], "1990-01, 1990-02: 7", 0.05),
+        (["2016-05", "2017-01"], "1990-01", -0.2),
+        (["2016-05", "2017-01"], "no event", -0.2),
+        (["2016-05", "2017-01", "2015-03"], "1990-01, 1990-02, 1990-03: 2-1-3", 0.05),
+        (["2016-05", "2017-01", "2015-03"], "1990-01, 1990-02, 1990-03: 2-1-1", -0.2),
+        (["2016-05", "May"], "1990-01, June", 0.05),
+        (["2016-05", "2016"], "1990-01, 1999", 0.05),
+        (["2016-05", "2016"], "1990-01, June", -0.2),
+    ],
+)
+def test_date_form(gold, said, expected):
+    assert score({"name": "date_form"}, gold, f"<answer>{said}</answer>") == pytest.approx(expected)
+    assert score({"name": "date_form", "bonus": 0.0, "missing": 0.0, "refused": 0.0}, gold, f"<answer>{said}</answer>") == 0.0
+
+
+def distinct(n):
+    return " ".join(f"w{i}" for i in range(n))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (distinct(900), 0.0),
+        (distinct(962), 0.3 * 62 / 124),
+        (distinct(1500), 0.3),
+        ("no " * 50, 0.0),  # too short to judge
+        (distinct(47) + " no no no no", 0.0),
+        (distinct(47) + " no" * 5, 0.1),
+        (distinct(47) + " no" * 8, 0.4),
+        (distinct(47) + " no" * 30, 0.5),
+        (distinct(80) + " a b c" * 3 + distinct(20), 0.3),  # twice in the nine words behind its first occurrence
+        (distinct(80) + " a b c" * 4 + distinct(20), 0.45),
+        (distinct(80) + " a b c a b c " + distinct(20), 0.0),
+        (" ".join(f"w{i % 60}" for i in range(300)), 0.5 - 60 / 295),  # sixty different sequences of five among 295
+        (" ".join(f"w{i % 200}" for i in range(300)), 0.0),
+        ("", 0.0),
+    ],
+)
+def test_wordiness(text, expected):
+    assert score({"name": "wordiness"}, None, text) == pytest.approx(-expected)
+
+
+def test_wordiness_refuses_senseless_values():
+    with pytest.raises(ValueError, match="span"):
+        build(Reward, {"name": "wordiness", "span": 0})
 
 
 REFERENCE = "the liver enzyme binds the receptor"
