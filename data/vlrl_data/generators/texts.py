@@ -158,11 +158,12 @@ def _date(rng: random.Random) -> tuple[int, str]:
 
 
 def date(rng: random.Random) -> Made:
-    """The month of an event, told by a distance from a known one."""
+    """The month of an event, told by a distance from a known one; beyond nine months it is marked hard."""
     months, text = _date(rng)
     ahead = rng.randint(1, 18)
     later = _month_text(months + ahead)
-    return Made(f"The fair was in {text}. The race was {ahead} months later. When was the race? Answer as YYYY-MM.", later, _thought("count", later))
+    question = f"The fair was in {text}. The race was {ahead} months later. When was the race? Answer as YYYY-MM."
+    return Made(question, later, _thought("count", later), {"hard": ahead > 9})
 
 
 def date_gap(rng: random.Random) -> Made:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 from vlrl.registry import register
 from vlrl.stages import Reward
@@ -35,6 +35,7 @@ _YEAR_MONTH = re.compile(r"(?<![\d-])\d{4}-\d{1,2}(?![\d-])")
 _GAP = re.compile(r"(?<![\d-])\d{1,5}(?![\d-])")
 _DIGIT = re.compile(r"(?<!\d)\d(?!\d)")
 _WORD = re.compile(r"[A-Za-z]+|\d+")
+_NO_EVENT = re.compile(r"no event|none", re.IGNORECASE)
 
 
 def read_date(text: str) -> tuple[int, int, int] | None:
@@ -101,13 +102,35 @@ def gold_months(rollout: Rollout, gold: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class DatesByDecay(Reward):
-    """Base of Time-R1's rewards: what an error in months earns falls as exp(-rate |error|). Raises ValueError for a `rate` of 0 or less."""
+    """Base of Time-R1's rewards: what an error in months earns falls as exp(-rate |error|), more slowly for rows that are marked hard.
+
+        rate(row) = rate                                                     for other rows
+                    hard_rate + (rate - hard_rate) min(1, t / hard_steps)    where row.meta["hard"] is true
+
+    t is the step of the phase; with hard_steps 0 the rate of hard rows is hard_rate throughout. Without a `hard_rate` all rows have `rate`.
+    Paper: Time-R1, arXiv:2505.13508 (dynamic reward); released code: ulab-uiuc/Time-R1, verl/trainer/main_ppo_s1_p2.py (0.07) and
+    main_ppo_s1_p3.py (0.07 to 0.1 in 50 steps), commit 4078886. Raises ValueError for a rate of 0 or less and for negative `hard_steps`.
+    """
 
     rate: float = 0.1
+    hard_rate: float | None = None
+    hard_steps: int = 0
 
     def __post_init__(self) -> None:
-        if self.rate <= 0:
-            raise ValueError(f"rate: {self.rate} must be above 0")
+        for name, rate in (("rate", self.rate), ("hard_rate", self.hard_rate)):
+            if rate is not None and rate <= 0:
+                raise ValueError(f"{name}: {rate} must be above 0")
+        if self.hard_steps < 0:
+            raise ValueError(f"hard_steps: {self.hard_steps} must be 0 or more steps")
+
+    def rate_of(self, rollout: Rollout) -> float:
+        """The rate of a rollout's row at this step."""
+        if self.hard_rate is None or not rollout.row.meta.get("hard"):
+            return self.rate
+        if not self.hard_steps:
+            return self.hard_rate
+        step = self.run.phase_step if self.is_set_up else 0
+        return self.hard_rate + (self.rate - self.hard_rate) * min(1.0, step / self.hard_steps)
 
 
 @register("date_decay")
@@ -118,7 +141,7 @@ class DateDecay(DatesByDecay):
         r = exp(-rate |m - g|)
 
     m and g are the answered and the gold date in months; without a date r = 0.
-    Paper: Time-R1, arXiv:2505.13508 (timestamp inference, future prediction); `rate` 0.05 to 0.1 in its release (a schedule is a list of phases).
+    Paper: Time-R1, arXiv:2505.13508 (timestamp inference, future prediction).
     Deviates: any unambiguous date is read ("May 2016", "2016-05-03"); the day is ignored. Edge: several answers: 0. A gold that is no date raises
     ValueError. Range [0, 1].
     """
@@ -126,7 +149,7 @@ class DateDecay(DatesByDecay):
     def __call__(self, rollout: Rollout) -> float:
         gold = gold_months(rollout, rollout.answer)
         said = read_date(last_answer(rollout.text))
-        return 0.0 if said is None else _decay(self.rate, months(said) - gold)
+        return 0.0 if said is None else _decay(self.rate_of(rollout), months(said) - gold)
 
 
 @register("date_gap")
@@ -147,13 +170,12 @@ class DateGap(DatesByDecay):
         if not isinstance(gold, (list, tuple)) or len(gold) != 2:
             raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a pair of dates")
         first, second = (gold_months(rollout, item) for item in gold)
-        said = last_answer(rollout.text)
-        dates, behind = _stated_dates(said)
-        gaps = [int(match[0]) for match in _GAP.finditer(said, behind)]
-        if len(dates) != 2 or len(gaps) != 1:
+        said = read_gap(last_answer(rollout.text))
+        if said is None:
             return 0.0
-        (a, b), n = dates, gaps[0]
-        near = 0.25 * _decay(self.rate, a - first) + 0.25 * _decay(self.rate, b - second) + 0.5 * _decay(self.rate, n - abs(first - second))
+        (a, b), n = said
+        rate = self.rate_of(rollout)
+        near = 0.25 * _decay(rate, a - first) + 0.25 * _decay(rate, b - second) + 0.5 * _decay(rate, n - abs(first - second))
         return near * _decay(0.1 * min(1.0, 25 / max(n, 1)), abs(a - b) - n)
 
 
@@ -181,12 +203,11 @@ class DateOrder(DatesByDecay):
         if not isinstance(gold, (list, tuple)) or len(gold) != 3:
             raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a list of three dates such as ['2016-05', '2017-01', '2015-03']")
         wanted = [gold_months(rollout, item) for item in gold]
-        said = last_answer(rollout.text)
-        dates, behind = _stated_dates(said)
-        order = [int(match[0]) for match in _DIGIT.finditer(said, behind)]
-        if len(dates) != 3 or sorted(order) != [1, 2, 3]:
+        said = read_order(last_answer(rollout.text))
+        if said is None:
             return 0.0
-        near = sum(0.2 * _decay(self.rate, a - g) for a, g in zip(dates, wanted, strict=True))
+        dates, order = said
+        near = sum(0.2 * _decay(self.rate_of(rollout), a - g) for a, g in zip(dates, wanted, strict=True))
         return (near + 0.4 * _pairs_in_order(order, wanted) / 3) * self.consistency(order, dates) * self.variety(order, dates)
 
     @staticmethod
@@ -223,18 +244,80 @@ class MaskedDate(DatesByDecay):
         if not isinstance(gold, (list, tuple)) or len(gold) != 2:
             raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a date and a masked year or month, such as ['2016-05', 'May']")
         wanted, masked = gold_months(rollout, gold[0]), str(gold[1]).strip()
-        asks_year = len(masked) == 4 and masked.isdecimal()
-        read = read_year if asks_year else read_month
-        hidden = read(masked)
+        asks_year = is_year(masked)
+        hidden = read_year(masked) if asks_year else read_month(masked)
         if hidden is None:
             raise ValueError(f"row {rollout.row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month")
-        said = last_answer(rollout.text)
-        dates, behind = _stated_dates(said)
-        named = [value for word in _WORD.findall(said[behind:]) if (value := read(word)) is not None]
-        if len(dates) != 1 or len(named) != 1:
+        said = read_masked(last_answer(rollout.text), asks_year)
+        if said is None:
             return 0.0
-        apart = abs(named[0] - hidden)
-        return 0.5 * _decay(self.rate, dates[0] - wanted) + 0.5 * _decay(3 * self.rate, apart if asks_year else min(apart, 12 - apart))
+        rate, apart = self.rate_of(rollout), abs(said[1] - hidden)
+        return 0.5 * _decay(rate, said[0] - wanted) + 0.5 * _decay(3 * rate, apart if asks_year else min(apart, 12 - apart))
+
+
+@register("date_form")
+@dataclass(frozen=True, kw_only=True)
+class DateForm(Reward):
+    """Time-R1's bonus for an answer in the form that its task asks for, and its penalty for none.
+
+        r = bonus      the answer has the form: a date; two dates and their gap; three dates and their order; a date and a month or year
+            -refused   a date is asked for, and the answer says "no event" or "none"
+            -missing   a date is asked for, and there is no answer; the other tasks: any other answer
+            0          a date is asked for, and the answer is something else
+
+    The form follows the gold answer, of which nothing else is read: a text, a list of two or three dates, or a date with a masked month or year.
+    Paper: Time-R1, arXiv:2505.13508 (format reward, "no event" penalty); released code: ulab-uiuc/Time-R1,
+    verl/utils/reward_score/time_reasoning.py (0.05, 0.1, 0.2) and time_prediction.py (0.05, 0.2, 0.3), commit 4078886. Deviates: dates and numbers
+    are read as the rewards of the tasks read them, the release wants the words "Event 1: ..." too. Range [-max(missing, refused), bonus].
+    """
+
+    reads_answer: ClassVar[bool] = False
+    bonus: float = 0.05
+    missing: float = 0.2
+    refused: float = 0.1
+
+    def __call__(self, rollout: Rollout) -> float:
+        gold, said = rollout.answer, last_answer(rollout.text)
+        if not isinstance(gold, (list, tuple)):
+            if read_date(said) is not None:
+                return self.bonus
+            if not said.strip():
+                return -self.missing
+            return -self.refused if _NO_EVENT.search(said) else 0.0
+        if len(gold) == 3:
+            read = read_order(said) is not None
+        elif len(gold) == 2 and read_date(str(gold[1])) is not None:
+            read = read_gap(said) is not None
+        else:
+            read = read_masked(said, is_year(str(gold[-1]))) is not None
+        return self.bonus if read else -self.missing
+
+
+def is_year(word: str) -> bool:
+    """Whether a masked word is a year: four digits."""
+    return len(word.strip()) == 4 and word.strip().isdecimal()
+
+
+def read_gap(said: str) -> tuple[list[int], int] | None:
+    """Two dates in months and the number behind them; None for anything else."""
+    dates, behind = _stated_dates(said)
+    gaps = [int(match[0]) for match in _GAP.finditer(said, behind)]
+    return (dates, gaps[0]) if len(dates) == 2 and len(gaps) == 1 else None
+
+
+def read_order(said: str) -> tuple[list[int], list[int]] | None:
+    """Three dates in months and behind them the numbers 1 to 3, once each; None for anything else."""
+    dates, behind = _stated_dates(said)
+    order = [int(match[0]) for match in _DIGIT.finditer(said, behind)]
+    return (dates, order) if len(dates) == 3 and sorted(order) == [1, 2, 3] else None
+
+
+def read_masked(said: str, asks_year: bool) -> tuple[int, int] | None:
+    """A date in months and behind it one year, or one month as a number; None for anything else."""
+    dates, behind = _stated_dates(said)
+    read = read_year if asks_year else read_month
+    named = [value for word in _WORD.findall(said[behind:]) if (value := read(word)) is not None]
+    return (dates[0], named[0]) if len(dates) == 1 and len(named) == 1 else None
 
 
 def read_year(word: str) -> int | None:
