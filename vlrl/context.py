@@ -195,8 +195,8 @@ class RunContext(Protocol):
     def score(self, groups: Sequence[Group]) -> None:
         """Rewards before the rollout strategy is done: fills `rewards`, `reward` and `outcome`; drops rollouts on which a reward raised."""
 
-    def tool_call(self, prompt: Prompt) -> AbstractContextManager[Any]:
-        """Around a call of the environment. Where it raises, the conversation is counted, the result's `failed` is True; the caller drops it."""
+    def episodes(self) -> Any:
+        """A pool of episodes of the run's environment (`vlrl.trainer.episode_pool.RunEpisodes`). Leaving it closes them all."""
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

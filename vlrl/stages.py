@@ -17,7 +17,6 @@ Shapes: B rollouts, T completion tokens, N scored tokens, V vocabulary, K number
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,14 +25,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlrl.capabilities import Annotation, Capability
 from vlrl.context import PolicyModel, RunContext
+from vlrl.episodes import EPISODE_END, Episode
 from vlrl.one_text import ScoresTexts
+from vlrl.state import State as State
+from vlrl.state import transient as transient
 from vlrl.types import (
     Completion,
     Denominators,
     FilterDecision,
     Group,
     LossInputs,
-    Message,
     PerToken,
     Prompt,
     Request,
@@ -47,38 +48,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOKEN_ADVANTAGES: Annotation[list] = Annotation("token_advantages", list, hint="advantage: {name: gae}", doc="one advantage per token")
-
-
-@dataclass
-class State:
-    """What a plug-in learns, or holds while it runs: a mutable dataclass, made by `Stage.init_state`.
-
-    Every field is saved in checkpoints (plain values or tensors) except those declared with `transient()`. A field that is not plain is converted in
-    `state_dict` and `load_state_dict`.
-    """
-
-    def state_dict(self) -> dict[str, Any]:
-        """The saved fields by name; dicts and lists are copied one level deep."""
-        return {f.name: _copied(getattr(self, f.name)) for f in dataclasses.fields(self) if not f.metadata.get("transient")}
-
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Undo `state_dict`. Raises KeyError for a name that is no field."""
-        known = {f.name for f in dataclasses.fields(self)}
-        for name, value in values.items():
-            if name not in known:
-                raise KeyError(f"{type(self).__name__} has no field {name!r}; it has {sorted(known)}")
-            setattr(self, name, _copied(value))
-
-
-def _copied(value: Any) -> Any:
-    return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value
-
-
-def transient(default: Any = None, *, factory: Any = None) -> Any:
-    """A field of a `State` that is not saved: a handle, or a count of the current step."""
-    if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata={"transient": True}, repr=False)
-    return dataclasses.field(default=default, metadata={"transient": True}, repr=False)
 
 
 class Stage(ABC):  # noqa: B024
@@ -271,15 +240,33 @@ class RolloutStrategy(Stage):
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]: ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class Environment(Stage):
-    """Answers a rollout with further messages (a tool's result), or None when the conversation is over."""
+    """What the policy acts on over several turns: tools, a game, a simulated user. One `Episode` per rollout (protocol: `vlrl/episodes.py`).
+
+    `concurrency` is the number of resets and steps that run at once. Deadlines in seconds: `call_seconds` of one tool call, `turn_seconds` of a reset
+    or a step, `episode_seconds` of all of them together; past the last two an episode ends as an error. `retries` is how often a failed reset (on a
+    new episode) and a call that raised `TryAgain` are repeated. `record` is the number of episodes per step written to `trajectories.jsonl`.
+    """
 
     kind: ClassVar[str] = "environment"
     home: ClassVar[str] = "vlrl.environments"
     stops: ClassVar[tuple[str, ...]] = ()  # strings that end the policy's turn
+    concurrency: int = 16
+    call_seconds: float = 30.0
+    turn_seconds: float = 60.0
+    episode_seconds: float = 600.0
+    retries: int = 1
+    record: int = 0
+    requires = (EPISODE_END,)  # of a rollout strategy that plays episodes
 
     @abstractmethod
-    def reply(self, rollout: Rollout) -> Sequence[Message] | None: ...
+    def episode(self) -> Episode:
+        """A new episode, not yet reset; cheap, and raises nothing."""
+
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        """Schemas of its tools, {"type": "function", "function": {"name", "description", "parameters"}}, for the chat template."""
+        return ()
 
 
 # --- rewards and advantages -----------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Conversations: loss masks, tool replies, images in replies."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import engine_kit
@@ -15,13 +15,16 @@ from vlrl.engine.hf.engine import HF
 from vlrl.environments.python import Python
 from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Crop, Zoom
+from vlrl.episodes import Action, Episode, Observation
 from vlrl.methods.common.conversation import tool_reply_ids
 from vlrl.methods.core.reward_shaping import LastTurnReward
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError
+from vlrl.stages import Environment
+from vlrl.trainer.episode_pool import RunEpisodes
 from vlrl.trainer.run import Run
-from vlrl.trainer.scoring import tool_call
+from vlrl.trainer.stats import StepStats
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
@@ -29,34 +32,51 @@ def call(name, **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-class Echo:
-    """Answers the first two turns."""
+class Echo(Episode):
+    """Answers the first turns."""
 
-    name, stops = "echo", ("!",)
+    def __init__(self, replies, heard):
+        self.replies, self.heard = replies, heard
 
-    def __init__(self, *replies):
-        self.replies, self.heard = replies, []
+    def step(self, action):
+        self.heard.append(action.text)
+        return Observation(self.replies[action.turn - 1]) if action.turn <= len(self.replies) else Observation(done=True)
 
-    def reply(self, rollout):
-        self.heard.append(rollout.info["turn_text"])
-        turn = rollout.info["turns"]
-        return [{"role": "user", "content": self.replies[turn - 1]}] if turn <= len(self.replies) else None
+
+@dataclass(frozen=True)
+class Echoes(Environment):
+    """Episodes of `Echo`."""
+
+    name = "echo"
+    stops = ("!",)
+    replies: tuple = ()
+    heard: list = field(default_factory=list)
+
+    def episode(self):
+        return Echo(self.replies, self.heard)
+
+
+def echo(*replies, **settings):
+    return Echoes(replies=replies, **settings)
 
 
 def make_run(policy, env, respond, max_tokens=60):
     engine = Fake(function=respond)
-    sampling, stats = Plain(max_tokens=max_tokens), SimpleNamespace(shared={})
+    sampling, stats = Plain(max_tokens=max_tokens), StepStats()
     run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=engine, sampling=sampling, stats=stats, environment=env)
     engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
-    run.tool_call = lambda prompt: tool_call(prompt, run)
+    run.episodes = lambda: RunEpisodes(run)
+    run.warnings = []
+    run.warn = run.warnings.append
+    run.settings = SimpleNamespace(error_limit=1.0)
     return run
 
 
 def test_replies_carry_no_loss_and_are_not_part_of_the_text(text_policy, tools):
     said = ["first!", "second!", "<answer>3</answer>"]
     turns = iter(said * 2)
-    env = Echo("tool says <answer>9</answer>", "more <|im_end|>")
+    env = echo("tool says <answer>9</answer>", "more <|im_end|>")
     run = make_run(text_policy, env, lambda request, index: next(turns))
     (group,) = MultiTurn()([tools.prompt("Go")], [1], run)
     (rollout,) = group
@@ -77,26 +97,26 @@ def test_replies_carry_no_loss_and_are_not_part_of_the_text(text_policy, tools):
 
 @pytest.mark.parametrize(("strategy", "turns"), [(MultiTurn(max_turns=1), 1), (MultiTurn(max_turns=2), 2), (MultiTurn(max_turns=9), 3)])
 def test_turns_end(text_policy, tools, strategy, turns):
-    run = make_run(text_policy, Echo("a", "b"), lambda request, index: "x!")
+    run = make_run(text_policy, echo("a", "b"), lambda request, index: "x!")
     for rollout in strategy([tools.prompt("Go")], [2], run)[0]:
         assert rollout.info["turns"] == turns
-    cut = make_run(text_policy, Echo("a", "b"), lambda request, index: "long " * 50, max_tokens=4)
+    cut = make_run(text_policy, echo("a", "b"), lambda request, index: "long " * 50, max_tokens=4)
     (rollout,) = strategy([tools.prompt("Go")], [1], cut)[0]
     assert rollout.finish == "length" and rollout.info["turns"] == 1 and len(rollout) == 4
 
 
 def test_long_replies_are_cut(text_policy, tools):
-    run = make_run(text_policy, Echo("word " * 500), lambda request, index: "x!")
+    run = make_run(text_policy, echo("word " * 500), lambda request, index: "x!")
     (rollout,) = MultiTurn(max_reply_tokens=10)([tools.prompt("Go")], [1], run)[0]
     assert "(cut)" in rollout.info["transcript"] and rollout.loss_mask.count(False) < 60
 
 
-def test_with_a_real_model_the_trainer_scores_what_was_sampled(policy, tools):
+def test_with_a_real_model_the_trainer_scores_what_was_sampled(policy, tools, monkeypatch):
     from vlrl.trainer.loss_inputs import make_batch
 
-    run = make_run(policy, Echo("reply", "reply"), None, max_tokens=5)
+    run = make_run(policy, echo("reply", "reply"), None, max_tokens=5)
     run.engine = HF().attach(policy)
-    run.environment.stops = ()
+    monkeypatch.setattr(Echoes, "stops", ())
     run.sampling = Plain(max_tokens=5, stop_ids=tuple(range(0, 500, 3)))
     groups = MultiTurn()([tools.prompt("Go", tools.Noise(1)), tools.prompt("Stop")], [3, 3], run)
     assert any(r.info["calls"] for g in groups for r in g)
@@ -131,15 +151,11 @@ def test_an_image_in_a_reply_starts_a_new_rollout(policy, tools):
 
 def zoomed(text, image=None):
     image = image or engine_kit.Noise(1, (100, 80))
-    rollout = Rollout(
-        prompt=engine_kit.make_prompt("q", image), ids=[1], spaces=(CoordinateSpace((100, 80), (50, 40), "seen"),), info={"turn_text": text}
-    )
-    return Zoom().reply(rollout)
+    return Zoom().episode().step(Action(text, images=(image,), spaces=(CoordinateSpace((100, 80), (50, 40), "seen"),)))
 
 
 def test_zoom_reads_the_policys_units_and_clips():
-    (message,) = zoomed("so " + call("zoom", box=[-5, 10, 20, 400], image=0))
-    crop = message["content"][0]["media"]
+    (crop,) = zoomed("so " + call("zoom", box=[-5, 10, 20, 400], image=0)).media
     assert crop.box == (0, 20, 40, 80), "pixels after the resize are half of the original ones"
     assert crop.load().size == (224, 336)
     gradient = np.arange(100 * 80 * 3, dtype=np.uint8).reshape(80, 100, 3)
@@ -171,25 +187,24 @@ class Still(Media):
         (call("zoom", box=[0, 0, "9", 9]), "four numbers"),
         (call("zoom", box=[0, 0, 1e400, 9]), "four numbers"),
         (call("zoom", box=[0, 0, 20, 20], image=1), "between 0 and 0"),
-        (call("zoom", box=[0, 0, 20, 20], image=True), "between 0 and 0"),
+        (call("zoom", box=[0, 0, 20, 20], image=True), "of type integer"),
         (call("zoom", box=[10, 10, 11, 11]), "at least 8 pixels"),
         (call("zoom", box=[90, 90, 99, 99]), "at least 8 pixels"),
     ],
 )
 def test_zoom_replies_with_the_error(text, problem):
-    (message,) = zoomed(text)
-    assert problem in message["content"][0]["text"] and "media" not in message["content"][0]
+    answer = zoomed(text)
+    assert problem in answer.text and not answer.media and answer.invalid and not answer.done
 
 
 def test_no_call_no_reply():
-    assert zoomed("<answer>3</answer>") is None and last_call("") is None
+    assert zoomed("<answer>3</answer>").done and last_call("") is None
     assert last_call(call("a") + call("b", x=1)) == ("b", {"x": 1})
 
 
 def python(text, **settings):
-    rollout = Rollout(prompt=engine_kit.make_prompt("q"), ids=[1], info={"turn_text": text})
-    reply = Python(**{"mode": "unsafe" if available() else "bubblewrap", **settings}).reply(rollout)
-    return reply if reply is None else reply[0]["content"][0]["text"]
+    answer = Python(**{"mode": "unsafe" if available() else "bubblewrap", **settings}).episode().step(Action(text))
+    return None if answer.done else answer.text
 
 
 @pytest.mark.parametrize(
@@ -199,8 +214,8 @@ def python(text, **settings):
         (call("python", code="x = 1"), "(no output)"),
         (call("python", code="1 / 0"), "Error"),
         (call("python", code="while True: pass"), "Error"),
-        (call("python", code=""), "Error: call"),
-        (call("shell", code="ls"), "Error: call"),
+        (call("python", code=""), "Error: ValueError: call"),
+        (call("shell", code="ls"), "Error: there is no tool"),
         ("<tool_call>{", None),
         ("no call", None),
     ],

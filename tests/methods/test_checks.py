@@ -28,7 +28,7 @@ REFUSED = [
     (["callbacks={c: {name: critic_model, objective: outcome}}"], "nothing reads"),
     (["advantage={name: gae}", "callbacks={c: {name: critic}}"], "overwrite"),
     (["token_credit={name: per_token}"], "requires 'token_advantages'"),
-    (["environment={name: python, mode: unsafe}"], "requires 'turn_text'.*set rollout: {name: multi_turn}"),
+    (["environment={name: python, mode: unsafe}"], "requires 'episode_end'.*set rollout: {name: multi_turn}"),
     (["token_weights={w: {name: mask_given_prefix}}"], "requires 'given'"),
     (["loss_terms={n: {name: nll, given: true}}"], "requires 'given'"),
     (["metrics={m: {name: pass_at_k, slot: chain}}"], "no reward slot 'chain'"),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from types import SimpleNamespace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from make import inputs
 from tiny import text_run
 
+from vlrl.episodes import Episode, Observation
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.conversation import CALLS, CONVERSATION, TRANSCRIPT, TURN_TEXT, TURNS
+from vlrl.methods.common.conversation import CALLS, CONVERSATION, TRANSCRIPT, TURNS
 from vlrl.methods.papers.rex_rag import ERROR_RATE, INSERTED, PROBE_SHARE, RexRag, RexRagBalanceHeuristic, draw_logp
+from vlrl.stages import Environment
 
 DOUBTS = "rollout.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
 
@@ -76,18 +77,30 @@ def test_wrong_answers_are_probed(monkeypatch):
 def test_a_probe_after_a_tool_goes_on_with_it():
     """search, reply, wrong answer; the probe keeps search and reply, searches again, and answers."""
 
-    def reply(rollout):
-        return [{"role": "user", "content": "a fact <answer>y</answer>"}] if TURN_TEXT[rollout].endswith("?") else None
+    class Facts(Episode):
+        def step(self, action):
+            asked.append(action.text)
+            return Observation("a fact <answer>y</answer>") if action.text.endswith("?") else Observation(done=True)
+
+    @dataclass(frozen=True)
+    class Search(Environment):
+        name = "facts"
+
+        def episode(self):
+            return Facts()
+
+    asked = []
 
     def say(request, index):
         return next(said)
 
     said = iter(["what?", "so <answer>x</answer>", " what else?", "then <answer>7</answer>"])
     made = speaking(["rollout.keep=1"], say)
-    made.environment = SimpleNamespace(name="facts", stops=(), reply=reply)
+    made.environment = Search()
     prompt = made.prompt_template(replace(made.rows["arithmetic"][0], answer="7"))
     (group,) = made.rollout([prompt], [1], made)
     first, probe = group
+    assert asked == ["what?", "so <answer>x</answer>", "what?", " what else?", "then <answer>7</answer>"], "the search is repeated before the probe"
     assert (TURNS[first], CALLS[first], TURNS[probe], CALLS[probe]) == (2, 1, 4, 2)
     begin, end = INSERTED[probe]
     assert probe.ids[:begin] == first.ids[:begin] and "<answer>x" not in TRANSCRIPT[probe] and "<answer>x" in first.text

@@ -16,6 +16,7 @@ from reliability_kit import CONFIGS, ENVIRONMENT, ROOT, WORDS, config
 from vlrl.engine.fake import Fake
 from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Zoom
+from vlrl.episodes import Action, Episode, Observation
 from vlrl.failures import OutOfMemoryError, RunFailure, out_of_memory
 from vlrl.files import read_jsonl
 from vlrl.registry import ConfigError, load_plugin_file, register
@@ -131,12 +132,23 @@ def test_an_interrupt_is_not_swallowed():
 class ToolThatRaises(Environment):
     """Raises on rows whose id ends in "3", replies once to all others."""
 
-    fault: object = None
+    retries: int = 0
 
-    def reply(self, rollout):
-        if rollout.row.id.endswith("3"):
+    def episode(self):
+        return EpisodeThatRaises()
+
+
+class EpisodeThatRaises(Episode):
+    """Raises on rows whose id ends in "3", replies once to all others."""
+
+    def reset(self, row, seed):
+        self.row = row
+        return Observation()
+
+    def step(self, action):
+        if self.row.id.endswith("3"):
             raise FAULT
-        return [{"role": "user", "content": "go on"}] if rollout.info["turns"] == 1 else None
+        return Observation("go on") if action.turn == 1 else Observation(done=True)
 
 
 FAULT: BaseException = RuntimeError()
@@ -177,7 +189,7 @@ def test_a_tool_that_raises_costs_its_conversation_alone(tmp_path, monkeypatch, 
     score(made, run)
     assert (run.stats.scored, run.stats.score_errors) == (8, 2)
     said = [event["message"] for kind, event in run.recorder.events if kind == "warning"]
-    assert len(said) == 2 and f"environment 'test_tool_that_raises' raised on row 'r3': {type(fault).__name__}" in said[0]
+    assert len(said) == 1 and "2 rollouts" in said[0] and f"environment 'test_tool_that_raises' raised on row 'r3': {type(fault).__name__}" in said[0]
     metrics = train_step(run)
     assert metrics["reward/errors"] == 4.0
 
@@ -197,19 +209,16 @@ def test_a_tool_that_raises_too_often_or_without_memory_ends_the_run(tmp_path, m
 @pytest.mark.parametrize("arguments", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, '{"name": "\\ud800"}', "\x00", "NaN"])
 def test_calls_that_no_parser_likes_are_answered(arguments):
     for text in (f"<tool_call>{arguments}</tool_call>", f'<tool_call>{{"name": "zoom", "arguments": {{"box": {arguments}}}}}</tool_call>'):
-        prompt = Prompt(Row("r", "q"), ())
-        rollout = Rollout(prompt, [1], text, spaces=(CoordinateSpace((100, 80), (100, 80)),))
-        rollout.info["turn_text"] = text
-        assert last_call(text) is not None and Zoom().reply(rollout) is not None
+        action = Action(text, images=(Unread(),), spaces=(CoordinateSpace((100, 80), (100, 80)),))
+        assert last_call(text) is not None and not Zoom().episode().step(action).done
 
 
 @pytest.mark.parametrize(("box", "shown"), [([0, 0, 4000, 8], False), ([0, 0, 8, 1000], False), ([0, 0, 800, 8], True), ([9, 0, 8, 900], False)])
 def test_a_crop_that_processors_refuse_is_answered_too(box, shown):
     """Qwen's processors raise on pictures that are 200 times as long as wide."""
-    rollout = Rollout(Prompt(Row("r", "q"), (), images=(Unread(),)), [1], spaces=(CoordinateSpace((4000, 1000), (4000, 1000)),))
-    rollout.info["turn_text"] = f"<tool_call>{json.dumps({'name': 'zoom', 'arguments': {'box': box}})}</tool_call>"
-    (message,) = Zoom().reply(rollout)
-    assert ("at most 100 times as long as wide" in str(message)) != shown and (message["content"][0]["type"] == "image") == shown
+    text = f"<tool_call>{json.dumps({'name': 'zoom', 'arguments': {'box': box}})}</tool_call>"
+    answer = Zoom().episode().step(Action(text, images=(Unread(),), spaces=(CoordinateSpace((4000, 1000), (4000, 1000)),)))
+    assert ("at most 100 times as long as wide" in answer.text) != shown and bool(answer.media) == shown
 
 
 # --- exit() -------------------------------------------------------------------------------------------------------------------------------------

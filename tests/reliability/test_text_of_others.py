@@ -160,7 +160,7 @@ def test_completions_of_scripts(scene, policy):
 
 def test_a_reply_is_cut_by_its_text(scene, policy):
     run, _ = scene
-    assert MultiTurn(max_reply_tokens=400).cut_text(HOSTILE, run) == HOSTILE.replace("<|", "< |")
+    assert MultiTurn().cut_text(HOSTILE, 400, run) == HOSTILE.replace("<|", "< |")
 
 
 @pytest.mark.parametrize("words", [conversation.MARK, f"{conversation.MARK} {conversation.MARK * 3}", f"x{conversation.MARK}"])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from vlrl.context import RunContext
-from vlrl.environments.tool_calls import STOP, last_call
-from vlrl.methods.common.conversation import TURN_TEXT
+from vlrl.environments.tools import ToolEnvironment
 from vlrl.registry import ConfigError, home_of, register
-from vlrl.stages import Environment, Reward
-from vlrl.types import Message, Rollout
+from vlrl.stages import Reward
 
 
 def sandbox() -> Any:
@@ -21,7 +19,7 @@ def sandbox() -> Any:
 
 @register("python")
 @dataclass(frozen=True)
-class Python(Environment):
+class Python(ToolEnvironment):
     """ToRL's code interpreter: answers {"name": "python", "arguments": {"code": "..."}} with what the program prints.
 
     Paper: Li et al. 2025 (ToRL), arXiv:2503.23383, sec. 2 (a code interpreter inside the rollout). Deviates: every call is a fresh process. Edge:
@@ -29,12 +27,10 @@ class Python(Environment):
     sandbox the run is refused at start-up, unless `mode` is "unsafe" (limits only). Units: `seconds` of wall clock per call, `max_output` characters.
     """
 
-    stops: ClassVar[tuple[str, ...]] = (STOP,)
     seconds: float = 4.0
     memory_mb: int = 512
     max_output: int = 2000
     mode: str = "bubblewrap"
-    requires = (TURN_TEXT,)
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.memory_mb < 16 or self.max_output < 1:
@@ -48,17 +44,13 @@ class Python(Environment):
             raise ConfigError(f"environment: 'python' needs a sandbox: {box.available()}. Install it, or set environment.mode: unsafe (limits only)")
         box.require(self.mode)
 
-    def reply(self, rollout: Rollout) -> Sequence[Message] | None:
-        call = last_call(TURN_TEXT[rollout])
-        if call is None:
-            return None
-        return [{"role": "user", "content": [{"type": "text", "text": call if isinstance(call, str) else self._output(*call)}]}]
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        return [self.python]
 
-    def _output(self, name: str, arguments: dict[str, Any]) -> str:
-        """What the program printed, or an error for the model."""
-        code = arguments.get("code")
-        if name != "python" or not isinstance(code, str) or not code.strip():
-            return 'Error: call {"name": "python", "arguments": {"code": "..."}}.'
+    def python(self, code: str) -> str:
+        """Runs a Python program and returns what it prints."""
+        if not code.strip():
+            raise ValueError('call {"name": "python", "arguments": {"code": "..."}}')
         box = sandbox()
         limits = box.Limits(seconds=self.seconds, total_seconds=self.seconds + 5.0, memory=self.memory_mb << 20, output=4 * self.max_output)
         results = box.run(code, [""], limits=limits, sandbox=self.mode)

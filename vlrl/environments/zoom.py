@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from vlrl.environments.tool_calls import STOP, last_call, numbers
-from vlrl.methods.common.conversation import PICTURE_REPLIES, TURN_TEXT
+from vlrl.environments.tool_calls import numbers
+from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
+from vlrl.episodes import Episode, Observation
+from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.registry import register
-from vlrl.stages import Environment
-from vlrl.types import Media, Message, Rollout
+from vlrl.types import Media
 
 MAX_ASPECT = 100  # longer side of a crop over the shorter one; Qwen's processors refuse 200
 
@@ -37,56 +38,51 @@ class Crop(Media):
 
 @register("zoom")
 @dataclass(frozen=True)
-class Zoom(Environment):
+class Zoom(ToolEnvironment):
     """DeepEyes' crop tool: answers {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2], "image": 0}} with that part of the picture, enlarged.
 
     Paper: Zheng et al. 2025 (DeepEyes), arXiv:2505.14362, sec. 3.1 (the model calls a crop tool on its own input). Deviates: the call is Qwen's
     <tool_call> JSON. Edge: a call that cannot be parsed, another tool's name, a picture that does not exist or an empty box gets an error message,
-    not an exception; a turn without a call ends the conversation. Units: the box is in the policy's own units (`rollout.spaces`), clipped to the
-    picture; `min_side` is the smallest side of a box and `side` the shorter side of the crop that is shown, in original pixels.
+    not an exception; a turn without a call ends the conversation. Units: the box is in the policy's own units (`Action.spaces`), clipped to the
+    picture; `min_side` is the smallest side of a box and `side` the shorter side of the crop that is shown, in original pixels. `image` counts all
+    pictures shown so far, those of tools too.
     """
 
-    stops: ClassVar[tuple[str, ...]] = (STOP,)
     min_side: int = 8
     side: int = 224
     provides = (PICTURE_REPLIES,)
-    requires = (TURN_TEXT,)
 
-    def reply(self, rollout: Rollout) -> Sequence[Message] | None:
-        call = last_call(TURN_TEXT[rollout])
-        if call is None:
-            return None
-        error = call if isinstance(call, str) else self._problem(call, rollout)
-        if error:
-            return [{"role": "user", "content": [{"type": "text", "text": error}]}]
-        assert not isinstance(call, str)
-        index = call[1].get("image", 0)
-        crop = self._crop(rollout, index, numbers(call[1]["box"], 4) or [])
-        if crop is None:
-            return [{"role": "user", "content": [{"type": "text", "text": self._too_small()}]}]
-        return [{"role": "user", "content": [{"type": "image", "media": crop}, {"type": "text", "text": "This is the part you asked for."}]}]
+    def toolbox(self) -> Sequence[Tool]:
+        return [Tool.of(ZoomEpisode(self).zoom)]
 
-    def _too_small(self) -> str:
-        return f"Error: the box must be at least {self.min_side} pixels wide and high, and at most {MAX_ASPECT} times as long as wide."
+    def episode(self) -> Episode:
+        return ZoomEpisode(self)
 
-    def _problem(self, call: tuple[str, dict[str, Any]], rollout: Rollout) -> str:
-        """An error message for the model; empty for a valid call."""
-        name, arguments = call
-        pictures, index = len(rollout.prompt.images), arguments.get("image", 0)
-        if name != "zoom":
-            return f"Error: there is no tool {name[:40]!r}; the tool is zoom."
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < pictures:
-            return f"Error: image must be between 0 and {pictures - 1}."
-        return "" if numbers(arguments.get("box"), 4) else "Error: box must be four numbers, [x1, y1, x2, y2]."
 
-    def _crop(self, rollout: Rollout, index: int, box: Sequence[float]) -> Crop | None:
-        """The crop; None for a box that is too small or too narrow."""
-        space = rollout.spaces[index]
+class ZoomEpisode(ToolEpisode):
+    """Crops of the pictures that were shown so far."""
+
+    def __init__(self, settings: Zoom) -> None:
+        self.settings = settings
+        super().__init__([Tool.of(self.zoom)])
+
+    def zoom(self, box: list, image: int = 0) -> Observation:
+        """Shows an enlarged part of a picture. box: [x1, y1, x2, y2] in pixels of the picture; image: number of the picture, from 0."""
+        pictures, place = len(self.action.images), numbers(box, 4)
+        if not 0 <= image < pictures:
+            raise ValueError(f"image must be between 0 and {pictures - 1}")
+        if place is None:
+            raise ValueError("box must be four numbers, [x1, y1, x2, y2]")
+        return Observation("This is the part you asked for.", (self._crop(image, place),), role="tool")
+
+    def _crop(self, index: int, box: Sequence[float]) -> Crop:
+        """The crop. Raises ValueError for a box that is too small or too narrow."""
+        space = self.action.spaces[index]
         x1, y1, x2, y2 = space.to_original(box)
         width, height = space.original
         left, top = max(0, int(min(x1, x2))), max(0, int(min(y1, y2)))
         right, bottom = min(width, round(max(x1, x2))), min(height, round(max(y1, y2)))
-        sides = sorted((right - left, bottom - top))
-        if sides[0] < self.min_side or sides[1] > MAX_ASPECT * sides[0]:
-            return None
-        return Crop(rollout.prompt.images[index], (left, top, right, bottom), self.side)
+        sides, least = sorted((right - left, bottom - top)), self.settings.min_side
+        if sides[0] < least or sides[1] > MAX_ASPECT * sides[0]:
+            raise ValueError(f"the box must be at least {least} pixels wide and high, and at most {MAX_ASPECT} times as long as wide")
+        return Crop(self.action.images[index], (left, top, right, bottom), self.settings.side)

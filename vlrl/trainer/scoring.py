@@ -1,7 +1,8 @@
 """Scoring: every reward slot that applies to a row scores its rollouts, and one of them decides the outcome.
 
-A rollout on which a reward raises is dropped and counted, as is a conversation whose tool raises; a failed verifier never counts as a score. Where
-the machine has no memory, disk or file handles left, the reward is asked again when all others are done; if it fails again, the run ends.
+A rollout on which a reward raises is dropped and counted, as is an episode whose environment fails (`vlrl/trainer/episode_pool.py`); a failed
+verifier never counts as a score. What is dropped leaves its group, so that neither mean, std nor loss sees it. Where the machine has no memory,
+disk or file handles left, the reward is asked again when all others are done; if it fails again, the run ends.
 """
 
 from __future__ import annotations
@@ -10,18 +11,15 @@ import asyncio
 import gc
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vlrl.awaiting import finish
 from vlrl.failures import RunFailure, of_the_machine, out_of_memory
-from vlrl.registry import ConfigError
 from vlrl.stages import Reward
 from vlrl.trainer.distributed import moment_of
 from vlrl.trainer.phase import applies
-from vlrl.types import Group, Prompt, Rollout
+from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 Failures = list[tuple[Rollout, str, BaseException]]
 Starved = list[tuple[Group, str, Reward]]
 Missed = Callable[[Group, str, BaseException], None]
-FAULTS = (Exception, SystemExit, asyncio.CancelledError)  # what a verifier or a tool may raise without ending the run
+FAULTS = (Exception, SystemExit, asyncio.CancelledError)  # what a verifier may raise without ending the run
 
 
 class RewardError(RuntimeError):
@@ -55,10 +53,10 @@ def score(groups: Sequence[Group], run: RunContext) -> None:
             set_outcome(rollout, run.current, run.rewards)
     if failures:
         rollout, slot, error = failures[0]
-        _dropped(run, len(failed), f"reward {slot!r} raised on row {rollout.row.id!r}", error)
+        dropped(run, len(failed), f"reward {slot!r} raised on row {rollout.row.id!r}", error)
 
 
-def _dropped(run: RunContext, count: int, what: str, error: BaseException) -> None:
+def dropped(run: RunContext, count: int, what: str, error: BaseException) -> None:
     """Count and report rollouts without a verdict. Raises RewardError above the limit."""
     run.stats.score_errors += count
     message = f"{what}: {type(error).__name__}: {error}"
@@ -67,30 +65,6 @@ def _dropped(run: RunContext, count: int, what: str, error: BaseException) -> No
         raise RewardError(
             f"{run.stats.score_errors} of {run.stats.scored} rollouts could not be scored (error_limit {run.settings.error_limit:g}). {message}"
         ) from error
-
-
-@dataclass
-class ToolCall:
-    """A call of the environment; `failed` once it raised."""
-
-    failed: bool = False
-
-
-@contextmanager
-def tool_call(prompt: Prompt, run: RunContext) -> Iterator[ToolCall]:
-    """Around a call of the environment. Where it raises, the conversation counts as a rollout that could not be scored; the caller drops it.
-
-    Raises RewardError as `score` does, and what the environment raised where the machine, the run or the config is at fault.
-    """
-    call = ToolCall()
-    try:
-        yield call
-    except FAULTS as error:
-        if isinstance(error, (RunFailure, ConfigError)) or of_the_machine(error):
-            raise
-        call.failed = True
-        run.stats.scored += 1
-        _dropped(run, 1, f"environment {run.environment.name!r} raised on row {prompt.row.id!r}", error)
 
 
 def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward], where: str = "") -> Failures:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,12 @@ from torch import Tensor
 
 from vlrl.trainer.distributed import gather, params_sharded, state_sharded
 from vlrl.trainer.loss_inputs import cost, make_batch, split_micro_batches
-from vlrl.types import Group, Prompt, TokenBatch
+from vlrl.types import Group, TokenBatch
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from vlrl.trainer.episode_pool import RunEpisodes
 
 
 class RunServices:
@@ -86,12 +87,12 @@ class RunServices:
         run: Any = self
         score(groups, run)
 
-    def tool_call(self, prompt: Prompt) -> AbstractContextManager[Any]:
-        """Around a call of the environment. Where it raises, the conversation is counted, the result's `failed` is True; the caller drops it."""
-        from vlrl.trainer.scoring import tool_call
+    def episodes(self) -> RunEpisodes:
+        """A pool of episodes of the run's environment. Leaving it closes them all."""
+        from vlrl.trainer.episode_pool import RunEpisodes
 
         run: Any = self
-        return tool_call(prompt, run)
+        return RunEpisodes(run)
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

@@ -1,7 +1,8 @@
-"""Conversations with an environment: the turns of the policy, the replies of tools, and the rollouts that they become.
+"""Conversations with an environment: the turns of the policy, the observations, and the rollouts that they become.
 
-A conversation is one rollout as long as the replies are text. A reply with pictures ends the rollout (a *segment* of the conversation) and starts a
-new one, whose prompt is the conversation so far.
+A conversation is one rollout as long as the observations are text. An observation with pictures ends the rollout (a *segment* of the conversation)
+and starts a new one, whose prompt is the conversation so far. Token ids are only appended: what was sampled is never tokenised again. An
+observation is appended whole (ids, mask, pictures) or not at all.
 """
 
 from __future__ import annotations
@@ -12,14 +13,27 @@ from typing import Any
 
 from vlrl.capabilities import Annotation, Capability
 from vlrl.context import RunContext
-from vlrl.types import Completion, Media, Message, Prompt, Request, Rollout, Sampling
+from vlrl.episodes import (
+    ACTIONS,
+    EPISODE_END,
+    EPISODE_RETURN,
+    INVALID_ACTIONS,
+    TURN_PARTS,
+    TURN_REWARDS,
+    TURN_SPANS,
+    TURN_STATES,
+    Action,
+    EpisodeEnd,
+    Observation,
+    stated_return,
+)
+from vlrl.types import Completion, Message, Prompt, Request, Rollout, Sampling
 
 HINT = "rollout: {name: multi_turn}"
 CONVERSATION: Annotation[int] = Annotation("conversation", int, hint=HINT, doc="number of the conversation among those of its prompt")
 SEGMENT: Annotation[int] = Annotation("segment", int, hint=HINT, doc="place of the rollout among the segments of its conversation, from 0")
 TURNS: Annotation[int] = Annotation("turns", int, hint=HINT, doc="turns of the policy so far, over all segments")
 CALLS: Annotation[int] = Annotation("calls", int, hint=HINT, doc="replies of the environment so far, over all segments")
-TURN_TEXT: Annotation[str] = Annotation("turn_text", str, hint=HINT, doc="the policy's last turn; on the rollout that an environment is given")
 TRANSCRIPT: Annotation[str] = Annotation("transcript", str, hint=HINT, doc="the segment's text with the replies")
 
 PICTURE_REPLIES = Capability("picture_replies", hint="environment: {name: zoom}")  # of environments that answer with pictures
@@ -28,9 +42,17 @@ ONE_REWARD_PER_CONVERSATION = Capability("one_reward_per_conversation", hint="re
 MARK = "VLRLASSISTANTTURN"  # a text that the chat template writes where the policy's turn stands
 
 
+EPISODE_ANNOTATIONS = (CONVERSATION, SEGMENT, TURNS, CALLS, TRANSCRIPT, ACTIONS, EPISODE_END, EPISODE_RETURN, INVALID_ACTIONS)
+EPISODE_ANNOTATIONS += (TURN_PARTS, TURN_REWARDS, TURN_SPANS, TURN_STATES)
+
+
+class NoRoom(ValueError):
+    """An observation does not fit into what is left of the conversation."""
+
+
 @dataclass
 class Segment:
-    """The tokens since the last picture was shown. `sampled` is True on the policy's tokens, False on those of replies."""
+    """The tokens since the last picture was shown. `sampled` is True on the policy's tokens, False on those of observations."""
 
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
@@ -38,9 +60,12 @@ class Segment:
     versions: list[int] = field(default_factory=list)
     turn_texts: list[str] = field(default_factory=list)  # of the policy's turns
     messages: list[Message] = field(default_factory=list)  # the policy's and the environment's
+    spans: list[list[int]] = field(default_factory=list)  # per turn: its number from 0, its first token, one after its last
 
     def add(self, ids: Sequence[int], logp: Sequence[float], sampled: bool, versions: Sequence[int]) -> None:
-        """Append tokens."""
+        """Append tokens. Raises ValueError, and appends nothing, where the lengths differ."""
+        if not len(ids) == len(logp) == len(versions):
+            raise ValueError(f"{len(ids)} token ids, {len(logp)} log-probs and {len(versions)} versions; their numbers must be equal")
         self.ids += ids
         self.logp += logp
         self.sampled += [sampled] * len(ids)
@@ -49,7 +74,10 @@ class Segment:
 
 @dataclass(eq=False)
 class Conversation:
-    """One conversation: the `attempt`-th of the prompt at `prompt_index`. `finished` are the rollouts of its earlier segments."""
+    """One conversation: the `attempt`-th of the prompt at `prompt_index`. `finished` are the rollouts of its segments, the last one at its end.
+
+    `actions`, `rewards` and `states` have one entry per turn of the episode. `max_context` bounds the tokens of prompt and conversation (0: none).
+    """
 
     prompt_index: int
     attempt: int
@@ -60,36 +88,89 @@ class Conversation:
     turns: int = 0
     calls: int = 0
     finished: list[Rollout] = field(default_factory=list)
+    max_context: int = 0
+    actions: list[str] = field(default_factory=list)
+    rewards: list[float | None] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+    parts: dict[str, float] = field(default_factory=dict)
+    invalid: int = 0
+    replayed: list[str] = field(default_factory=list)  # actions that the environment has to repeat before the next one: of a resumed conversation
+    state: str = ""  # key of the state in which the next turn is written
+    opened: Prompt | None = None  # the prompt with the opening observation
+    begun: bool = False  # whether the environment has begun the episode
 
-    def request(self, stops: Sequence[str]) -> Request:
-        """The request for the policy's next turn."""
-        sampling = replace(self.sampling, stop=(*self.sampling.stop, *stops), max_tokens=len(self.segment.ids) + self.sampling.max_tokens)
+    def room(self, policy: Any) -> int:
+        """Tokens that are left for the conversation."""
+        return self.max_context - len(policy.encode(self.prompt)) - len(self.segment.ids) if self.max_context else 1 << 30
+
+    def open(self, opening: Observation, run: RunContext) -> None:
+        """Append the opening observation to the last message of the prompt, unless it is empty or shown already (in a resumed conversation).
+
+        Raises NoRoom where the prompt is too long.
+        """
+        self.begun, self.state = True, opening.state_key
+        if self.opened is not None:
+            return
+        prompt = self.prompt if opening.empty else with_opening(self.prompt, opening)
+        if self.max_context and len(run.policy.encode(prompt)) >= self.max_context:
+            raise NoRoom(f"the prompt has {len(run.policy.encode(prompt))} tokens, rollout.max_context is {self.max_context}")
+        self.prompt = self.opened = prompt
+
+    def request(self, stops: Sequence[str], policy: Any) -> Request:
+        """The request for the policy's next turn, which ends where the conversation's room does."""
+        limit = len(self.segment.ids) + min(self.sampling.max_tokens, max(self.room(policy), 1))
+        sampling = replace(self.sampling, stop=(*self.sampling.stop, *stops), max_tokens=limit)
         return Request(prompt=self.prompt, sampling=sampling, seed=(self.seed + self.turns) % 2**63, prefix_ids=tuple(self.segment.ids), tag=self)
 
     def add_turn(self, completion: Completion, policy: Any) -> str:
-        """Append the policy's turn. Returns its text."""
+        """Append the policy's turn. Returns its text. Raises ValueError where the engine did not continue the tokens that it was given."""
         segment, start = self.segment, len(self.segment.ids)
+        if list(completion.ids[:start]) != segment.ids:
+            raise ValueError(f"row {self.prompt.row.id!r}: the engine changed the tokens of earlier turns")
         text = policy.decode(completion.ids[start:])
         versions = completion.version if isinstance(completion.version, list) else [completion.version] * len(completion.ids)
         segment.add(completion.ids[start:], completion.logp[start:], True, versions[start:])
         segment.turn_texts.append(text)
         segment.messages.append({"role": "assistant", "content": [{"type": "text", "text": (self.prompt.prefix if start == 0 else "") + text}]})
+        segment.spans.append([self.turns, start, len(segment.ids)])
         self.turns += 1
+        self.actions.append(text)
+        self.states.append(self.state)
         return text
 
-    def add_tool_reply(self, reply: Sequence[Message], run: RunContext) -> None:
-        """Append the environment's reply: text continues the segment, pictures end it."""
-        self.calls += 1
-        media: list[Media] = [part["media"] for message in reply for part in message["content"] if "media" in part]
-        plain = [{**m, "content": [{k: v for k, v in part.items() if k != "media"} for part in m["content"]]} for m in reply]
+    def action(self, policy: Any) -> Action:
+        """The policy's last turn for the environment."""
+        spaces = tuple(policy.spaces(self.prompt)) if self.prompt.images or self.prompt.videos else ()
+        return Action(self.actions[-1], self.turns, self.prompt.images, self.prompt.videos, spaces)
+
+    def note(self, answer: Observation) -> None:
+        """Keep what the environment says about the last turn."""
+        self.rewards.append(answer.reward)
+        for name, value in answer.parts.items():
+            self.parts[name] = self.parts.get(name, 0.0) + float(value)
+        self.invalid += answer.invalid
+        self.state = answer.state_key
+
+    def add_observation(self, observation: Observation, run: RunContext, least: int = 1) -> None:
+        """Append an observation: text continues the segment, pictures end it.
+
+        Raises NoRoom, and appends nothing, where less than `least` tokens are left for the next turn; ValueError where the tokens do not show as many
+        pictures as there are; whatever decoding and processing of a picture raises.
+        """
+        policy, media = run.policy, observation.media
+        plain: list[Message] = [
+            {**m, "content": [{k: v for k, v in part.items() if k != "media"} for part in m["content"]]} for m in observation.messages
+        ]
         if not media:
-            reply_ids = tool_reply_ids(run.policy, self.prompt, plain, self.segment.ids[-1])
+            reply_ids = tool_reply_ids(policy, self.prompt, plain, self.segment.ids[-1])
+            if self.room(policy) < len(reply_ids) + least:
+                raise NoRoom(f"an observation of {len(reply_ids)} tokens, and {self.room(policy)} are left")
             self.segment.add(reply_ids, [0.0] * len(reply_ids), False, [self.segment.versions[-1]] * len(reply_ids))
             self.segment.messages += plain
+            self.calls += 1
             return
-        self.finished.append(self.rollout(run, "stop"))
         images, videos = (tuple(m for m in media if m.kind == kind) for kind in ("image", "video"))
-        self.prompt = replace(
+        prompt = replace(
             self.prompt,
             messages=(*self.prompt.messages, *self.segment.messages, *plain),
             images=self.prompt.images + images,
@@ -97,8 +178,13 @@ class Conversation:
             prefix="",
             train=None,
         )
-        self.segment = Segment()
-        run.policy.encode(self.prompt)  # raises here for a picture that cannot be decoded or processed
+        length = len(policy.encode(prompt))  # raises here for a picture that cannot be decoded or processed
+        if self.max_context and length + least > self.max_context:
+            raise NoRoom(f"with the picture the conversation has {length} tokens of {self.max_context}")
+        rollout = self.rollout(run, "stop")
+        self.finished.append(rollout)
+        self.calls += 1
+        self.prompt, self.segment = prompt, Segment()
 
     def rollout(self, run: RunContext, finish: Any) -> Rollout:
         """The present segment as a rollout."""
@@ -112,7 +198,40 @@ class Conversation:
         TURNS.set(rollout, self.turns)
         CALLS.set(rollout, self.calls)
         TRANSCRIPT.set(rollout, run.policy.decode(segment.ids))
+        TURN_SPANS.set(rollout, [list(span) for span in segment.spans])
         return rollout
+
+    def finish(self, run: RunContext, finish: Any, end: EpisodeEnd) -> None:
+        """The end: the last segment becomes a rollout, and every rollout says what the episode was."""
+        self.finished.append(self.rollout(run, finish))
+        total = stated_return(self.rewards)
+        for rollout in self.finished:
+            EPISODE_END.set(rollout, end)
+            ACTIONS.set(rollout, list(self.actions))
+            TURN_REWARDS.set(rollout, [float(value or 0.0) for value in self.rewards] + [0.0] * (self.turns - len(self.rewards)))
+            TURN_STATES.set(rollout, list(self.states))
+            TURN_PARTS.set(rollout, dict(self.parts))
+            INVALID_ACTIONS.set(rollout, self.invalid)
+            if total is not None:
+                EPISODE_RETURN.set(rollout, total)
+
+
+def with_opening(prompt: Prompt, opening: Observation) -> Prompt:
+    """The prompt with an observation at the end of its last message."""
+    *before, last = prompt.messages
+    content = last["content"]
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    more = [{k: v for k, v in part.items() if k != "media"} for part in opening.content]
+    if parts and parts[-1]["type"] == "text" and more and more[0]["type"] == "text":
+        more[0] = {**more[0], "text": "\n\n" + more[0]["text"]}
+    images, videos = (tuple(m for m in opening.media if m.kind == kind) for kind in ("image", "video"))
+    return replace(
+        prompt,
+        messages=(*before, {**last, "content": [*parts, *more]}),
+        images=prompt.images + images,
+        videos=prompt.videos + videos,
+        train=None if prompt.train is None else with_opening(prompt.train, opening),
+    )
 
 
 def tool_reply_ids(policy: Any, prompt: Prompt, reply: Sequence[Message], last_id: int) -> list[int]:

@@ -11,26 +11,17 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vlrl.capabilities import NO_POLICY_GRADIENT, Capability
 from vlrl.context import RunContext
-from vlrl.methods.common.conversation import (
-    CALLS,
-    CONVERSATION,
-    ONE_REWARD_PER_CONVERSATION,
-    PICTURE_REPLIES,
-    SEGMENT,
-    TRANSCRIPT,
-    TURN_TEXT,
-    TURNS,
-    Conversation,
-)
+from vlrl.episodes import EpisodeEnd, Observation
+from vlrl.methods.common.conversation import EPISODE_ANNOTATIONS, ONE_REWARD_PER_CONVERSATION, PICTURE_REPLIES, Conversation, NoRoom
 from vlrl.methods.common.demonstrations import expert_rollout
 from vlrl.methods.core.advantage import GroupRelative
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RolloutStrategy
-from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling
+from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 
 @register("expert")
@@ -156,25 +147,39 @@ def score_into_groups(groups: Sequence[Group], new: Sequence[Sequence[Rollout]],
 @register("multi_turn")
 @dataclass(frozen=True)
 class MultiTurn(SampledStrategy):
-    """Search-R1's interleaved turns: y = (turn_1, reply_1, turn_2, reply_2, ...), turns sampled from the policy, replies from `environment`.
+    """Search-R1's interleaved turns: y = (turn_1, observation_1, turn_2, ...), turns sampled from the policy, observations from `environment`.
 
-    The loss mask is False on replies. A text reply continues the rollout. A reply with pictures starts a new one, whose prompt is the conversation
+    The loss mask is False on observations. A text continues the rollout. One with pictures starts a new rollout, whose prompt is the conversation
     so far (earlier turns stay trainable in the rollouts before it); the reward shaping `last_turn_reward` gives all of them the last one's reward.
-    `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for it; the annotations CONVERSATION, SEGMENT, TURNS,
-    CALLS and TRANSCRIPT have the rest.
+    `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for it; annotations have the rest: CONVERSATION, SEGMENT,
+    TURNS, CALLS and TRANSCRIPT, and those of `vlrl/episodes.py` on how the episode ended and what the environment paid per turn.
+    Turns are sampled in rounds; a conversation whose environment has not answered `patience` seconds after a round joins a later one.
     Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 (interleaved turns, retrieved tokens masked).
-    Edge: a truncated turn, the last of `max_turns`, or a turn without a reply ends the conversation; longer replies are cut to `max_reply_tokens`,
-    control tokens in them are broken up; a conversation whose environment raises is dropped and counted (`reward/errors`).
-    Units: `sampling.max_tokens` is per turn.
+    Edge: a truncated turn ends the conversation and is not carried out; so do the last of `max_turns`, and more than `max_invalid` actions that could
+    not be carried out (-1: no limit). An observation that leaves no room for a turn within `max_context` is cut (`overflow: cut`), replaced by a
+    note that it is too long (`refuse`), or ends the conversation (`end`), as one with pictures always does. Control tokens in observations are broken
+    up. A conversation whose environment fails is dropped and counted (`reward/errors`, `environment/end/error`).
+    Units: `sampling.max_tokens` is per turn; `max_reply_tokens`, `max_context` (prompt and conversation; 0: no limit) and `min_turn_tokens` in
+    tokens.
     """
 
     max_turns: int = 4
     max_reply_tokens: int = 512
-    provides: ClassVar[tuple[Capability, ...]] = (CONVERSATION, SEGMENT, TURNS, CALLS, TURN_TEXT, TRANSCRIPT)
+    max_context: int = 0
+    min_turn_tokens: int = 8
+    overflow: Literal["cut", "refuse", "end"] = "cut"
+    max_invalid: int = -1
+    patience: float = 1.0
+    provides: ClassVar[tuple[Capability, ...]] = EPISODE_ANNOTATIONS
 
     def __post_init__(self) -> None:
-        if self.max_turns < 1 or self.max_reply_tokens < 1:
-            raise ValueError(f"max_turns={self.max_turns} and max_reply_tokens={self.max_reply_tokens} must be at least 1")
+        for name in ("max_turns", "max_reply_tokens", "min_turn_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_context < 0 or self.max_invalid < -1 or self.patience < 0:
+            raise ValueError(
+                f"max_context={self.max_context} and patience={self.patience} must not be negative, nor max_invalid={self.max_invalid} below -1"
+            )
 
     def check(self, run: RunContext) -> None:
         if run.environment is None:
@@ -190,51 +195,103 @@ class MultiTurn(SampledStrategy):
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         conversations = [
-            Conversation(place, attempt, prompt, run.sampling(prompt, attempt), self.seeds(run, prompt))
+            Conversation(place, attempt, prompt, run.sampling(prompt, attempt), self.seeds(run, prompt), max_context=self.max_context)
             for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
             for attempt in range(count)
         ]
         self.converse(conversations, run)
         groups = [Group(prompt, []) for prompt in prompts]
         for conversation in conversations:
-            groups[conversation.prompt_index].rollouts += conversation.finished
+            group = groups[conversation.prompt_index]
+            group.prompt = conversation.opened or group.prompt
+            group.rollouts += conversation.finished
         return groups
 
     def converse(self, conversations: Sequence[Conversation], run: RunContext) -> None:
-        """Continue conversations to their end, all together: a round of turns is one call of the engine."""
+        """Continue conversations to their end, all together: a round of turns is one call of the engine, made while the environment works."""
         stops = run.environment.stops if run.environment is not None else ()
-        active = list(conversations)
-        while active:
-            completions = run.engine.generate([conversation.request(stops) for conversation in active])
-            active = [completion.request.tag for completion in completions if self.add_turn(completion, run)]
-            active.sort(key=lambda conversation: (conversation.prompt_index, conversation.attempt))
+        with run.episodes() as pool:
+            for conversation in conversations:
+                pool.start(conversation, conversation.prompt.row, episode_seed(run, conversation.prompt), conversation.replayed)
+            while pool.busy:
+                ready = [handle for handle in pool.collect(self.patience) if self.hear(handle, pool, run)]
+                ready.sort(key=lambda handle: (handle.owner.prompt_index, handle.owner.attempt))
+                handles = {id(handle.owner): handle for handle in ready}
+                for completion in run.engine.generate([handle.owner.request(stops, run.policy) for handle in ready]) if ready else ():
+                    self.say(completion, handles[id(completion.request.tag)], pool, run)
 
-    def add_turn(self, completion: Completion, run: RunContext) -> bool:
-        """Append a finished turn and its reply. Returns True if the environment replied and it is the policy's turn again."""
-        conversation: Conversation = completion.request.tag
-        text = conversation.add_turn(completion, run.policy)
-        if completion.finish == "stop" and conversation.turns < self.max_turns and run.environment is not None:
-            with run.tool_call(conversation.prompt) as call:
-                rollout = conversation.rollout(run, completion.finish)
-                TURN_TEXT.set(rollout, text)
-                reply = run.environment.reply(rollout)
-                if reply is not None:
-                    conversation.add_tool_reply([self.cut_message(message, run) for message in reply], run)
-                    return True
-            if call.failed:
-                conversation.finished.clear()
-                return False
-        conversation.finished.append(conversation.rollout(run, completion.finish))
+    def say(self, completion: Completion, handle: Any, pool: Any, run: RunContext) -> None:
+        """Append a finished turn and hand it to the environment; a turn that was cut is not carried out."""
+        conversation: Conversation = handle.owner
+        room = conversation.room(run.policy)
+        conversation.add_turn(completion, run.policy)
+        if completion.finish == "stop":
+            pool.step(handle, conversation.action(run.policy))
+            return
+        self.end(handle, pool, run, "context" if room < conversation.sampling.max_tokens else "length", completion.finish)
+
+    def hear(self, handle: Any, pool: Any, run: RunContext) -> bool:
+        """Append what the environment answered. Returns True where it is the policy's turn."""
+        conversation: Conversation = handle.owner
+        if handle.error is not None:
+            conversation.finished.clear()
+            return False
+        end: EpisodeEnd | None = None
+        with pool.guard(handle):
+            end = self.heard(conversation, handle.observation, run)
+        if handle.error is not None:
+            conversation.finished.clear()
+            return False
+        if end is not None:
+            self.end(handle, pool, run, end, "length" if end == "context" else "stop")
+        return end is None
+
+    def heard(self, conversation: Conversation, answer: Observation, run: RunContext) -> EpisodeEnd | None:
+        """Append an answer. Returns why the conversation is over, or None."""
+        if not conversation.begun:
+            conversation.open(answer, run)
+            return None
+        conversation.note(answer)
+        if answer.done:
+            return "done"
+        if conversation.turns >= self.max_turns:
+            return "max_turns"
+        if 0 <= self.max_invalid < conversation.invalid:
+            return "invalid_action"
+        return None if self.fits(conversation, answer, run) else "context"
+
+    def fits(self, conversation: Conversation, answer: Observation, run: RunContext) -> bool:
+        """Append an observation, cut or replaced where it is too long. Returns False where nothing fits."""
+        shown = replace(answer, text=self.cut_text(answer.text, self.max_reply_tokens, run))
+        room = conversation.room(run.policy)
+        other = [shown]
+        if not shown.media and self.overflow == "cut":
+            other += [replace(shown, text=self.cut_text(answer.text, room * share // 8, run)) for share in (6, 4, 2, 1) if room * share // 8 > 0]
+        if not shown.media and self.overflow == "refuse":
+            other += [replace(shown, text="Error: the result is too long for what is left of the conversation.")]
+        for attempt, observation in enumerate(other):
+            try:
+                conversation.add_observation(observation, run, self.min_turn_tokens)
+            except NoRoom:
+                continue
+            if attempt:
+                run.stats.count({"environment/observations_cut": 1.0})
+            return True
         return False
 
-    def cut_message(self, message: Message, run: RunContext) -> Message:
-        """A reply with its texts cut to `max_reply_tokens`."""
-        content: Any = message["content"]
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-        return {**message, "content": [{**part, "text": self.cut_text(part["text"], run)} if part["type"] == "text" else part for part in parts]}
+    def end(self, handle: Any, pool: Any, run: RunContext, end: EpisodeEnd, finish: str) -> None:
+        """The end of a conversation: its last rollout is made, its episode closed."""
+        handle.owner.finish(run, finish, end)
+        pool.close(handle, end)
 
-    def cut_text(self, text: str, run: RunContext) -> str:
-        """At most `max_reply_tokens` of a text."""
-        text = text.replace("<|", "< |")  # a tool must not end a turn or open one
+    def cut_text(self, text: str, limit: int, run: RunContext) -> str:
+        """At most `limit` tokens of a text."""
+        text = text[: 64 * limit].replace("<|", "< |") + ("" if len(text) <= 64 * limit else " ... (cut)")  # a tool must not end a turn or open one
         ids = run.policy.encode_text(text)
-        return text if len(ids) <= self.max_reply_tokens else run.policy.decode(ids[: self.max_reply_tokens]) + " ... (cut)"
+        return text if len(ids) <= limit else run.policy.decode(ids[:limit]) + " ... (cut)"
+
+
+def episode_seed(run: RunContext, prompt: Prompt) -> int:
+    """The seed of an episode: a function of the run's seed, phase and step and of the row, so that all rollouts of a prompt begin alike."""
+    digest = hashlib.blake2b(repr((run.seed, run.phase, run.step, prompt.row.id)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 33  # 31 bits: every simulator takes it

@@ -24,6 +24,7 @@ import torch
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
+from vlrl.episodes import ACTIONS, EPISODE_RETURN, TURN_REWARDS, TURN_SPANS, TURN_STATES
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.branching import per_token
 from vlrl.methods.common.conversation import CALLS, CONVERSATION, SEGMENT, TURNS, Conversation, Segment
@@ -181,9 +182,14 @@ def resumed(place: int, rollout: Rollout, answer: str, doubts: Sequence[str], ch
     segment = Segment(rollout.ids[:end], rollout.logp[:end], sampled[:end], versions[:end], [words])
     segment.messages.append({"role": "assistant", "content": [{"type": "text", "text": rollout.prompt.prefix + words}]})
     segment.add(bank[chosen], draw_logp(bank[chosen], bank), True, [versions[-1]] * len(bank[chosen]))
+    segment.spans = [*TURN_SPANS[rollout][:-1], [TURNS[rollout] - 1, begin, len(segment.ids)]]
     attempt, turns, calls = CONVERSATION[rollout], TURNS[rollout], CALLS[rollout]
     inserted = (end, end + len(bank[chosen]))
-    return Probe(place, attempt, rollout.prompt, run.sampling(rollout.prompt, attempt), seed, segment, turns, calls, inserted=inserted)
+    probe = Probe(place, attempt, rollout.prompt, run.sampling(rollout.prompt, attempt), seed, segment, turns, calls, inserted=inserted)
+    probe.replayed, probe.opened, probe.states = ACTIONS[rollout][:-1], rollout.prompt, list(TURN_STATES[rollout])
+    paid = TURN_REWARDS[rollout][:-1] if EPISODE_RETURN.on(rollout) else [None] * (turns - 1)
+    probe.actions, probe.rewards = [*ACTIONS[rollout][:-1], words], [*paid, None]
+    return probe
 
 
 def draw_logp(drawn: Sequence[int], bank: Sequence[Sequence[int]]) -> list[float]:

@@ -1,0 +1,33 @@
+"""What an environment paid for an episode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vlrl.episodes import EPISODE_RETURN, TURN_PARTS
+from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+
+
+@register("environment_return")
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentReturn(Reward):
+    """The return of an episode: r = sum over turns of the environment's reward, or of its named part `part`.
+
+    vlrl original. Reads EPISODE_RETURN and TURN_PARTS, which rollout strategy `multi_turn` writes. Edge: an episode for which the environment
+    stated no reward, or not this part, raises KeyError: the rollout is dropped and counted; `missing` is its score in place of that.
+    """
+
+    part: str = ""
+    missing: float | None = None
+    requires = (EPISODE_RETURN, TURN_PARTS)
+
+    def __call__(self, rollout: Rollout) -> float:
+        found = TURN_PARTS[rollout].get(self.part) if self.part else EPISODE_RETURN.get(rollout)
+        if found is not None:
+            return float(found)
+        if self.missing is None:
+            what = f"no reward part {self.part!r}" if self.part else "no reward"
+            raise KeyError(f"the environment stated {what} for this episode; set `missing`, or use a reward that reads the answer")
+        return self.missing
