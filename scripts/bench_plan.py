@@ -4,7 +4,7 @@
     python scripts/bench_plan.py lora zero3 --json
 
 Measured is the highest number of bytes in tensors at a time, as torch's allocator counts them (vlrl/bench/memory.py), over building the model and two
-optimizer steps on given completions. Each case is a process of its own; `zero2` and `zero3` are two processes, and the first one is measured.
+optimizer steps on given completions. Each case is a process of its own; `zero2`, `zero3` and `fsdp2` take two, and the first is measured.
 DeepSpeed's reduce bucket is set to 1 million numbers instead of its default of 500 million, in the run and in the prediction.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import typer
 from vlrl.bench.memory import Load, learn_steps, open_run, peak_bytes
 
 BUCKET = 1_000_000
+LAYOUTS_OF_DEEPSPEED = re.compile(r"zero\d")
 TEXT = "hidden: 256, layers: 6, heads: 8, kv_heads: 4, intermediate: 704, rows: 4096"
 SEES = f"{TEXT}, vision_hidden: 256, vision_layers: 6, vision_heads: 8"
 
@@ -53,6 +55,7 @@ CASES = {
     "zero2": Case(f"{{name: text, tiny: {{{TEXT}}}}}", Load(), layout="zero2", ranks=2),
     "zero3": Case(f"{{name: text, tiny: {{{TEXT}}}}}", Load(), layout="zero3", ranks=2),
     "zero3_bf16": Case(f"{{name: text, dtype: bfloat16, tiny: {{{TEXT}}}}}", Load(), layout="zero3", ranks=2),
+    "fsdp2_bf16": Case(f"{{name: text, dtype: bfloat16, tiny: {{{TEXT}}}}}", Load(), layout="fsdp2", ranks=2),
     "pictures": Case(f"{{name: qwen2_5_vl, tiny: {{{SEES}}}}}", Load(side=336, words=16)),
     "video": Case(f"{{name: qwen2_5_vl, tiny: {{{SEES}}}}}", Load(side=168, frames=8, words=16)),
     "long_text": Case(f"{{name: text, tiny: {{{TEXT}}}}}", Load(words=1400, completion=48), words=("max_prompt_tokens=8192",)),
@@ -95,7 +98,7 @@ def work(case: Case, out: Path) -> None:
 
     DeepSpeed's shared-memory kernels for CPUs are left out: they take minutes to compile, and gloo reduces the same tensors.
     """
-    if case.ranks > 1:
+    if LAYOUTS_OF_DEEPSPEED.fullmatch(case.layout):
         vars(importlib.import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
     with tempfile.TemporaryDirectory() as folder:
 
@@ -121,11 +124,11 @@ def launched(case: Case, folder: Path, words: list[str]) -> list[str]:
 
     settings = Launch(case.ranks, case.layout).settings()
     settings["use_cpu"] = True
-    source = Path(settings["deepspeed_config"]["deepspeed_config_file"])
-    options = json.loads(source.read_text(encoding="utf-8"))
-    options["zero_optimization"]["reduce_bucket_size"] = BUCKET
-    (folder / "deepspeed.json").write_text(json.dumps(options), encoding="utf-8")
-    settings["deepspeed_config"]["deepspeed_config_file"] = str(folder / "deepspeed.json")
+    if "deepspeed_config" in settings:
+        options = json.loads(Path(settings["deepspeed_config"]["deepspeed_config_file"]).read_text(encoding="utf-8"))
+        options["zero_optimization"]["reduce_bucket_size"] = BUCKET
+        (folder / "deepspeed.json").write_text(json.dumps(options), encoding="utf-8")
+        settings["deepspeed_config"]["deepspeed_config_file"] = str(folder / "deepspeed.json")
     (folder / "launch.yaml").write_text(json.dumps(settings), encoding="utf-8")
     return [sys.executable, "-m", "vlrl.launch", "--config_file", str(folder / "launch.yaml"), "--main_process_port", "0", *words]
 

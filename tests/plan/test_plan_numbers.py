@@ -12,6 +12,7 @@ from vlrl.plan.memory import (
     LOGGED_NUMBERS,
     Activations,
     MicroBatch,
+    cast_bytes,
     head_backward_bytes,
     highest,
     layers_bytes,
@@ -20,7 +21,10 @@ from vlrl.plan.memory import (
     step_bytes,
 )
 from vlrl.plan.pictures import nearest_grid, resized, seen
-from vlrl.registry import ConfigError
+from vlrl.plan.shape import shape_of
+from vlrl.policy import Family
+from vlrl.registry import ConfigError, build
+from vlrl.stages import Trainable
 
 WIDTH = Width(hidden=10, queries=8, keys=4, inner=20, heads=2, block="decoder")
 
@@ -55,6 +59,25 @@ def test_state_of_each_layout():
     assert two["zero3"].buffers == 4 * 500_000_000 + 60  # no more is gathered than there is
     assert state_bytes(Layout("single"), 1, 10, 40.0, 20.0, "adamw_8bit").total == 60 + 40 + 20
     assert state_bytes(Layout("single"), 1, 10, 40.0, 20.0, "sgd").optimizer == 0
+
+
+def test_the_table_of_seven_billion_weights_in_the_docs():
+    n = 7 * 10**9
+    zero3, fsdp2, single = (state_bytes(LAYOUTS[name], 8, n, 4.0 * n, 0.0, "adamw", layer=n // 30) for name in ("zero3", "fsdp2", "single"))
+    assert zero3.total - zero3.buffers == 17.5e9
+    assert zero3.buffers == 2e9 + 4e9
+    assert fsdp2.total - fsdp2.buffers == 14e9
+    assert fsdp2.buffers == pytest.approx(2e9, rel=0.1)  # two layers of 1/30 of the weights
+    assert state_bytes(LAYOUTS["single"], 1, n, 4.0 * n, 0.0, "adamw").total == single.weights * 4 == 112e9
+
+
+def test_only_zero3_keeps_no_cast_copies():
+    family = build(Family, {"name": "text", "dtype": "bfloat16", "tiny": {"hidden": 64, "layers": 2, "rows": 1024, "tie": False}})
+    shape = shape_of(family, build(Trainable, {"name": "full"}))
+    matmul = 2 * (12288 + 36864 + 128) + 1024 * 64  # layers with the biases of q, k, v, and the head
+    assert [name for name, layout in LAYOUTS.items() if not layout.keeps_casts] == ["zero3"]
+    assert cast_bytes(shape, keeps_casts=True) == 2 * matmul
+    assert cast_bytes(shape, keeps_casts=False) == 2 * 1024 * 64  # the largest matrix
 
 
 def test_masks_logits_and_the_head():

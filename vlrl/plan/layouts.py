@@ -11,6 +11,11 @@ With n trained numbers, m frozen bytes, R ranks (ZeRO, arXiv:1910.02054, sec. 5;
     fsdp2   (4 n + m) / R    4 n / R     8 n / R     two gathered layers
 
 DeepSpeed's optimizer keeps a float32 copy of its share (the 4 of 12). With fewer than 4 bytes in a weight, its own size counts.
+
+Autocast's copies of trained matrices (2 n) live from a layer's forward pass to its backward pass, whole on every rank, under all layouts but
+ZeRO-3: its linear layers keep the weight itself and cast it again in the backward pass (deepspeed/runtime/zero/linear.py,
+LinearFunctionForZeroStage3). Counted in the autograd graph of `scripts/bench_plan.py`'s cases: all 10.4 MB of copies in `full_bf16` and
+`fsdp2_bf16`, none in `zero3_bf16`.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ class Layout:
     master_copy: bool = False
     reduce_bucket: int = 0  # numbers in float32
     max_live: int = 0  # numbers in float32 that are gathered at a time
+    keeps_casts: bool = True  # autocast's copies of the weights live until the backward pass
 
 
 LAYOUTS = {
@@ -43,7 +49,7 @@ LAYOUTS = {
         Layout("ddp", gradient_copies=2),
         Layout("zero1", states_shared=True, master_copy=True, reduce_bucket=REDUCE_BUCKET),
         Layout("zero2", states_shared=True, gradients_shared=True, master_copy=True, reduce_bucket=REDUCE_BUCKET),
-        Layout("zero3", True, True, True, master_copy=True, reduce_bucket=REDUCE_BUCKET, max_live=MAX_LIVE),
+        Layout("zero3", True, True, True, master_copy=True, reduce_bucket=REDUCE_BUCKET, max_live=MAX_LIVE, keeps_casts=False),
         Layout("fsdp2", True, True, True),
     )
 }

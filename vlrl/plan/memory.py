@@ -102,11 +102,18 @@ def tower_bytes(shape: ModelShape, micro: MicroBatch, checkpointing: bool) -> fl
     return tower + micro.media_tokens * merged * shape.size
 
 
-def activations(shape: ModelShape, micro: MicroBatch, checkpointing: bool, chunk: int, logged: bool = True) -> Activations:
+def cast_bytes(shape: ModelShape, keeps_casts: bool) -> float:
+    """Bytes of autocast's copies of trained matrices: all of them, or the largest alone where a layer's copy ends with its product; 0 in float32."""
+    if shape.size == FLOAT:
+        return 0.0
+    return float(shape.size * (shape.matmul_trained if keeps_casts else min(shape.largest, shape.matmul_trained)))
+
+
+def activations(shape: ModelShape, micro: MicroBatch, checkpointing: bool, chunk: int, logged: bool = True, keeps_casts: bool = True) -> Activations:
     """The activations of a micro-batch.
 
     `ends`: the last layer's output and its norm (float32), the scored rows (float32 and in the products' type), embeddings with media (float32).
-    `cast_weights`: autocast's copy of all trained matrices (0 in float32), also where weights are shared over ranks.
+    `cast_weights`: autocast's copy of all trained matrices (see `cast_bytes`), also where weights are shared over ranks.
     """
     tokens, hidden = micro.tokens, shape.text.hidden
     ends = FLOAT * tokens * hidden * (3 if micro.media_tokens else 2)
@@ -118,7 +125,7 @@ def activations(shape: ModelShape, micro: MicroBatch, checkpointing: bool, chunk
         vision=tower_bytes(shape, micro, checkpointing),
         masks=mask_bytes(micro, 0 if checkpointing else shape.layers, shape.size),
         ends=float(ends),
-        cast_weights=float(shape.matmul_trained * shape.size) if shape.size < FLOAT else 0.0,
+        cast_weights=cast_bytes(shape, keeps_casts),
         logits=logits_bytes(micro.scored, chunk, shape.vocabulary, shape.size, logged),
         head_backward=head_backward_bytes(micro.scored, chunk, shape.vocabulary, shape.size, shape.head_trained),
         recomputed=recomputed_bytes(shape, micro) if checkpointing else 0.0,
@@ -199,7 +206,7 @@ def rank_memory(
     return highest(
         state,
         shape.reference_bytes if reference else 0.0,
-        activations(shape, micro, checkpointing, chunk, logged),
+        activations(shape, micro, checkpointing, chunk, logged, layout.keeps_casts),
         micro_batches=micro_batches,
         kv_cache=kv_cache,
         engine=engine,
