@@ -7,7 +7,7 @@ import torch
 from samples import PROMPTS, groups_of, plain_logp, policy_of, processed
 
 from vlrl.methods.core.aux_tensor import Entropy
-from vlrl.policy import Family
+from vlrl.policy import Family, branches
 from vlrl.registry import get, names
 from vlrl.trainer.loss_inputs import make_batch
 
@@ -43,27 +43,32 @@ def gradient(policy, loss: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("name", "modality"), CASES)
-def test_packed_padded_and_per_sample_agree(policies, name: str, modality: str) -> None:
+def test_packed_padded_and_per_sample_agree(policies, name: str, modality: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed rows with a dense mask, and with the attention of long rows."""
     packed, padded = policies(name, "packed"), policies(name, "padded")
     groups = groups_of([PROMPTS[modality], PROMPTS["text"]])
     batch = make_batch(groups, packed.pad_id)
     w = weights(batch)
     fast, plain = packed.forward(batch)["logp"], padded.forward(batch)["logp"]
+    assert packed.family.has_branch_attention(packed.model)
+    monkeypatch.setattr(branches, "LEAST_ROW", 0)
+    branched = packed.forward(batch)["logp"]
     packed.model.train()
     single = torch.zeros_like(fast)
     for b, rollout in enumerate(batch.rollouts):
         single[b, : len(rollout)] = plain_logp(packed, rollout)
     single = single * batch.loss_mask_BT
     torch.testing.assert_close(fast, single, atol=1e-5, rtol=0)
+    torch.testing.assert_close(branched, single, atol=1e-5, rtol=0)
     torch.testing.assert_close(plain, single, atol=1e-5, rtol=0)
     wanted = gradient(packed, (single * w).sum())
-    for policy, logp in ((packed, fast), (padded, plain)):
+    for policy, logp in ((packed, fast), (packed, branched), (padded, plain)):
         got = gradient(policy, (logp * w).sum())
         assert (got - wanted).norm() / wanted.norm() < 1e-4
 
 
 def test_long_completions_of_short_prompts_are_not_packed_where_attention_is_dense(policies) -> None:
-    fast, plain = policies("qwen2_5_vl", "packed"), policies("qwen2_5_vl", "padded")
+    fast, plain = policy_of("qwen2_5_vl", attn="eager"), policies("qwen2_5_vl", "padded")
     for longest, alike in ((8, False), (400, True)):
         batch = make_batch(groups_of([PROMPTS["image"]], (4,), longest=longest), fast.pad_id)
         tokens = []

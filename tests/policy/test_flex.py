@@ -24,4 +24,4 @@ def test_every_family(name, monkeypatch):
         found, expected = (policy.forward(make_batch(groups, policy.pad_id))["logp"] for policy in (flex, plain))
     assert torch.allclose(found, expected, atol=1e-5)
     assert flex.model.config.get_text_config()._attn_implementation == "flex_attention"
-    assert plain.model.config.get_text_config()._attn_implementation == "sdpa"
+    assert plain.family.attn == "sdpa"

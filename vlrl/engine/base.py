@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vlrl.policy.family import base
+from vlrl.policy.family import base, no_mask
 from vlrl.stages import Engine, State, transient
 from vlrl.types import Prompt
 
@@ -49,12 +49,8 @@ class PolicyLM:
 
     @cached_property
     def no_mask(self) -> Any:
-        """An attention mask that transformers passes on without building its own: `KVCache` masks by itself.
-
-        A dict by kind of layer or a 4-D mask, whichever the model takes.
-        """
-        kinds = getattr(self.text_config, "layer_types", None)
-        return dict.fromkeys({"full_attention", *kinds}) if kinds else torch.zeros(1, 1, 1, 1, device=self.device)
+        """The mask of a decode step: `KVCache` masks by itself."""
+        return no_mask(self.model)
 
     @cached_property
     def forbidden_ids(self) -> tuple[int, ...]:

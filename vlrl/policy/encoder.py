@@ -119,8 +119,7 @@ class PromptEncoder:
         Args: `model` computes the rotary positions (from its config alone, not from its weights).
         Raises: ValueError (with the row's id) if the media do not match the placeholders in the text.
         """
-        single_image = len(prompt.images) == 1 or not self.family.multi_image_sensitive
-        features = {media.key: self.features_of(media, single_image) for media in (*prompt.images, *prompt.videos)}
+        features = self._features_of(prompt)
 
         def make() -> tuple:
             ids, types, order = self._tokenize(prompt, features)
@@ -130,6 +129,13 @@ class PromptEncoder:
         ids, types, order, positions, next_position = self._prompts.get(prompt.key, make)
         spaces = tuple(features[m.key].space for m in (*prompt.images, *prompt.videos))
         return EncodedPrompt(ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order)
+
+    def _features_of(self, prompt: Prompt) -> dict[str, Features]:
+        """The features of a prompt's media by key. What an earlier part of a conversation showed keeps the features that it had there."""
+        earlier = earlier_part(prompt)
+        before = self._features_of(earlier[0]) if earlier is not None else {}
+        single_image = len(prompt.images) == 1 or not self.family.multi_image_sensitive
+        return {media.key: before.get(media.key) or self.features_of(media, single_image) for media in (*prompt.images, *prompt.videos)}
 
     def encode_media(self, features: Sequence[Features], model: nn.Module) -> list[MediaEmbeds]:
         """The vision tower's output for each of `features`; each distinct medium goes through the tower once."""
@@ -206,14 +212,34 @@ class PromptEncoder:
         bos = bos if bos and not text.startswith(self.tokenizer.decode(bos)) else []
         return [*bos, *self.tokenizer(text, add_special_tokens=False).input_ids]
 
+    def unexpanded_ids(self, prompt: Prompt) -> list[int]:
+        """The prompt's ids with a single placeholder for each medium, for engines that expand them."""
+        earlier = earlier_part(prompt)
+        if earlier is None:
+            return self.rendered_ids(self.render(prompt))
+        before, since, text = earlier
+        return [*self.unexpanded_ids(before), *since, *self.tokenizer(text, add_special_tokens=False).input_ids]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion ids, without special tokens."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _tokenize(self, prompt: Prompt, features: dict[str, Features]) -> tuple[list[int], list[int], tuple[Media, ...]]:
-        """(ids, types, media in the order of their placeholders) of a prompt, every placeholder expanded."""
-        text = self.render(prompt)
-        queues = {"image": list(prompt.images), "video": list(prompt.videos)}
+        """(ids, types, media in the order of their placeholders) of a prompt, every placeholder expanded. Ids of earlier turns stay as they are."""
+        earlier = earlier_part(prompt)
+        if earlier is None:
+            return self._tokenize_text(prompt, self.render(prompt), prompt.images, prompt.videos, features)
+        before, since, text = earlier
+        ids, types, order = self._tokenize(before, features)
+        new = (prompt.images[len(before.images) :], prompt.videos[len(before.videos) :])
+        more_ids, more_types, more = self._tokenize_text(prompt, text, *new, features, begins=False)
+        return [*ids, *since, *more_ids], [*types, *[0] * len(since), *more_types], (*order, *more)
+
+    def _tokenize_text(
+        self, prompt: Prompt, text: str, images: Sequence[Media], videos: Sequence[Media], features: dict[str, Features], begins: bool = True
+    ) -> tuple[list[int], list[int], tuple[Media, ...]]:
+        """`_tokenize` of a rendered text that shows these media; `begins`: it is the beginning of a prompt."""
+        queues = {"image": list(images), "video": list(videos)}
         kind_of = {token: kind for kind, token in self.placeholders.items()}
         pieces = re.split("(" + "|".join(map(re.escape, kind_of)) + ")", text) if kind_of else [text]
         for kind, token in self.placeholders.items():
@@ -225,7 +251,7 @@ class PromptEncoder:
         order = [queues[kind_of[piece]].pop(0) for piece in pieces if piece in kind_of]
         remaining = iter(order)
         text = "".join(features[next(remaining).key].text if piece in kind_of else piece for piece in pieces)
-        ids = self.rendered_ids(text)
+        ids = self.rendered_ids(text) if begins else list(self.tokenizer(text, add_special_tokens=False).input_ids)
         return ids, self._types(prompt, ids, [features[m.key] for m in order]), tuple(order)
 
     def _types(self, prompt: Prompt, ids: Sequence[int], shown: Sequence[Features]) -> list[int]:
@@ -236,6 +262,17 @@ class PromptEncoder:
             raise ValueError(f"row {prompt.row.id!r}: the prompt's text holds tokens that stand for media; remove them from the text")
         remaining = iter(types)
         return [next(remaining) if i in embed_ids else 0 for i in ids]
+
+
+def earlier_part(prompt: Prompt) -> tuple[Prompt, tuple[int, ...], str] | None:
+    """`prompt.continues`, its prompt with the media that `prompt` has in their places; None where media were taken away."""
+    if prompt.continues is None:
+        return None
+    before, since, text = prompt.continues
+    images, videos = prompt.images[: len(before.images)], prompt.videos[: len(before.videos)]
+    if len(images) < len(before.images) or len(videos) < len(before.videos):
+        return None
+    return (before if (images, videos) == (before.images, before.videos) else replace(before, images=images, videos=videos)), since, text
 
 
 def control_pattern(tokenizer: Any, placeholders: Iterable[str]) -> re.Pattern[str]:

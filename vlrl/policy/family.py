@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.model_folder import check_model
+from vlrl.policy import branches
 from vlrl.policy.encoded import Features, MediaEmbeds
-from vlrl.policy.packing import Layout, block_mask, dense_mask
+from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
 from vlrl.policy.tiny import Tiny
 from vlrl.registry import ConfigError
 from vlrl.stages import Stage
@@ -51,6 +52,7 @@ class Family(Stage):
     supports_packing: ClassVar[bool] = True  # False: the padded layout is used, with a warning
     is_multimodal: ClassVar[bool] = True  # has a vision tower
     multi_image_sensitive: ClassVar[bool] = False  # True: an image is processed differently if its prompt shows several
+    bidirectional_images: ClassVar[bool] = False  # True: the tokens of an image attend to each other in both directions
     model: str = ""
     revision: str = "main"
     tiny: Tiny | None = None
@@ -97,11 +99,13 @@ class Family(Stage):
         """The transformers attention implementation that the model is created with; "flex" is set later, on the language model alone."""
         return "sdpa" if self.attn == "flex" else self.attn
 
-    def configure_attention(self, model: PreTrainedModel) -> None:
-        """Set FlexAttention on the language model if `attn` asks for it. Transformers refuses it for whole Qwen-VL models, because their vision
-        towers do not support it."""
+    def configure_attention(self, model: PreTrainedModel, device: torch.device) -> None:
+        """Set FlexAttention on the language model if `attn` asks for it (transformers refuses it for whole Qwen-VL models, because their vision towers
+        do not support it), and on a CPU the attention of `vlrl.policy.branches`."""
         if self.attn == "flex":
             model.config.get_text_config()._attn_implementation = "flex_attention"
+        elif self.attn == "sdpa" and device.type == "cpu" and self.layout == "packed" and self.supports_packing:
+            branches.install(model)
 
     def autocast(self, device: torch.device) -> AbstractContextManager:
         """Matrix products in `dtype`, sums and norms in float32, whatever type the weights are stored in."""
@@ -150,16 +154,29 @@ class Family(Stage):
         """The vision tower's output for these media (of any kinds), each computed once."""
         raise ConfigError(f"policy: {self.name!r} reads no images; use a vision family, or rows without media")
 
+    def attention(self, model: nn.Module, layout: Layout) -> dict[str, Any]:
+        """The arguments of `hidden` that say which tokens attend to which: a mask, or on a CPU the branches of long rows."""
+        if layout.has_branches and layout.ids_RL.shape[1] >= branches.LEAST_ROW and self.has_branch_attention(model):
+            return {"mask": no_mask(model), "branches": branches.Branches.of(layout, self.bidirectional_images)}
+        return {"mask": self.masks(model, layout)}
+
+    def has_branch_attention(self, model: nn.Module) -> bool:
+        """Whether packed rows need no dense mask on a CPU: the model attends through `vlrl.policy.branches`."""
+        return base(model).config.get_text_config()._attn_implementation == branches.ATTENTION_NAME
+
     def masks(self, model: nn.Module, layout: Layout) -> Any:
         """The attention masks of these rows: the `mask` argument of `hidden`."""
         text = base(model).config.get_text_config()
         kinds = getattr(text, "layer_types", None)
         make_mask = block_mask if self.attn == "flex" else dense_mask
-        full = make_mask(layout.order_RL, layout.segment_RL) if layout.has_branches else None
+        images_RL = image_runs(layout.types_RL) if self.bidirectional_images else None
+        causal = not layout.has_branches and images_RL is None
+        full = None if causal else make_mask(layout.order_RL, layout.segment_RL, None, images_RL)
         if kinds is None:  # such models take a single mask
             return full
-        windowed = {"sliding_attention": make_mask(layout.order_RL, layout.segment_RL, text.sliding_window)} if "sliding_attention" in kinds else {}
-        return {"full_attention": full, **windowed}
+        if "sliding_attention" not in kinds:
+            return {"full_attention": full}
+        return {"full_attention": full, "sliding_attention": make_mask(layout.order_RL, layout.segment_RL, text.sliding_window, images_RL)}
 
     def hidden(
         self,
@@ -195,6 +212,15 @@ class Family(Stage):
         logits = logits if scale == 1 else logits * scale
         cap = getattr(text, "final_logit_softcapping", None)
         return logits if cap is None else cap * (logits / cap).tanh()
+
+
+def no_mask(model: nn.Module) -> Any:
+    """A mask that transformers passes on without building its own, for attention functions that mask by themselves.
+
+    A dict by kind of layer or a 4-D mask, whichever the model takes.
+    """
+    kinds = getattr(base(model).config.get_text_config(), "layer_types", None)
+    return dict.fromkeys({"full_attention", *kinds}) if kinds else torch.zeros(1, 1, 1, 1, device=next(model.parameters()).device)
 
 
 def forbidden_ids(family: Family, model: nn.Module, processor: Any) -> tuple[int, ...]:

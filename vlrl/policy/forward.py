@@ -67,8 +67,9 @@ class Net(nn.Module):
         family = self.family
         embeds = family.encode_media(self.model, [*features, *dummies]) if features or dummies else []
         kinds = [features[i].kind for i in shown]
-        masks = family.masks(self.model, layout)
-        hidden_RLH, _ = family.hidden(self.model, layout.ids_RL, layout.positions, masks, [embeds[i] for i in shown], kinds)
+        shown_embeds = [embeds[i] for i in shown]
+        how = family.attention(self.model, layout)
+        hidden_RLH, _ = family.hidden(self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **how)
         hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
         out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
         for dummy in embeds[len(features) :]:

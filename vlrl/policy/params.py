@@ -52,7 +52,7 @@ class Params:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(source.tiny.seed + seed)
                     model, processor = source.build(source.tiny)
-        family.configure_attention(model)
+        family.configure_attention(model, device)
         if not family.quantize:
             module: nn.Module = model
             cast_weights(module.to(device), family.load_dtype)

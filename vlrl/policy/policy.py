@@ -188,7 +188,7 @@ class Policy:
         ids = [row[:n] for row, n in zip(batch.ids_BT.tolist(), lengths)]
         scored = [row.nonzero()[:, 0].tolist() for row in scored_BT]
         prompt_B = batch.prompt_B.tolist()
-        packed = self.packed and (self.family.attn == "flex" or self._packing_is_cheaper([len(p) for p in prompts], prompt_B, lengths))
+        packed = self.packed and (self._rows_share_no_pairs or self._packing_is_cheaper([len(p) for p in prompts], prompt_B, lengths))
         layout = build_layout(prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed).to(self.device)
         shown = [f for p in layout.prompt_of_row for f in prompts[p].features]
         unique = list({f.key: f for f in shown}.values())
@@ -205,6 +205,11 @@ class Policy:
         assert net is not None
         out = net(layout, ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(aux_tensors), dummies)
         return {name: scatter_to_BT(value, layout.target_N, batch.ids_BT.shape) for name, value in out.items()}
+
+    @property
+    def _rows_share_no_pairs(self) -> bool:
+        """Whether a packed row computes no attention between its completions, so that packing is never dearer."""
+        return self.family.attn == "flex" or self.family.has_branch_attention(self.model)
 
     def _packing_is_cheaper(self, prompts: list[int], prompt_B: list[int], lengths_B: list[int]) -> bool:
         return packing_is_cheaper(prompts, prompt_B, lengths_B, linear_cost(base(self.model).config.get_text_config()))

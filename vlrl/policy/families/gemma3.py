@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
-from vlrl.policy.family import base, pooled_output
-from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
+from vlrl.policy.family import pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.registry import register
 
@@ -29,6 +28,7 @@ class Gemma3(VisionFamily):
     """Gemma 3 (4B, 12B, 27B). The model defines no coordinate convention: thousandths are assumed. No video."""
 
     units: ClassVar[Units] = "per_mille"
+    bidirectional_images: ClassVar[bool] = True
     image_token: ClassVar[str] = "<start_of_image>"
     embed_token: ClassVar[str] = "<image_soft_token>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
@@ -65,13 +65,6 @@ class Gemma3(VisionFamily):
 
     def resized_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
         return tensors["pixel_values"].shape[-1], tensors["pixel_values"].shape[-2]
-
-    def masks(self, model: nn.Module, layout: Layout) -> Any:
-        window = base(model).config.get_text_config().sliding_window
-        image_RL = image_runs(layout.types_RL)
-        make_mask = block_mask if self.attn == "flex" else dense_mask
-        full = make_mask(layout.order_RL, layout.segment_RL, None, image_RL)
-        return {"full_attention": full, "sliding_attention": make_mask(layout.order_RL, layout.segment_RL, window, image_RL)}
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         return pooled_output(torch.cat([e.embeds_NH for e in embeds]))
