@@ -111,12 +111,8 @@ class CoordinateSpace:
     def scale(self) -> tuple[float, float]:
         """Multiply the policy's (x, y) by this to get original pixels."""
         (width, height), (seen_w, seen_h) = self.original, self.seen
-        table = {
-            "seen": (width / seen_w, height / seen_h),
-            "original": (1.0, 1.0),
-            "unit": (float(width), float(height)),
-            "per_mille": (width / 1000, height / 1000),
-        }
+        unit = (float(width), float(height))
+        table = {"seen": (width / seen_w, height / seen_h), "original": (1.0, 1.0), "unit": unit, "per_mille": (width / 1000, height / 1000)}
         return table[self.units]
 
     def to_original(self, xy: Sequence[float]) -> tuple[float, ...]:
@@ -192,6 +188,7 @@ class Prompt:
 
     `prefix` opens the assistant turn (for instance "<think>\\n"): it is prompt, not completion, yet it is part of `Rollout.text`.
     `train` is the prompt that the rollout is trained on where it differs from the one it was sampled with (hints, other pictures).
+    `continues` keeps a conversation's token ids as they are: (the prompt it began with, the ids since, the template's text after them).
     """
 
     row: Row
@@ -200,6 +197,7 @@ class Prompt:
     videos: tuple[Media, ...] = ()
     prefix: str = ""
     train: Prompt | None = None
+    continues: tuple[Prompt, tuple[int, ...], str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # for the chat template (enable_thinking, ...)
 
     @property
@@ -216,6 +214,7 @@ class Prompt:
     def key(self) -> str:
         """Equal prompts (text, media, prefix) have equal keys."""
         parts = [repr(self.messages), self.prefix, repr(sorted(self.options.items()))] + [m.key for m in self.images + self.videos]
+        parts += [self.continues[0].key, repr(self.continues[1]), self.continues[2]] if self.continues is not None else []
         return hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:24]
 
 

@@ -1,7 +1,7 @@
 """Conversations: loss masks, tool replies, images in replies."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import engine_kit
@@ -250,3 +250,82 @@ def test_the_strategy_is_checked(text_policy):
     MultiTurn().check(run_with(Zoom(), LastTurnReward()))
     ids = tool_reply_ids(text_policy, engine_kit.make_prompt("q"), [{"role": "user", "content": "r"}], text_policy.eos_id)
     assert text_policy.tokenizer.decode(ids) == "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
+
+
+def odd_ids(policy, count):
+    """Ids that the tokenizer would not give for their text: the letters of words, one by one."""
+    ids = [i for letter in ["a", "b", "c", "d", "e", "f", "g", "h"] for i in policy.tokenizer.encode(letter, add_special_tokens=False)]
+    ids = (ids * count)[:count]
+    assert policy.encode_text(policy.decode(ids)) != ids
+    return ids
+
+
+@dataclass(frozen=True)
+class Shows(Environment):
+    """Shows two pictures, one after each of the first two turns."""
+
+    name = "shows"
+
+    def episode(self):
+        return ShowsEpisode()
+
+
+class ShowsEpisode(Episode):
+    def step(self, action):
+        return Observation("look", (engine_kit.Noise(action.turn, (112, 56)),)) if action.turn <= 2 else Observation(done=True, reward=1.0)
+
+
+def test_tokens_of_earlier_turns_stay_when_a_picture_is_shown(policy, tools):
+    """The prompt of a later segment begins with the ids of the earlier one, token by token, though their text would be tokenised otherwise."""
+    from vlrl.engine.vllm.prompts import prompt_ids
+    from vlrl.trainer.loss_inputs import make_batch
+
+    run = make_run(policy, Shows(), None, max_tokens=6)
+    run.engine = HF().attach(policy)
+    run.sampling = Plain(max_tokens=6, stop_ids=tuple(range(0, 500, 3)))
+    groups = MultiTurn(max_turns=5)([tools.prompt("Go", tools.Noise(9)), tools.prompt("Stop")], [4, 4], run)
+    followed = 0
+    for group in groups:
+        for before, after in zip(group.rollouts, group.rollouts[1:]):
+            if after.info["segment"] != before.info["segment"] + 1:
+                continue
+            followed += 1
+            begun = [*policy.encode(before.prompt).ids, *before.ids]
+            encoded = policy.encode(after.prompt)
+            assert encoded.ids[: len(begun)] == begun and len(encoded.features) == len(before.prompt.images) + 1
+            shown = [t for t in encoded.types if t]
+            assert len(shown) == sum(f.num_embeds for f in encoded.features), "as many placeholders as embeddings"
+            short = prompt_ids(policy, after.prompt)
+            assert short[: -len(encoded.ids) + len(begun) or None] and len(short) < len(encoded.ids)
+            positions, following = policy.family.positions(policy.model, encoded.ids, encoded.types, encoded.features)
+            assert (positions == encoded.positions).all() and following == encoded.next_position
+    assert followed >= 4
+    out = policy.forward(make_batch(groups, policy.pad_id))["logp"]
+    for logp_T, rollout in zip(out, [r for g in groups for r in g]):
+        for t, mine in enumerate(rollout.trained_mask):
+            if mine:
+                assert rollout.logp[t] == pytest.approx(logp_T[t].item(), abs=1e-4)
+
+
+def test_exact_ids_equal_those_of_the_template_where_nothing_was_sampled_oddly(policy, tools):
+    """One-shot encoding of the conversation gives the same ids and positions as appending."""
+    run = make_run(policy, Shows(), lambda request, index: "a word", max_tokens=60)
+    (group,) = MultiTurn(max_turns=5)([tools.prompt("Go", tools.Noise(9))], [1], run)
+    last = group.rollouts[-1].prompt
+    assert last.continues is not None and len(last.images) == 3
+    exact, written = policy.encode(last), policy.encode(replace(last, continues=None))
+    assert exact.ids == written.ids and exact.types == written.types and (exact.positions == written.positions).all()
+    masked = replace(last, images=(tools.Noise(20), *last.images[1:]))
+    assert policy.encode(masked).features[0].key != exact.features[0].key, "other pictures in their places"
+
+
+def test_a_continued_prompt_keeps_ids_that_no_tokenizer_would_give(policy, tools):
+    prompt = tools.prompt("Go", tools.Noise(9))
+    ids = odd_ids(policy, 8)
+    more = replace(
+        prompt, images=(*prompt.images, tools.Noise(2)), continues=(prompt, tuple(ids), "<|im_end|>\n<|vision_start|><|image_pad|><|vision_end|>")
+    )
+    encoded, begun = policy.encode(more), policy.encode(prompt).ids
+    assert encoded.ids[: len(begun) + 8] == [*begun, *ids] and len(encoded.features) == 2
+    with pytest.raises(ValueError, match="placeholders"):
+        policy.encode(replace(more, images=(*more.images, tools.Noise(3))))

@@ -9,6 +9,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +18,7 @@ from torch import nn
 
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.family import Family, base
+from vlrl.policy.tool_template import ToolTemplate, probe, results_as_user_turns, strings_of, tools_as_text
 from vlrl.types import Media, Prompt, Row
 
 V = TypeVar("V")
@@ -166,11 +168,24 @@ class PromptEncoder:
 
     def render(self, prompt: Prompt) -> str:
         """The prompt as text: chat template, media as placeholders, prefix. Special tokens in the messages' texts are escaped (see `escape`)."""
-        messages = [{**m, "content": self._escaped(m["content"])} for m in prompt.messages]
+        messages: list[Any] = [{**m, "content": self._escaped(m["content"])} for m in prompt.messages]
+        options = dict(prompt.options)
+        if options.get("tools"):
+            options["tools"] = strings_of(options["tools"], self.escape)
+        if options.get("tools") and not self.tool_template.schemas:
+            messages = tools_as_text(messages, options.pop("tools"), self.tool_template.system)
+        if any(m["role"] == "tool" for m in messages) and not self.tool_template.results:
+            messages = results_as_user_turns(messages)
         if not self.family.is_multimodal:
             messages = [{**m, "content": text_of(m["content"], prompt)} for m in messages]
-        text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **prompt.options)
+        text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
         return text + prompt.prefix
+
+    @cached_property
+    def tool_template(self) -> ToolTemplate:
+        """What the chat template does with tools; what it drops is written by `vlrl/policy/tool_template.py`."""
+        apply = partial(self.processor.apply_chat_template, tokenize=False, add_generation_prompt=True)
+        return probe(apply, self.placeholders.get("image", ""), self.family.is_multimodal)
 
     def escape(self, text: str) -> str:
         """The text with a space after the first character of every special token in it: it reads the same and no part of it is a control token."""

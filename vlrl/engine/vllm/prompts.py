@@ -28,7 +28,7 @@ def ranges(ids: Sequence[int]) -> list[list[int]]:
 
 def prompt_ids(policy: Any, prompt: Prompt) -> list[int]:
     """The prompt's ids with a single placeholder for each medium: vLLM expands them itself."""
-    return policy.encoder.rendered_ids(policy.render(prompt))
+    return policy.encoder.unexpanded_ids(prompt)
 
 
 def vllm_prompt(policy: Any, prompt: Prompt, ids: Sequence[int] = ()) -> dict[str, Any]:

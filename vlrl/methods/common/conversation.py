@@ -177,6 +177,7 @@ class Conversation:
             videos=self.prompt.videos + videos,
             prefix="",
             train=None,
+            continues=(self.prompt, tuple(self.segment.ids), tool_reply_text(policy, self.prompt, plain, self.segment.ids[-1])),
         )
         length = len(policy.encode(prompt))  # raises here for a picture that cannot be decoded or processed
         if self.max_context and length + least > self.max_context:
@@ -235,7 +236,13 @@ def with_opening(prompt: Prompt, opening: Observation) -> Prompt:
 
 
 def tool_reply_ids(policy: Any, prompt: Prompt, reply: Sequence[Message], last_id: int) -> list[int]:
-    """The ids that the chat template puts between the end of the policy's turn and its next turn.
+    """The ids of `tool_reply_text`, without those that stand for media."""
+    forbidden = set(policy.forbidden_ids)
+    return [i for i in policy.tokenizer.encode(tool_reply_text(policy, prompt, reply, last_id), add_special_tokens=False) if i not in forbidden]
+
+
+def tool_reply_text(policy: Any, prompt: Prompt, reply: Sequence[Message], last_id: int) -> str:
+    """The text that the chat template puts between the end of the policy's turn and its next turn.
 
     These are the turn's end (unless `last_id` is that already), the reply, and the opening of the next turn. Raises ValueError where the chat
     template does not write an assistant's turn verbatim.
@@ -251,6 +258,4 @@ def tool_reply_ids(policy: Any, prompt: Prompt, reply: Sequence[Message], last_i
             f"row {prompt.row.id!r}: the chat template does not write an assistant's turn verbatim, which multi-turn rollouts need; use another "
             "model, or rollout: {name: independent}"
         )
-    rest = text.partition(mark)[2].removeprefix(policy.tokenizer.decode([last_id]))
-    forbidden = set(policy.forbidden_ids)
-    return [i for i in policy.tokenizer.encode(rest, add_special_tokens=False) if i not in forbidden]
+    return text.partition(mark)[2].removeprefix(policy.tokenizer.decode([last_id]))

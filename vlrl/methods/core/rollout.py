@@ -153,6 +153,7 @@ class MultiTurn(SampledStrategy):
     so far (earlier turns stay trainable in the rollouts before it); the reward shaping `last_turn_reward` gives all of them the last one's reward.
     `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for it; annotations have the rest: CONVERSATION, SEGMENT,
     TURNS, CALLS and TRANSCRIPT, and those of `vlrl/episodes.py` on how the episode ended and what the environment paid per turn.
+    With `show_tools` the schemas of the environment's tools are in the prompt: by the chat template, or in the system text where it drops them.
     Turns are sampled in rounds; a conversation whose environment has not answered `patience` seconds after a round joins a later one.
     Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 (interleaved turns, retrieved tokens masked).
     Edge: a truncated turn ends the conversation and is not carried out; so do the last of `max_turns`, and more than `max_invalid` actions that could
@@ -170,6 +171,7 @@ class MultiTurn(SampledStrategy):
     overflow: Literal["cut", "refuse", "end"] = "cut"
     max_invalid: int = -1
     patience: float = 1.0
+    show_tools: bool = True
     provides: ClassVar[tuple[Capability, ...]] = EPISODE_ANNOTATIONS
 
     def __post_init__(self) -> None:
@@ -194,18 +196,27 @@ class MultiTurn(SampledStrategy):
             )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+        shown = [self.with_tools(prompt, run) for prompt in prompts]
         conversations = [
             Conversation(place, attempt, prompt, run.sampling(prompt, attempt), self.seeds(run, prompt), max_context=self.max_context)
-            for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
+            for place, (prompt, count) in enumerate(zip(shown, counts, strict=True))
             for attempt in range(count)
         ]
         self.converse(conversations, run)
-        groups = [Group(prompt, []) for prompt in prompts]
+        groups = [Group(prompt, []) for prompt in shown]
         for conversation in conversations:
             group = groups[conversation.prompt_index]
             group.prompt = conversation.opened or group.prompt
             group.rollouts += conversation.finished
         return groups
+
+    def with_tools(self, prompt: Prompt, run: RunContext) -> Prompt:
+        """The prompt with the schemas of the environment's tools."""
+        tools = list(run.environment.tools()) if run.environment is not None and self.show_tools else []
+        if not tools:
+            return prompt
+        train = None if prompt.train is None else self.with_tools(prompt.train, run)
+        return replace(prompt, options={**prompt.options, "tools": tools}, train=train)
 
     def converse(self, conversations: Sequence[Conversation], run: RunContext) -> None:
         """Continue conversations to their end, all together: a round of turns is one call of the engine, made while the environment works."""
