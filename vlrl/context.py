@@ -195,8 +195,11 @@ class RunContext(Protocol):
     def score(self, groups: Sequence[Group]) -> None:
         """Rewards before the rollout strategy is done: fills `rewards`, `reward` and `outcome`; drops rollouts on which a reward raised."""
 
-    def episodes(self) -> Any:
-        """A pool of episodes of the run's environment (`vlrl.trainer.episode_pool.RunEpisodes`). Leaving it closes them all."""
+    def episodes(self, counted: bool = True) -> Any:
+        """A pool of episodes of the run's environment (`vlrl.trainer.episode_pool.RunEpisodes`). Leaving it closes them all.
+
+        Without `counted` the run's statistics are left alone.
+        """
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

@@ -239,14 +239,19 @@ class RolloutStrategy(Stage):
     @abstractmethod
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]: ...
 
+    def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
+        """One attempt per prompt for held-out evaluation: its rollouts in order, or why it failed. None where an attempt is a single completion."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Environment(Stage):
     """What the policy acts on over several turns: tools, a game, a simulated user. One `Episode` per rollout (protocol: `vlrl/episodes.py`).
 
-    `concurrency` is the number of resets and steps that run at once. Deadlines in seconds: `call_seconds` of one tool call, `turn_seconds` of a reset
-    or a step, `episode_seconds` of all of them together; past the last two an episode ends as an error. `retries` is how often a failed reset (on a
-    new episode) and a call that raised `TryAgain` are repeated. `record` is the number of episodes per step written to `trajectories.jsonl`.
+    `concurrency` is the number of resets and steps that run at once. Deadlines in seconds: `call_seconds` of one tool call, `turn_seconds` of a
+    reset or a step, `episode_seconds` of all of them together; past the last two an episode ends as an error. `retries` is how often a failed
+    reset (on a new episode) and a call that raised `TryAgain` are repeated. `record` is the number of episodes of each sampling that are written
+    to `trajectories.jsonl`.
     """
 
     kind: ClassVar[str] = "environment"
@@ -381,6 +386,7 @@ class AuxTensor(Stage):
     home: ClassVar[str] = "vlrl.methods"
     in_forward: ClassVar[bool] = False
     reads_hidden: ClassVar[bool] = False  # with in_forward: overrides `from_hidden` instead of `from_logits`
+    no_grad: ClassVar[bool] = False  # with in_forward: True if the values carry no gradient
     at_start: ClassVar[bool] = False  # True: computed with the weights that the step starts from, before its first update
 
     def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:

@@ -66,7 +66,7 @@ def make_run(policy, env, respond, max_tokens=60):
     run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=engine, sampling=sampling, stats=stats, environment=env)
     engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
-    run.episodes = lambda: RunEpisodes(run)
+    run.episodes = lambda counted=True: RunEpisodes(run, counted)
     run.warnings = []
     run.warn = run.warnings.append
     run.settings = SimpleNamespace(error_limit=1.0)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vlrl.activity.figures import Figures
+from vlrl.episodes import EPISODE_RETURN
+from vlrl.methods.common.conversation import CALLS
 from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Rollout, Row
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class Activity:
             temperature = rollout.temperature if isinstance(rollout.temperature, (int, float)) else statistics.fmean(rollout.temperature)
             self.figures.add("sampling", temperature=temperature, tokens=len(rollout), truncated=float(rollout.truncated))
         if run.environment is not None:
-            self.figures.add("environment", answered=float(masked > 0))
+            self.figures.add("environment", answered=float(CALLS.get(rollout, 0) > 0 or bool(EPISODE_RETURN.on(rollout))))
         self.figures.add("outcome", correct=float(rollout.correct), scored=float(rollout.outcome is not None))
         self.scored += 1
         for slot, value in rollout.rewards.items():

@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vlrl.types import Group, Prompt, Request, Row, Sampling
+from vlrl.capabilities import Annotation
+from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
 
 if TYPE_CHECKING:
     from vlrl.context import RunContext
+
+
+FAILURE: Annotation[str] = Annotation("heldout_failure", str, doc="on an empty group: why the environment failed")
 
 
 class HeldoutAnswer(NamedTuple):
@@ -56,8 +60,14 @@ def greedy(run: RunContext, prompt: Prompt) -> Sampling:
 
 
 def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
-    """One group of one greedy rollout per row, in order. Raises RuntimeError if the engine leaves a row out."""
+    """One group of one greedy rollout per row, in order. Raises RuntimeError if the engine leaves a row out.
+
+    Where attempts are episodes, the rollout is the last one of a greedy episode; the group is empty, with FAILURE, where the environment failed.
+    """
     prompts = [run.prompt_template(row) for row in rows]
+    played = run.rollout.play(prompts, [greedy(run, prompt) for prompt in prompts], run) if hasattr(run, "rollout") else None
+    if played is not None:
+        return [_played(prompt, attempt, f"heldout-{place}") for place, (prompt, attempt) in enumerate(zip(prompts, played, strict=True))]
     requests = [Request(prompt, greedy(run, prompt), n=1, seed=run.seed, tag=place) for place, prompt in enumerate(prompts)]
     recorder: Any = getattr(run, "recorder", None)
     completions = {}
@@ -71,6 +81,13 @@ def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
             raise RuntimeError(f"engine {run.engine.name!r} returned no completion for held-out row {prompt.row.id!r}")
         groups.append(Group(prompt, [run.make_rollout(completions[place])], id=f"heldout-{place}"))
     return groups
+
+
+def _played(prompt: Prompt, attempt: list[Rollout] | str, name: str) -> Group:
+    group = Group(prompt, [] if isinstance(attempt, str) else attempt[-1:], id=name)
+    if isinstance(attempt, str):
+        FAILURE.set(group, attempt)
+    return group
 
 
 def generate_usable(run: RunContext, rows: Sequence[Row]) -> tuple[list[Group], list[str]]:
@@ -87,7 +104,7 @@ def generate_usable(run: RunContext, rows: Sequence[Row]) -> tuple[list[Group], 
 
 
 def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool | None, str]]:
-    """(`Rollout.correct`, "") per group of one rollout; (None, reason) where a reward raised, or where no reward decides the outcome.
+    """(`Rollout.correct`, "") per group of one rollout; (None, reason) where a reward or an environment failed, or no reward decides the outcome.
 
     The run's statistics are left alone: an error here is neither an error of a training rollout nor counted in `error_limit`.
     """
@@ -96,7 +113,11 @@ def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool |
     failures = run_rewards(groups, run.rewards)
     reasons = {id(rollout): f"reward {slot!r} raised {type(error).__name__}: {error}" for rollout, slot, error in reversed(failures)}
     checked: list[tuple[bool | None, str]] = []
-    for rollout in (group.rollouts[0] for group in groups):
+    for group in groups:
+        if not len(group):
+            checked.append((None, FAILURE.get(group, "no attempt")))
+            continue
+        rollout = group.rollouts[0]
         set_outcome(rollout, run.current, run.rewards)
         if id(rollout) in reasons:
             checked.append((None, reasons[id(rollout)]))
@@ -153,7 +174,7 @@ def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> Held
         )
     tasks = [task for (task, _), fault in zip(rows, faults, strict=True) if not fault]
     given = [
-        HeldoutAnswer(task, group.prompt.row.question, str(group.prompt.row.answer), group.rollouts[0].text, correct)
+        HeldoutAnswer(task, group.prompt.row.question, str(group.prompt.row.answer), group.rollouts[0].text if len(group) else "", correct)
         for task, group, (correct, _) in zip(tasks, groups, verdicts, strict=True)
     ]
     return HeldoutResult(shares, errors, given)

@@ -128,9 +128,16 @@ def sum_seconds(seconds: Mapping[str, float]) -> float:
 
 
 def speed_charts(rows: Sequence[Mapping[str, Any]], timings: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> list[dict[str, Any]]:
-    """Tokens per second, rollouts per second where counted, and seconds per step."""
+    """Tokens per second, rollouts per second where counted, seconds per step, and seconds per call of an environment."""
     spent = {row["step"]: sum_seconds(row["seconds"]) for row in timings}
     charts = {"seconds per step": [(step, value) for step, value in spent.items()]}
+    calls = {row["step"]: row.get("environment/calls") for row in rows}
+    waited = [
+        (row["step"], row["seconds"]["environment"] / calls[row["step"]])
+        for row in timings
+        if "environment" in row["seconds"] and calls.get(row["step"])
+    ]
+    charts |= {"seconds per environment call": waited} if waited else {}
     for name in ("tokens", "rollouts"):
         rate = [(row["step"], row[name] / spent[row["step"]]) for row in rows if row.get(name) is not None and spent.get(row["step"])]
         charts = {**({f"{name} per second": rate} if rate else {}), **charts}

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -311,10 +311,15 @@ def _checked(observation: Any) -> Observation:
 class RunEpisodes(EpisodePool):
     """The pool of a run: counts what happens, and drops and reports failed episodes."""
 
-    def __init__(self, run: RunContext) -> None:
-        output = getattr(run, "output", None) if run.environment is not None and run.environment.record else None
+    def __init__(self, run: RunContext, counted: bool = True) -> None:
+        output = getattr(run, "output", None) if counted and run.environment is not None and run.environment.record else None
         super().__init__(run.environment, output, run.step)
-        self.run = run
+        self.run, self.counted = run, counted
+
+    def count(self, values: Mapping[str, float]) -> None:
+        """Add to the counters `environment/...` of the step."""
+        if self.counted:
+            self.run.stats.count({f"environment/{name}": float(value) for name, value in values.items()})
 
     def collect(self, patience: float) -> list[EpisodeHandle]:
         """The episodes with a new observation. Failed ones are closed, counted and reported; their `error` is set."""
@@ -328,7 +333,7 @@ class RunEpisodes(EpisodePool):
 
         for handle in failed:
             self.close(handle, "error")
-        if failed:
+        if failed and self.counted:
             self.run.stats.scored += len(failed)
             first = failed[0]
             assert first.error is not None
@@ -351,6 +356,7 @@ class RunEpisodes(EpisodePool):
             calls = sum(answer.calls for _, answer in handle.trajectory.steps)
             invalid = sum(answer.invalid for _, answer in handle.trajectory.steps)
             values = {"episodes": 1, f"end/{end}": 1, "turns": len(handle.trajectory.steps), "tool_calls": calls, "invalid_actions": invalid}
-            self.run.stats.count({f"environment/{name}": float(value) for name, value in {**values, "calls": handle.steps}.items()})
-            self.run.stats.seconds["environment"] += handle.seconds
+            self.count({**values, "calls": handle.steps})
+            if self.counted:
+                self.run.stats.seconds["environment"] += handle.seconds
         super().close(handle, end)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from vlrl.methods.common.conversation import CONVERSATION, SEGMENT
 from vlrl.registry import ConfigError
+from vlrl.stages import TOKEN_ADVANTAGES
 from vlrl.trainer.data import usable_prompts
 from vlrl.trainer.distributed import all_groups, gather, sum_over_ranks
 from vlrl.trainer.loss import Sums, add_sums, means
@@ -106,7 +108,7 @@ def assign(groups: Sequence[Group], run: RunContext) -> None:
         add_signals(run, groups, needs)
     run.advantage.prepare(groups)
     everyone, own = all_groups(run.accelerator, groups)
-    values = run.advantage(everyone) if everyone else []
+    values = advantages_of(everyone, run) if everyone else []
     for group, advantages in zip(groups, values[own], strict=True):
         tokens = run.token_credit(group, advantages)
         for rollout, advantage, per_token in zip(group, advantages, tokens, strict=True):
@@ -115,6 +117,23 @@ def assign(groups: Sequence[Group], run: RunContext) -> None:
             rollout.advantage, rollout.advantages = float(advantage), list(per_token)
     if run.activity is not None:
         run.activity.assigned(run, groups)
+
+
+def advantages_of(groups: Sequence[Group], run: RunContext) -> list[list[float]]:
+    """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group: all of them get that of the last one.
+
+    Estimators that write advantages per token see every rollout.
+    """
+    split = any(SEGMENT.get(rollout, 0) for group in groups for rollout in group)
+    if not split or TOKEN_ADVANTAGES in run.advantage.provides:
+        return run.advantage(groups)
+    places, views = [], []
+    for group in groups:
+        keys = [CONVERSATION.get(rollout, ("alone", place)) for place, rollout in enumerate(group)]
+        last = {key: rollout for key, rollout in zip(keys, group)}
+        views.append(Group(group.prompt, list(last.values()), group.id, group.info))
+        places.append([list(last).index(key) for key in keys])
+    return [[row[place] for place in members] for row, members in zip(run.advantage(views), places, strict=True)]
 
 
 def replayed(run: RunContext, groups: list[Group]) -> list[Group]:

@@ -87,12 +87,12 @@ class RunServices:
         run: Any = self
         score(groups, run)
 
-    def episodes(self) -> RunEpisodes:
-        """A pool of episodes of the run's environment. Leaving it closes them all."""
+    def episodes(self, counted: bool = True) -> RunEpisodes:
+        """A pool of episodes of the run's environment. Leaving it closes them all. Without `counted` the run's statistics are left alone."""
         from vlrl.trainer.episode_pool import RunEpisodes
 
         run: Any = self
-        return RunEpisodes(run)
+        return RunEpisodes(run, counted)
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

@@ -98,6 +98,7 @@ class Conversation:
     state: str = ""  # key of the state in which the next turn is written
     opened: Prompt | None = None  # the prompt with the opening observation
     begun: bool = False  # whether the environment has begun the episode
+    failure: str = ""  # why the environment failed
 
     def room(self, policy: Any) -> int:
         """Tokens that are left for the conversation."""

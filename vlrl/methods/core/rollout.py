@@ -157,9 +157,9 @@ class MultiTurn(SampledStrategy):
     Turns are sampled in rounds; a conversation whose environment has not answered `patience` seconds after a round joins a later one.
     Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 (interleaved turns, retrieved tokens masked).
     Edge: a truncated turn ends the conversation and is not carried out; so do the last of `max_turns`, and more than `max_invalid` actions that could
-    not be carried out (-1: no limit). An observation that leaves no room for a turn within `max_context` is cut (`overflow: cut`), replaced by a
-    note that it is too long (`refuse`), or ends the conversation (`end`), as one with pictures always does. Control tokens in observations are broken
-    up. A conversation whose environment fails is dropped and counted (`reward/errors`, `environment/end/error`).
+    not be carried out (-1: no limit). An observation that leaves no room for a turn within `max_context` is cut to half of the room (`overflow:
+    cut`), replaced by a note that it is too long (`refuse`), or ends the conversation (`end`), as one with pictures always does. Control tokens in
+    observations are broken up. A conversation whose environment fails is dropped and counted (`reward/errors`, `environment/end/error`).
     Units: `sampling.max_tokens` is per turn; `max_reply_tokens`, `max_context` (prompt and conversation; 0: no limit) and `min_turn_tokens` in
     tokens.
     """
@@ -210,6 +210,17 @@ class MultiTurn(SampledStrategy):
             group.rollouts += conversation.finished
         return groups
 
+    def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
+        if run.environment is None:
+            return None
+        shown = [self.with_tools(prompt, run) for prompt in prompts]
+        conversations = [
+            Conversation(place, 0, prompt, sampling, run.seed, max_context=self.max_context)
+            for place, (prompt, sampling) in enumerate(zip(shown, samplings, strict=True))
+        ]
+        self.converse(conversations, run, counted=False)
+        return [conversation.failure or conversation.finished for conversation in conversations]
+
     def with_tools(self, prompt: Prompt, run: RunContext) -> Prompt:
         """The prompt with the schemas of the environment's tools."""
         tools = list(run.environment.tools()) if run.environment is not None and self.show_tools else []
@@ -218,10 +229,13 @@ class MultiTurn(SampledStrategy):
         train = None if prompt.train is None else self.with_tools(prompt.train, run)
         return replace(prompt, options={**prompt.options, "tools": tools}, train=train)
 
-    def converse(self, conversations: Sequence[Conversation], run: RunContext) -> None:
-        """Continue conversations to their end, all together: a round of turns is one call of the engine, made while the environment works."""
+    def converse(self, conversations: Sequence[Conversation], run: RunContext, counted: bool = True) -> None:
+        """Continue conversations to their end, all together: a round of turns is one call of the engine, made while the environment works.
+
+        Without `counted` the run's statistics are left alone (held-out evaluation).
+        """
         stops = run.environment.stops if run.environment is not None else ()
-        with run.episodes() as pool:
+        with run.episodes(counted) as pool:
             for conversation in conversations:
                 pool.start(conversation, conversation.prompt.row, episode_seed(run, conversation.prompt), conversation.replayed)
             while pool.busy:
@@ -244,20 +258,19 @@ class MultiTurn(SampledStrategy):
     def hear(self, handle: Any, pool: Any, run: RunContext) -> bool:
         """Append what the environment answered. Returns True where it is the policy's turn."""
         conversation: Conversation = handle.owner
-        if handle.error is not None:
-            conversation.finished.clear()
-            return False
         end: EpisodeEnd | None = None
-        with pool.guard(handle):
-            end = self.heard(conversation, handle.observation, run)
+        if handle.error is None:
+            with pool.guard(handle):
+                end = self.heard(conversation, handle.observation, pool, run)
         if handle.error is not None:
             conversation.finished.clear()
+            conversation.failure = f"environment: {type(handle.error).__name__}: {handle.error}"
             return False
         if end is not None:
             self.end(handle, pool, run, end, "length" if end == "context" else "stop")
         return end is None
 
-    def heard(self, conversation: Conversation, answer: Observation, run: RunContext) -> EpisodeEnd | None:
+    def heard(self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext) -> EpisodeEnd | None:
         """Append an answer. Returns why the conversation is over, or None."""
         if not conversation.begun:
             conversation.open(answer, run)
@@ -269,15 +282,15 @@ class MultiTurn(SampledStrategy):
             return "max_turns"
         if 0 <= self.max_invalid < conversation.invalid:
             return "invalid_action"
-        return None if self.fits(conversation, answer, run) else "context"
+        return None if self.fits(conversation, answer, pool, run) else "context"
 
-    def fits(self, conversation: Conversation, answer: Observation, run: RunContext) -> bool:
+    def fits(self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext) -> bool:
         """Append an observation, cut or replaced where it is too long. Returns False where nothing fits."""
         shown = replace(answer, text=self.cut_text(answer.text, self.max_reply_tokens, run))
         room = conversation.room(run.policy)
         other = [shown]
         if not shown.media and self.overflow == "cut":
-            other += [replace(shown, text=self.cut_text(answer.text, room * share // 8, run)) for share in (6, 4, 2, 1) if room * share // 8 > 0]
+            other += [replace(shown, text=self.cut_text(answer.text, room // share, run)) for share in (2, 4, 8) if room >= share]
         if not shown.media and self.overflow == "refuse":
             other += [replace(shown, text="Error: the result is too long for what is left of the conversation.")]
         for attempt, observation in enumerate(other):
@@ -286,7 +299,7 @@ class MultiTurn(SampledStrategy):
             except NoRoom:
                 continue
             if attempt:
-                run.stats.count({"environment/observations_cut": 1.0})
+                pool.count({"observations_cut": 1})
             return True
         return False
 
