@@ -19,8 +19,9 @@ class ServiceError(RuntimeError):
 class JsonClient:
     """A client of one base URL. `token` is sent as a bearer token; a request is tried `attempts` times, with a `pause` (seconds) that doubles.
 
-    Connection errors, timeouts, 429 and 5xx are retried. An answer has at most `max_answer` bytes; redirects are not followed. `before_retry` is
-    called before each retry; it may replace a dead server and return its new URL.
+    Connection errors, timeouts, 429 and 5xx are retried. An answer has at most `max_answer` bytes and, where `deadline` is set, arrives within so
+    many seconds (`timeout` bounds each wait for a part of it); redirects are not followed. `before_retry` is called before each retry; it may
+    replace a dead server and return its new URL.
     """
 
     url: str
@@ -29,6 +30,7 @@ class JsonClient:
     attempts: int = 6
     pause: float = 0.25
     max_answer: int = 1 << 30
+    deadline: float = 0.0
     before_retry: Callable[[], str | None] = lambda: None
     retries: int = field(default=0, init=False)
 
@@ -66,8 +68,10 @@ class JsonClient:
         raise ServiceError(f"{self.url}{path} failed {self.attempts} times; the last time: {problem}")
 
     def _content(self, answer: httpx.Response, path: str) -> bytes:
-        content = bytearray()
+        content, begun = bytearray(), time.monotonic()
         for part in answer.iter_bytes():
+            if self.deadline and time.monotonic() - begun > self.deadline:
+                raise ServiceError(f"{self.url}{path}: the answer took more than {self.deadline:g} s")
             content += part
             if len(content) > self.max_answer:
                 raise ServiceError(f"{self.url}{path}: the answer has more than {self.max_answer} bytes")

@@ -1,0 +1,133 @@
+"""A search engine over a corpus: the policy writes queries and reads passages."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from vlrl.context import RunContext
+from vlrl.environments.retrieval import Bm25, HttpRetriever, Passage, Retriever, check_bm25, invented_corpus, read_corpus
+from vlrl.environments.tool_calls import STOP
+from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
+from vlrl.episodes import Action, Episode, Observation
+from vlrl.registry import ConfigError, register
+
+ACTION = re.compile(r"<(search|access|answer)>(.*?)</\1>", re.DOTALL)
+BUILDING = threading.Lock()
+
+
+@register("search")
+@dataclass(frozen=True, kw_only=True)
+class Search(ToolEnvironment):
+    """Search-R1's search engine: answers `<search> query </search>` with the `k` best passages in `<information>` tags.
+
+    With `form` "tool_call" it is the tool {"name": "search", "arguments": {"query": "..."}} instead. `corpus` is a JSONL of {"title", "text"} (or
+    Search-R1's {"contents"}), ranked by BM25 (`pip install 'vlrl[search]'`); without one it has the facts of source `gen_lookup` with this `world_seed`.
+    `url` names a retrieval server with Search-R1's interface (https://host:8000/retrieve) in place of a corpus. With `pages`, `<access> title
+    </access>` (tool `access`) shows a whole document of the corpus.
+    Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 and 3.3; PeterGriffinJin/Search-R1, search_r1/llm_agent/generation.py (tags, wording
+    of the passages), topk 3. Deviates: passages are a message of the user (a tool's, with `tool_call`), not text inside the policy's turn. Edge: a turn
+    with an answer, or without an action, ends the episode; an empty query, and a page that does not exist, are told to the policy. Units: `passage` and
+    `page` in characters.
+    """
+
+    stops: ClassVar[tuple[str, ...]] = ("</search>", "</access>", STOP)
+    corpus: str = ""
+    world_seed: int = 0
+    url: str = ""
+    k: int = 3
+    form: Literal["tags", "tool_call"] = "tags"
+    pages: bool = False
+    passage: int = 1000
+    page: int = 8000
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or self.passage < 1 or self.page < 1:
+            raise ValueError(f"k={self.k}, passage={self.passage} and page={self.page} must be at least 1")
+        if self.url and (self.corpus or self.pages):
+            raise ValueError("url: a retrieval server replaces the corpus and has no pages; leave out corpus and pages")
+
+    def check(self, run: RunContext) -> None:
+        if self.url:
+            return
+        check_bm25()
+        if self.corpus and not Path(self.corpus).expanduser().is_file():
+            raise ConfigError(f"environment.corpus: no file {self.corpus!r}; name a JSONL with a title and a text per line")
+
+    @cached_property
+    def _loaded(self) -> tuple[dict[str, Passage], Retriever]:
+        if self.url:
+            return {}, HttpRetriever(self.url, self.call_seconds)
+        passages = read_corpus(Path(self.corpus).expanduser()) if self.corpus else invented_corpus(self.world_seed)
+        return {passage.title.casefold(): passage for passage in passages}, Bm25(passages)
+
+    @property
+    def loaded(self) -> tuple[Mapping[str, Passage], Retriever]:
+        """Documents by title in lower case, and the retriever; read and indexed on first use."""
+        with BUILDING:
+            return self._loaded
+
+    def toolbox(self) -> Sequence[Tool]:
+        episode = SearchEpisode(self)
+        return [Tool.of(episode.search), *([Tool.of(episode.access)] if self.pages else [])]
+
+    def episode(self) -> Episode:
+        return SearchEpisode(self)
+
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        return super().tools() if self.form == "tool_call" else ()
+
+
+class SearchEpisode(ToolEpisode):
+    """Queries and pages of one conversation."""
+
+    def __init__(self, settings: Search) -> None:
+        self.settings = settings
+        super().__init__([Tool.of(self.search), *([Tool.of(self.access)] if settings.pages else [])])
+
+    def step(self, action: Action) -> Observation:
+        if self.settings.form == "tool_call":
+            return super().step(action)
+        self.action = action
+        found = dict(ACTION.findall(action.text))
+        if "answer" in found or not found:
+            return self.finished()
+        name = list(found)[-1]
+        if name not in self.tools:
+            return tagged(f"There is no <{name}> here; write a query between <search> and </search>.", invalid=True)
+        answer = self.called(name, {"query" if name == "search" else "title": found[name].strip()})
+        return tagged(answer.text.removeprefix("Error: ValueError: "), invalid=answer.invalid)
+
+    def passages(self, query: str) -> list[Passage]:
+        """What the retriever finds."""
+        return self.settings.loaded[1].search(query, self.settings.k)
+
+    def search(self, query: str) -> str:
+        """Searches a collection of documents. query: what to look for."""
+        if not query:
+            raise ValueError("the query is empty")
+        found = self.passages(query)
+        limit = self.settings.passage
+        return "\n".join(f"Doc {n}(Title: {p.title}) {cut(p.text, limit)}" for n, p in enumerate(found, 1)) or "No information available"
+
+    def access(self, title: str) -> str:
+        """Shows a whole document. title: its title, as in the results of a search."""
+        known = self.settings.loaded[0].get(title.casefold())
+        if known is None:
+            raise ValueError(f"there is no document {title[:80]!r}")
+        return f"{known.title}\n{cut(known.text, self.settings.page)}"
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters of a text."""
+    return text if len(text) <= limit else f"{text[:limit]} ..."
+
+
+def tagged(text: str, invalid: bool = False) -> Observation:
+    """What a search tells the policy, in `<information>` tags."""
+    return Observation(f"<information>{text}</information>", invalid=invalid, calls=int(not invalid))
