@@ -335,7 +335,7 @@ def _check_keeps(phase: str, keeps: Any, known: Iterable[str]) -> None:
     if not isinstance(keeps, list):
         raise ConfigError(f"phases.{phase}.keeps: expected a list of keys, like [steps, optimizer], or all, got {keeps!r}")
     for key in keeps:
-        if key not in known:
+        if not isinstance(key, str) or key not in known:
             raise ConfigError(f"phases.{phase}.keeps: unknown key {key!r}.{suggest(str(key), known)}")
 
 

@@ -205,6 +205,34 @@ def mutated(draw: Draw, text: str) -> str:
     return text[:2000]
 
 
+_VALUES = (None, True, 0, -1, 2.5, 10**400, "", "x", "\ud800", [], [1], [[]], [None], {}, {"a": 1}, {"": [{}]})
+
+
+def retyped(text: str) -> Iterator[str]:
+    """The JSON values of a text with each of their parts left out, and replaced by values of every type; nothing where a text has none."""
+    start = min((at for at in (text.find("["), text.find("{")) if at >= 0), default=-1)
+    try:
+        whole, end = json.JSONDecoder().raw_decode(text, start) if start >= 0 else (None, 0)
+    except (ValueError, RecursionError):
+        return
+    for part in _variants(whole):
+        yield text[:start] + json.dumps(part) + text[end:]
+
+
+def _variants(value: Any) -> Iterator[Any]:
+    yield from _VALUES
+    if isinstance(value, dict):
+        for key in value:
+            yield {name: part for name, part in value.items() if name != key}
+            for part in _variants(value[key]):
+                yield {**value, key: part}
+    elif isinstance(value, list):
+        for at in range(min(len(value), 4)):
+            yield value[:at] + value[at + 1 :]
+            for part in _variants(value[at]):
+                yield [*value[:at], part, *value[at + 1 :]]
+
+
 _FRAMES = (
     "%s", "%s", "<answer>%s</answer>", r"\boxed{%s}", "The answer is %s.", "<think>hm</think>%s", "<think>%s</think><answer>%s</answer>", "So %s",
     "**Answer:** %s", "%s\n%s", "<answer>%s", r"\boxed{%s} or \boxed{%s}", "#### %s", "Wait, it's %s", '{"answer": "%s"}', "$%s$",
@@ -212,9 +240,11 @@ _FRAMES = (
 
 
 def responses(subject: Subject, draw: Draw, count: int) -> Iterator[tuple[int, str]]:
-    """`count` pairs of a case number and a response: a third from the grammar, a third of pieces, a third mutated."""
+    """`count` pairs of a case number and a response: a third from the grammar, a third of pieces, a third mutated (half of these: JSON retyped)."""
+    typed = [variant for text in subject.texts for variant in retyped(text)]
     for i in range(count):
-        body = (expression(draw), sentence(draw), mutated(draw, draw.choice(subject.texts)))[i % 3]
+        seed = draw.choice(typed) if typed and draw.random() < 0.5 else mutated(draw, draw.choice(subject.texts))
+        body = (expression(draw), sentence(draw), seed)[i % 3]
         frame = "```python\n%s\n```" if subject.fenced and draw.random() < 0.8 else draw.choice(_FRAMES)
         text = frame.replace("%s", body, 1).replace("%s", mutated(draw, body))
         yield draw.randrange(subject.cases), mutated(draw, text) if draw.random() < 0.2 else text

@@ -109,7 +109,7 @@ def _read_call(node: ast.Call, name: str, values_of: Callable[..., list[Any]], f
     values = values_of(*node.args)
     if name in _TYPES:
         found["type"][_TYPES[name]] += 1
-        found["data"].update(f"{v:g}" for v in values if isinstance(v, (int, float)) and not isinstance(v, bool))
+        found["data"].update(_written(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool))
         categories = (normal_label(v) for v in values if isinstance(v, str) and _WORD.search(v))  # a format string such as "k--" has no word
         found["text"].update(filter(None, categories))
     elif name in _TEXTS:
@@ -123,6 +123,14 @@ def _read_call(node: ast.Call, name: str, values_of: Callable[..., list[Any]], f
             texts = [v for v in values_of(keyword.value) if isinstance(v, str)]
             plain, place = (colour_name, "colour") if keyword.arg in _COLOUR_KEYS else (normal_label, "text")
             found[place].update(filter(None, map(plain, texts)))
+
+
+def _written(number: float) -> str:
+    """One text for equal numbers, with all their digits: 3 and 3.0 are "3.0"."""
+    try:
+        return repr(float(number))
+    except OverflowError:
+        return str(number)
 
 
 def bag_f1(said: Counter[str], meant: Counter[str]) -> float:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from rapidfuzz.fuzz import ratio
@@ -29,7 +30,7 @@ def leaves(value: Any, path: str = "", lists: str = "index") -> list[Leaf]:
     if isinstance(value, (list, tuple)):
         return [leaf for i, v in enumerate(value) for leaf in leaves(v, f"{path}/{i if lists == 'index' else '*'}", lists)]
     text = clean(str("" if value is None else value)).casefold()
-    return [(path, f"{float(text):g}" if _NUMBER.fullmatch(text) else text)]
+    return [(path, str(Decimal(text).normalize() + 0) if _NUMBER.fullmatch(text) else text)]
 
 
 @judged("extraction")

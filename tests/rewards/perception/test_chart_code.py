@@ -31,7 +31,7 @@ def fenced(code):
 def test_what_is_read():
     chart = chart_of(GOLD)
     assert chart["type"] == {"bar": 1, "line": 1} and chart["layout"] == {"subplots 1 2": 1}
-    assert chart["data"] == {"3": 1, "5.5": 1, "0": 1, "1": 1, "-2": 1, "4": 1, "5": 1, "6": 1}
+    assert chart["data"] == {"3.0": 1, "5.5": 1, "0.0": 1, "1.0": 1, "-2.0": 1, "4.0": 1, "5.0": 1, "6.0": 1}
     assert chart["colour"] == {"#ff0000": 1, "#0000ff": 1}
     assert chart["text"] == {"north": 1, "south": 1, "2020": 1, "sales by region": 1, "year": 1}
 
@@ -52,6 +52,12 @@ def test_what_is_read():
 def test_each_dimension_counts_once(change, score):
     grade = ChartCode().judge(GOLD, fenced(GOLD.replace(*change) if change[0] else GOLD))
     assert grade.score == pytest.approx(score) and grade.correct == (score >= 0.9)
+
+
+def test_numbers_are_compared_with_all_their_digits():
+    one, other, huge = (chart_of(f"plt.bar([{numbers}])")["data"] for numbers in ("1234567, 3", "1234568, 3.0", 10**400))
+    assert (one & other).total() == 1, "3 and 3.0 are one number, 1234567 and 1234568 are two"
+    assert huge == {str(10**400): 1}
 
 
 @pytest.mark.parametrize(

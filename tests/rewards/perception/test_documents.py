@@ -186,6 +186,11 @@ def test_fields(text, expected):
     assert Fields().judge(FORM, tag(text)).score == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("said", "score"), [("4915112345678", 1), (4915112345678.0, 1), ("4915112345679", 0), ("4915112399999", 0), ("-0", 0)])
+def test_numbers_of_fields_are_compared_with_all_their_digits(said, score):
+    assert Fields().judge({"phone": "4915112345678"}, tag({"phone": said})).score == pytest.approx(score)
+
+
 def test_fields_options():
     said = {"name": "Ann Leo", "age": 31, "tests": []}
     assert Fields(f1=True).judge(FORM, tag(said)).score == pytest.approx(2 * 1 / (2 + 4))

@@ -41,12 +41,42 @@ def test_what_was_found(kind, gold, response):
     assert not verdict.correct and verdict.score == 0.0 and verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "gold", "answer"),
+    [
+        ("scene_graph", {"objects": [{"id": "dog.1", "bbox": [0, 0, 9, 9]}], "relationships": []}, '{"objects": 3}'),
+        ("chart_code", "plt.bar([1])", f"```python\nplt.bar([{10**400}])\n```"),
+    ],
+)
+def test_what_was_found_in_values(kind, gold, answer):
+    options = {"meta": {"size": (20, 20)}} if kind == "scene_graph" else {}
+    assert verify(gold, answer, kind, **options).score < 1
+
+
 @pytest.mark.parametrize("kind", ["math", "numeric", "text", "mcq", "yes_no", "f1", "list", "ranking", "brier"])
 def test_a_verdict_can_always_be_written(kind):
     """Half a surrogate pair is legal in JSON, and in no file."""
     gold = {"mcq": "B", "yes_no": "yes", "brier": 1, "list": ["a"], "ranking": ["a"]}.get(kind, "7")
     verdict = verify(gold, "<answer>a \ud800</answer>", kind)
     assert not verdict.correct and json.dumps(verdict.to_dict(), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("name", sorted(fuzz.subjects()))
+def test_json_of_every_type(name):
+    """Every part of every JSON answer left out, and replaced by values of every type: 60 of them, at random."""
+    (subject,) = fuzz.subjects({name: None}).values()
+    draw = random.Random(name)
+    typed = [variant for text in subject.texts for variant in fuzz.retyped(text)]
+    for response in draw.sample(typed, min(len(typed), 60)):
+        body = response if "<answer>" in response else f"<answer>{response}</answer>"
+        number = draw.randrange(subject.cases)
+        assert not fuzz.fault(subject, number, body), (number, body)
+
+
+def test_retyped_reaches_every_part():
+    made = set(fuzz.retyped('so {"a": [1, {"b": "c"}]} it is'))
+    assert {'so {"a": 0} it is', "so {} it is", 'so {"a": [1, {"b": null}]} it is', 'so {"a": [1, {}]} it is', 'so {"a": [{"b": "c"}]} it is'} <= made
+    assert not [*fuzz.retyped("no value"), *fuzz.retyped("[1, ")]
 
 
 @pytest.mark.parametrize("name", sorted(fuzz.subjects()))
