@@ -74,8 +74,8 @@ class HttpRetriever(Retriever):
     """Search-R1's retrieval server: POST {"queries": [query], "topk": k, "return_scores": true} to `url`.
 
     The answer is {"result": [[{"document": {"contents": '"title"\\ntext'}, "score": 0.5}, ...]]}; documents may also stand there without "document".
-    PeterGriffinJin/Search-R1, search_r1/search/retrieval_server.py. `seconds` bounds a call. Raises ServiceError for a server that does not answer, or
-    answers something else: that is the environment's failure, not the policy's.
+    PeterGriffinJin/Search-R1, search_r1/search/retrieval_server.py. `seconds` bounds a call. Raises ServiceError for a server that does not answer,
+    ConnectionError for another answer: that is the environment's failure, not the policy's.
     """
 
     def __init__(self, url: str, seconds: float) -> None:

@@ -87,8 +87,8 @@ class GenLookup(GeneratedSource):
     """Questions about invented people, one of the kinds `ask` each: home, craft, birth (one document), river (two), given (the fact is stated).
 
     vlrl original. The facts of world `world_seed` stand in the corpus of environment `search` alone, so that they cannot be known. `row.meta` has
-    `kind`, `known` (1 where the question states the answer) and `queries`; the demonstration (`target`) searches, where that is needed, and answers. Every
-    fifth person is asked about in held-out rows alone.
+    `kind`, `known` (1 where the question states the answer) and `queries`; the demonstration (`target`) searches, where that is needed, and answers.
+    Every fifth person is asked about in held-out rows alone.
     """
 
     ask: tuple[str, ...] = field(default=("home", "craft", "birth"))
