@@ -9,7 +9,8 @@ from vlrl_rewards.combine.judged import AsksJudge
 # Reward: (score of a correct answer, score of an empty response), where they are not (1, 0). Ranges of the rewards' docstrings.
 RANGES = {
     "rerank": (1 + 0.2 + 0.1, -1.0),
-    "interleaved": (1 + 0.5, 0.0),
+    "interleaved": (1 + 2.0, -1.0),
+    "interleaved_steps": (0.5, 0.0),
     "code_edit": (3.5 * 1 - 1.5, -2.0),
     "patch_similarity": (1.0, -1.0),
 }

@@ -73,6 +73,11 @@ def test_an_ordinary_config_has_no_bad_slot_and_says_what_each_slot_did():
         result.figures.value("advantage/nothing")
 
 
+def test_a_shaping_that_acts_on_masks_is_not_dead():
+    bad, _ = findings("reward_shaping.truncated={name: overlong_filter}")
+    assert "reward_shaping.truncated" not in bad
+
+
 def test_observing_changes_no_number():
     from vlrl.trainer.run import Run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -72,23 +73,31 @@ def scored(a, b):
 
 
 def test_priority_by_hand():
-    assert priority([0.5]) is None and priority([1.0, 1.0]) == 0.0 and priority([0.0, 1.0]) == pytest.approx(0.5 + 0.5)
+    assert priority([0.5, 0.5, 0.5], 2, 0.01) is None
+    assert priority([0.0] * 4, 2, 0.01) == pytest.approx(1.0)  # always earned: c = 1, i = 0
+    assert priority([0.5] * 4, 2, 0.01) == pytest.approx(1.0)  # saturated and stable
+    # windows (0.8, 0.6) and (0.5, 0.3): means 0.7 and 0.4; deviations from 0.4: 0.4, 0.2, 0.1, 0.1
+    spread = math.sqrt((0.16 + 0.04 + 0.01 + 0.01) / 3)
+    assert priority([9.0, 0.8, 0.6, 0.5, 0.3], 2, 1e-9) == pytest.approx(0.7 / 0.4 + spread / 1.1)
 
 
-def test_reached_objectives_fade():
-    shape = objectives(tau=1.0)
-    for a, b in ((1.0, 0.2), (1.0, 0.2)):
-        assert shape(scored(a, b)) == [pytest.approx(a + 0.5 * b)]  # equal weights until two steps were seen
+def test_objectives_that_move_get_more_weight():
+    shape = objectives(tau=1.0, window=1)
+    for a, b in ((1.0, 0.2), (1.0, 0.6)):
+        assert shape(scored(a, b)) == [pytest.approx(a + 0.5 * b)]  # equal weights until two windows were seen
         end_step(shape, [])
         assert shape.metrics() == shape.metrics()
-    weights = shape.weights()  # x_a = 0, x_b = 0.8
-    assert weights == pytest.approx({"a": 2 / (1 + 2.718281828**0.8), "b": 2 * 2.718281828**0.8 / (1 + 2.718281828**0.8)})
+    s_a, s_b = 1.0, 0.81 / 0.41 + math.sqrt(0.4**2) / 1.22  # losses of b: 0.8, then 0.4
+    share = math.exp(s_b) / (math.exp(s_a) + math.exp(s_b))
+    weights = shape.weights()
+    assert weights == pytest.approx({"a": 2 * (1 - share), "b": 2 * share})
     assert shape(scored(1.0, 1.0)) == [pytest.approx(weights["a"] + 0.5 * weights["b"])]
-    again = objectives(tau=1.0)
+    again = objectives(tau=1.0, window=1)
     again.load_state_dict(json.loads(json.dumps(shape.state_dict())))
     assert again.weights() == weights
-    with pytest.raises(ValueError, match="tau"):
-        Recap(tau=0.0)
+    for wrong in ({"tau": 0.0}, {"eps": 0.0}, {"window": 0}):
+        with pytest.raises(ValueError, match="tau"):
+            Recap(**wrong)
 
 
 def test_search_is_paid_apart_and_never_more_than_being_right():

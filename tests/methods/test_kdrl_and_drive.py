@@ -73,32 +73,41 @@ def focus(**fields):
     return made
 
 
-def test_the_hardest_half_remains():
-    made = focus(keep=0.5, min_rows=2)
+def test_the_hardest_rows_remain_for_their_steps():
+    made = focus(rows=[4, 2], steps=[2, 1])
     first = made(8)
     assert sorted(row.id for row in first) == [row.id for row in ROWS]
     end_step(made, [group(i / 10, i / 10, name=f"r{i}") for i in reversed(range(8))])
     second = made(4)
     assert sorted(row.id for row in second) == ["r0", "r1", "r2", "r3"] and made.metrics() == {"data/rows": 4.0, "data/round": 1.0}
-    end_step(made, [group(0.9, name="r0"), group(0.1, name="r3"), group(0.2, name="r1")])  # r2 was never scored
-    assert {row.id for row in made(3)} == {"r1", "r3"}
-    again = focus(keep=0.5, min_rows=2)
+    end_step(made, [group(0.9, name="r0"), group(0.1, name="r3"), group(0.2, name="r1")])
+    assert len({row.id for row in made(4)}) == 4  # the second of two steps with four rows
+    end_step(made, [group(0.0, name="r0"), group(0.7, name="r3")])  # means 0.45, 0.4 and r1 0.2; r2 was never scored
+    assert {row.id for row in made(4)} == {"r1", "r3"} and made.metrics()["data/round"] == 2.0
+    again = focus(rows=[4, 2], steps=[2, 1])
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert [row.id for row in again(5)] == [row.id for row in made(5)]
+    end_step(made, [])
+    end_step(made, [])
+    assert {row.id for row in made(4)} == {"r1", "r3"}  # the last set stays
 
 
-def test_a_call_beyond_a_round_takes_the_same_rows_again():
-    made = focus(keep=0.5, min_rows=9)
+def test_a_call_beyond_a_pass_takes_the_same_rows_again():
+    made = focus(rows=[9], steps=[1])
     assert len({row.id for row in made(12)}) == 8
     end_step(made, [group(1.0, name="r1")])
     made(1)
-    assert made.metrics()["data/rows"] == 8.0  # `min_rows`
-    with pytest.raises(ConfigError, match="keep"):
-        Drive(keep=0.0)
+    assert made.metrics()["data/rows"] == 8.0  # never more than there are
+    for wrong in ({"rows": (4,)}, {"rows": (), "steps": ()}, {"rows": (0,), "steps": (1,)}, {"rows": (1,), "steps": (0,)}):
+        with pytest.raises(ConfigError, match="rows"):
+            Drive(**wrong)
 
 
 def test_drive_trains():
-    made = text_run(["methods/drive"], ["phases.focus.group_size=6", "data.train.arithmetic.count=4", "phases.focus.prompt_sampler.min_rows=2"])
+    made = text_run(
+        ["methods/drive"],
+        ["phases.focus.group_size=6", "data.train.arithmetic.count=4", "phases.focus.prompt_sampler={name: drive, rows: [2], steps: [1]}"],
+    )
     made.use(1)
     made.phase_step = 0
     made.enter(1)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from make import end_step, run
 
+from vlrl.methods.core.metric import ace, average_precision, ece
 from vlrl.registry import ConfigError, build, names
 from vlrl.stages import Metric
 from vlrl.types import Group, Prompt, Rollout, Row
@@ -191,8 +192,22 @@ def test_calibration():
     found = metric("calibration")([group(1, 0, 0, 0, 0, texts=texts, ids=[[1], [1], [1, 1], [1], [1]])])
     assert found == near({
         "stated": 0.6, "abstained": 0.2, "ece": (0.8 + 0.3) / 3, "brier": (0.01 + 0.81 + 0.09) / 3, "confidence": 0.7,
-        "auroc": 0.75, "length": -1.0,
+        "auroc": 0.75, "length": -1.0, "ace": (0.3 + 0.9 + 0.1) / 3, "auprc_correct": 0.5, "auprc_wrong": (1 + 2 / 3) / 2,
     })  # fmt: skip
+
+
+def test_adaptive_bins_have_equal_counts():
+    """Four answers in two bins: (0.2, 0.4) with one right, (0.6, 0.9) with one right."""
+    assert ace([0.9, 0.2, 0.6, 0.4], [1, 1, 0, 0], 2) == pytest.approx((abs(0.5 - 0.3) + abs(0.5 - 0.75)) / 2)
+    assert ece([0.9, 0.2, 0.6, 0.4], [1, 1, 0, 0], 2) == pytest.approx((2 * abs(0.5 - 0.3) + 2 * abs(0.5 - 0.75)) / 4)
+    assert ace([0.3], [1], 10) == pytest.approx(0.7)
+
+
+def test_average_precision_by_hand():
+    """Right at ranks 1 and 3: (1/1 + 2/3) / 2; equal scores count at once."""
+    assert average_precision([0.9, 0.8, 0.7], [1, 0, 1]) == pytest.approx((1 + 2 / 3) / 2)
+    assert average_precision([0.9, 0.9, 0.1], [1, 0, 0]) == pytest.approx(0.5)
+    assert average_precision([0.1, 0.1], [1, 1]) is None and average_precision([0.1], [0]) is None
 
 
 @pytest.mark.parametrize("name", names(Metric))

@@ -39,7 +39,7 @@ OWN_DATA = {
     ),
     "interleaved_reasoning": (
         "answers", {"answer": "8", "task": "steps", "meta": {"steps": ["3"]}}, "<think>a</think><answer>3</answer><think>b</think><answer>8</answer>",
-        1.5, 0.0,
+        3.0, -1.0,
     ),
     "guru": ("math", {"answer": "1/2", "task": "math"}, "\\boxed{0.5}", 1.0, 0.0),
     "verif": ("rules", {"answer": [{"id": "punctuation:no_comma"}], "task": "instructions"}, "yes indeed", 1.0, None),

@@ -59,6 +59,7 @@ def _over_math(name: str, **fields: Any) -> tuple[dict[str, Any], Seed]:
 
 
 _RUBRICS = [{"criterion": "gives the right number", "points": 5, "reward": {"name": "math"}}]
+_STEPS = Seed("7", "7", ("8", "6"), options={"meta": {"steps": ["3"]}})
 _TERMS = {"terms": ["the door", "a man"]}
 _TOLD = "The door opens. A man walks in. He sits down. "
 # Rewards that hold another reward, or whose name is not that of their kind: (config, seed).
@@ -150,13 +151,23 @@ FORMS: dict[str, Form] = {
         {"name": "interleaved"},
         "<think>a</think><answer>3</answer><think>b</think><answer>7</answer>",
         own={
-            "last only": "<think>a</think><answer>7</answer>",
             "steps only": "<think>a</think><answer>3</answer><think>b</think><answer>8</answer>",
-            "more answers": "<think>a</think><answer>3</answer>" + "<think>b</think><answer>7</answer>" * 2,
             "all at once": "<think>a</think><answer>3</answer><think>b</think><answer>6, 7, 8</answer>",
             "talk between": "<think>a</think><answer>3</answer>so<think>b</think><answer>7</answer>",
         },
-        seed=Seed("7", "7", ("8", "6"), options={"meta": {"steps": ["3"]}}),
+        seed=_STEPS,
+    ),
+    "interleaved_steps": Form(
+        {"name": "interleaved_steps"},
+        "<think>a</think><answer>3</answer><think>b</think><answer>7</answer>",
+        own={
+            "last only": "<think>a</think><answer>7</answer>",
+            "steps only": "<think>a</think><answer>3</answer><think>b</think><answer>8</answer>",
+            "all at once": "<think>a</think><answer>2, 3, 4</answer><think>b</think><answer>7</answer>",
+            "late": "<think>a</think><answer>9</answer>" * 5 + "<think>a</think><answer>3</answer><think>b</think><answer>7</answer>",
+            "talk between": "<think>a</think><answer>3</answer>so<think>b</think><answer>7</answer>",
+        },
+        seed=_STEPS,
     ),
     "blink": Form(
         {"name": "blink"},
@@ -238,6 +249,11 @@ FORMS: dict[str, Form] = {
         },
         seed=Seed("fake", "fake", ("real",), options={"meta": {"entity": "red bus", "headline": "A red bus stops at the old station"}}),
     ),
+    "date_form": Form(
+        {"name": "date_form"},
+        "<answer>2017-01</answer>",
+        seed=Seed("2016-05", "2016-05", ("soon",)),
+    ),
     "tag_format": Form({"name": "tag_format"}, _FORMED),
     "think_format": Form({"name": "think_format"}, _FORMED),
     "tag_count": Form({"name": "tag_count"}, _FORMED),
@@ -260,6 +276,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "group_diversity": "it compares the rollouts of a group; a single rollout scores 0",
     "cross_vote": "it compares two views of a question; a single rollout scores 0",
     "bmas": "it compares embeddings of a run's policy; without a run there are none",
+    "wordiness": "it only takes away, from long and from repetitive responses; a short one loses nothing",
     "judged": "it asks a language model; without its engine there is none",
     "rules_and_judge": "it asks a language model; without its engine there is none",
     "solve_rate": "it reads a rate that the rollout strategy measures, not the response",

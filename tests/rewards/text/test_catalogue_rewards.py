@@ -329,23 +329,52 @@ def told(*answers):
     return "".join(f"<think>so</think>\n<answer>{answer}</answer>\n" for answer in answers)
 
 
-# Two steps, golds 3 and 5, then 8; half of the credit is added to a right final answer.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (told("3", "8"), 1 + 2.0),
+        (told("8"), 1 + 2.0),  # one turn is a right format too
+        (told("3", "9"), 1 - 1.5),
+        (told("8", "9"), 1 - 1.5),
+        (told("8") + "so", -1.0),
+        ("<answer>8</answer>", -1.0),
+        ("", -1.0),
+    ],
+)
+def test_interleaved(text, expected):
+    reward = build(Reward, {"name": "interleaved", "verifier": "math"})
+    rollout = Rollout(Prompt(Row("q", "?", answer="8"), ()), [1], text=text)
+    assert reward(rollout) == pytest.approx(expected) and reward.correct(rollout, reward(rollout)) == (expected > 1)
+    weighted = build(Reward, {"name": "interleaved", "verifier": "math", "form": 0.5, "answer": 0.1})
+    assert weighted.correct(rollout, weighted(rollout)) == (expected > 1)
+
+
+def test_an_answer_that_cannot_be_read_costs_more_than_a_wrong_one():
+    assert score({"name": "interleaved", "verifier": "mcq"}, "B", told("(C)")) == pytest.approx(1 - 1.5)
+    assert score({"name": "interleaved", "verifier": "mcq"}, "B", told("???")) == pytest.approx(1 - 2.0)
+
+
+# Two steps, golds 3 and 5, then 8; half a point for the steps.
 @pytest.mark.parametrize(
     ("answers", "everything", "share", "early"),
     [
-        (("3", "5", "8"), 1.5, 1.5, 1.5),
-        (("3", "6", "8"), 1.0, 1.25, 1 + 0.5 * 1 / 1.5),
-        (("4", "5", "8"), 1.0, 1.25, 1 + 0.5 * 0.5 / 1.5),
-        (("4", "6", "8"), 1.0, 1.0, 1.0),
+        (("3", "5", "8"), 0.5, 0.5, 0.5),
+        (("3", "6", "8"), 0.0, 0.25, 0.5 * 1 / 2),
+        (("4", "5", "8"), 0.0, 0.25, 0.5 * 0.5 / 2),
+        (("5", "3", "8"), 0.0, 0.0, 0.5),  # early: every step is there, in whatever order
+        (("1", "2", "5", "8"), 0.0, 0.0, 0.5 * (1 / 3) / 2),
+        (("3", "1", "5", "8"), 0.0, 0.25, 0.5),
+        (("4", "6", "8"), 0.0, 0.0, 0.0),
         (("3", "5", "9"), 0.0, 0.0, 0.0),
-        (("3", "8"), 0.0, 0.0, 0.0),
-        (("3", "5", "8", "8"), 0.0, 0.0, 0.0),
-        (("3", "5", "7 or 8"), 0.0, 0.0, 0.0),
+        (("8",), 0.0, 0.0, 0.0),
+        ((*("1",) * 8, "3", "8"), 0.0, 0.0, 0.0),  # behind the first 4 n answers
     ],
 )
-def test_interleaved(answers, everything, share, early):
+def test_interleaved_steps(answers, everything, share, early):
     for credit, expected in (("all", everything), ("share", share), ("early", early)):
-        assert score({"name": "interleaved", "credit": credit, "verifier": "math"}, "8", told(*answers), steps=["3", "5"]) == pytest.approx(expected)
+        spec = {"name": "interleaved_steps", "credit": credit, "verifier": "math"}
+        assert score(spec, "8", told(*answers), steps=["3", "5"]) == pytest.approx(expected)
+        assert score(spec, "8", told(*answers) + "!", steps=["3", "5"]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -367,4 +396,4 @@ def test_turns(text, found):
 
 def test_interleaved_needs_steps():
     with pytest.raises(ValueError, match="steps"):
-        score({"name": "interleaved"}, "8", told("8"))
+        score({"name": "interleaved_steps"}, "8", told("8"))

@@ -26,6 +26,7 @@ from vlrl.stages import RewardShaping, State, transient
 from vlrl.types import Group, Rollout
 
 KL_IN_REWARD = Capability("kl_in_reward", hint="reward_shaping: {kl: {name: kl_in_reward}}")
+MASKS_TRUNCATED = Capability("masks_truncated", hint="reward_shaping: {truncated: {name: overlong_filter}}")  # acts on loss masks, not on rewards
 READS_TOKEN_REWARDS = Capability("reads_token_rewards", hint="advantage: {name: reinforce_pp, token_rewards: true} (also gae, remax)")
 TOKEN_REWARDS: Annotation[list] = Annotation(
     "token_rewards", list, hint="reward_shaping: {kl: {name: kl_token_reward}}", doc="rewards per token, besides the rollout's own at its last one"
@@ -95,6 +96,8 @@ class OverlongFilter(RewardShaping):
     Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, sec. 3.4; mask_truncated_completions of TRL f2cd5771 (trl/trainer/grpo_trainer.py). State: the
     counts of the step, for the log.
     """
+
+    provides = (MASKS_TRUNCATED,)
 
     def init_state(self) -> OverlongFilterState:
         return OverlongFilterState()

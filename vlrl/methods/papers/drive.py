@@ -2,13 +2,13 @@
 
 `drive` is the prompt sampler of the second stage; the stages are phases (configs/methods/drive.yaml).
 
-Paper: Zhu et al. 2025 (DRIVE), arXiv:2511.06307, sec. 3: Pre-GRPO keeps the most difficult instances throughout training.
-Deviates: the paper's phases and shares are those of its data; `keep` and `min_rows` are ours.
+Paper: Zhu et al. 2025 (DRIVE), arXiv:2511.06307, sec. 3.2: Pre-GRPO carries the cases with the lowest pass rates from each phase to the next.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from vlrl.types import Group, Row
 
 @dataclass
 class DriveState(State):
-    """The remaining rows (positions in `mixture`), the round, the place in the round's order, and the mean outcome of each row of this round.
+    """The remaining rows (positions in `mixture`), the round, the place in the round's order, its steps so far, and each row's mean outcome in it.
 
     `served` maps the ids of rows that were drawn since the last step to their positions.
     """
@@ -30,7 +30,8 @@ class DriveState(State):
     rows: list[int] = field(default_factory=list)
     round: int = 0
     place: int = 0
-    outcomes: dict[str, float] = field(default_factory=dict)
+    steps: int = 0
+    outcomes: dict[str, list[float]] = field(default_factory=dict)
     mixture: Any = transient()
     served: dict[str, int] = transient(factory=dict)
 
@@ -38,21 +39,23 @@ class DriveState(State):
 @register("drive")
 @dataclass(frozen=True)
 class Drive(PromptSampler):
-    """DRIVE's Pre-GRPO: rounds over a shrinking set of rows; after a round the hardest ceil(keep * n) rows of n remain, at least `min_rows`.
+    """DRIVE's Pre-GRPO: one pass over all rows, then the `rows[0]` hardest of them for `steps[0]` steps, of these the `rows[1]` hardest, and so on.
 
-    Hardest are the rows with the lowest mean outcome in the round; `slot` takes the raw score of that reward instead. Each round has an order of its
-    own. All ranks learn from all groups. Reads `run.rows`.
-    Edge: a call that goes beyond a round takes rows of the same set again; rows that were not scored in the round leave first; of equal rows the
-    earlier ones stay.
+    Hardest are the rows with the lowest mean outcome in the round before; `slot` takes the raw score of that reward instead. Each pass over a set has
+    an order of its own. All ranks learn from all groups. Reads `run.rows`.
+    Paper: arXiv:2511.06307, sec. 3.2: 72, 50 and 25 of 175 cases for 64, 32 and 32 steps. Deviates: the paper does not say how the pass rates of the
+    first choice are measured; here by the first pass, which is trained on too.
+    Edge: the last set stays; a call that goes beyond a pass takes rows of the same set again; rows that were not scored in a round leave first; of
+    equal rows the earlier ones stay; a set is never larger than the one before.
     """
 
-    keep: float = 0.5
-    min_rows: int = 32
+    rows: tuple[int, ...] = (72, 50, 25)
+    steps: tuple[int, ...] = (64, 32, 32)
     slot: RewardSlot = ""
 
     def __post_init__(self) -> None:
-        if not 0 < self.keep <= 1 or self.min_rows < 1:
-            raise ConfigError(f"prompt_sampler: keep={self.keep} must be in (0, 1] and min_rows={self.min_rows} at least 1")
+        if not self.rows or len(self.rows) != len(self.steps) or min(self.rows) < 1 or min(self.steps) < 1:
+            raise ConfigError(f"prompt_sampler: rows={list(self.rows)} and steps={list(self.steps)} must be whole numbers above 0, as many of each")
 
     def init_state(self) -> DriveState:
         return DriveState()
@@ -66,30 +69,37 @@ class Drive(PromptSampler):
 
     def __call__(self, n: int) -> list[Row]:
         state = self.state
-        if state.place >= len(state.rows):
+        if self.is_over():
             self._narrow()
         rows = []
         for _ in range(n):
-            place = state.place % len(state.rows)
-            position = state.rows[permute(place, len(state.rows), f"{self.run.seed}|hard_focus {state.round}")]
+            around, place = divmod(state.place, len(state.rows))
+            position = state.rows[permute(place, len(state.rows), f"{self.run.seed}|hard_focus {state.round} {around}")]
             state.place += 1
             row = state.mixture.row(position)
             state.served[row.id] = position
             rows.append(row)
         return rows
 
+    def is_over(self) -> bool:
+        """Whether the round ends: the first one with its pass, the others with their steps, the last one never."""
+        if self.state.round == 0:
+            return self.state.place >= len(self.state.rows)
+        return self.state.round < len(self.rows) and self.state.steps >= self.steps[self.state.round - 1]
+
     def _narrow(self) -> None:
         """Begin the next round with the hardest rows of the last one."""
         state = self.state
-        count = min(max(math.ceil(self.keep * len(state.rows) - 1e-9), self.min_rows), len(state.rows))
-        hardest = sorted(state.rows, key=lambda position: (state.outcomes.get(str(position), math.inf), position))
-        state.rows, state.round, state.place, state.outcomes = sorted(hardest[:count]), state.round + 1, 0, {}
+        hardest = sorted(state.rows, key=lambda position: (mean_of(state.outcomes.get(str(position), ())), position))
+        state.rows = sorted(hardest[: self.rows[state.round]])
+        state.round, state.place, state.steps, state.outcomes = state.round + 1, 0, 0, {}
 
     def end_step(self, run: RunContext) -> None:
         state = self.state
         for group in run.answered_groups:
             if len(group) and group.row.id in state.served:
-                state.outcomes[str(state.served[group.row.id])] = self.mean_outcome(group)
+                state.outcomes.setdefault(str(state.served[group.row.id]), []).append(self.mean_outcome(group))
+        state.steps += 1
         state.served.clear()
 
     def mean_outcome(self, group: Group) -> float:
@@ -99,3 +109,8 @@ class Drive(PromptSampler):
 
     def metrics(self) -> dict[str, float]:
         return {"data/rows": float(len(self.state.rows)), "data/round": float(self.state.round)}
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean; infinite without values, so that rows that were not scored are the easiest."""
+    return sum(values) / len(values) if values else math.inf

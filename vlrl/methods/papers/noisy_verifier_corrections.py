@@ -1,7 +1,7 @@
 """Noisy verifier corrections: rewards of a verifier with known error rates are corrected so that the gradient is right on average.
 
 Backward correction (PGBC) gives the true verdict on average, forward correction (PGFC) the direction of its gradient.
-Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915. No code was found.
+Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915, sec. 3.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class NoisyVerifierCorrections(RewardShaping):
     `row.meta["noise"]` = [rho0, rho1] has priority over the fields. `slot`: empty is the row's outcome reward. `appeal`: the slot of a better
     verifier (weight 0); rho1 is then estimated as overturned / (overturned + confirmed), where overturned are the rollouts with r = 0 that the
     appeal calls correct, counts that decay by `decay` per group; a step's groups, those of all ranks, count from the next step.
-    Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915. Deviates: no code was found; the estimate takes a rule-based appeal of every rollout
-    where the paper appeals a sample to a small language model. Edge: rates that are the same for all rollouts of a group are an affine map:
-    division by the std undoes both corrections, a group's mean the forward one, and a backward correction with one rate for all prompts only scales
-    the gradient under a group mean; what removes the correction is refused. A verdict other than 0 and 1 raises ValueError.
+    Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915, eq. 3 (backward), prop. 3.4 and algorithm 2 (forward). Deviates: the estimate of rho1 takes
+    the appeal slot's verdict on every rollout, where the paper appeals a share q of the refused ones to a small language model and divides their
+    number by q, and rollouts that the verifier accepts count only if the appeal confirms them; counts decay by group, not over a window.
+    Edge: rates that are the same for all rollouts of a group are an affine map: division by the std undoes both corrections, a group's mean the
+    forward one, and a backward correction with one rate for all prompts only scales the gradient under a group mean; what removes the correction is
+    refused. A verdict other than 0 and 1 raises ValueError.
     """
 
     mode: Literal["backward", "forward"] = "backward"

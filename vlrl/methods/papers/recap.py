@@ -2,8 +2,7 @@
 
 `recap` is a reward shaping. The paper's replay of general data is further sources under `data.train`.
 
-Paper: Phan et al. 2025 (RECAP), arXiv:2510.21978: objectives are reweighted online by short-horizon convergence and instability, away from saturated
-ones. Deviates: no released code was found; both signals, tau and the window are ours, and only rewards (in [0, 1]) are weighted, no further losses.
+Paper: Phan et al. 2025 (RECAP), arXiv:2510.21978, sec. 4. Deviates: only rewards (in [0, 1]) are weighted, no supervised losses beside them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from vlrl.types import Group
 
 @dataclass
 class RecapState(State):
-    """`windows`: each slot's means of the last `window` steps. `sums`: (sum, count) of the current step's scores by slot, of this rank."""
+    """`windows`: each slot's losses of the last two windows. `sums`: (sum, count) of the current step's scores by slot, of this rank."""
 
     windows: dict[str, list[float]] = field(default_factory=dict)
     sums: dict[str, list[float]] = transient(factory=dict)
@@ -31,18 +30,24 @@ class RecapState(State):
 class Recap(RewardShaping):
     """RECAP's reweighted reward: r = sum_k v_k w_k s_k over the slots k that scored a rollout.
 
-        w = K softmax(x / tau),  x_k = (1 - mean m_k) + std m_k over the last `window` steps
+        w = K softmax((c + i) / tau)
+        c_k = mu~_k / mu_k                   convergence rate: the mean loss of the last `window` steps before these, over that of the last `window`
+        i_k = sigma_k / (mu_k + mu~_k)       instability: sigma^2 = 1/(2 window - 1) sum (L - mu_k)^2 over both windows
 
-    m_k is the step's mean of slot k on all ranks, v_k its weight in the config, K the number of slots with a weight above 0.
-    Edge: w = 1 until each slot has two steps; a slot that scored nothing in a step keeps its window. State: the windows.
+    L_k = 1 - (the step's mean of slot k on all ranks) is the loss of slot k, v_k its weight in the config, K the number of slots with a weight.
+    Paper: Phan et al. 2025, arXiv:2510.21978, sec. 4 and eq. 1 (tau 5). Deviates: it does not say what the loss of a reward is (1 - the reward, which
+    falls where the policy gets better, is ours); `eps` is added to both means, so that a reward that is always earned has c = 1 and i = 0.
+    Edge: w = 1 until each slot has 2 `window` steps; a slot that scored nothing in a step keeps its windows. State: the losses of the last steps.
     """
 
-    tau: float = 0.5
+    tau: float = 5.0
     window: int = 10
+    eps: float = 0.01
+    waits_for = "two windows of steps"
 
     def __post_init__(self) -> None:
-        if self.tau <= 0 or self.window < 2:
-            raise ValueError(f"tau={self.tau} must be above 0 and window={self.window} at least 2")
+        if self.tau <= 0 or self.window < 1 or self.eps <= 0:
+            raise ValueError(f"tau={self.tau} and eps={self.eps} must be above 0 and window={self.window} at least 1")
 
     def init_state(self) -> RecapState:
         return RecapState()
@@ -54,10 +59,11 @@ class Recap(RewardShaping):
 
     def weights(self) -> dict[str, float]:
         """w by slot; they sum to K."""
-        signals = {slot: priority(self.state.windows.get(slot, [])) for slot in self.slots}
+        signals = {slot: priority(self.state.windows.get(slot, []), self.window, self.eps) for slot in self.slots}
         if any(value is None for value in signals.values()):
             return dict.fromkeys(signals, 1.0)
-        raw = {slot: math.exp(value / self.tau) for slot, value in signals.items() if value is not None}
+        highest = max(value for value in signals.values() if value is not None) if signals else 0.0
+        raw = {slot: math.exp((value - highest) / self.tau) for slot, value in signals.items() if value is not None}
         return {slot: len(raw) * value / sum(raw.values()) for slot, value in raw.items()}
 
     def __call__(self, group: Group) -> list[float]:
@@ -80,16 +86,17 @@ class Recap(RewardShaping):
         for slot in self.slots:
             score, count = (math.fsum(part[slot][i] for part in parts if slot in part) for i in (0, 1))
             if count:
-                state.windows[slot] = [*state.windows.get(slot, []), score / count][-self.window :]
+                state.windows[slot] = [*state.windows.get(slot, []), 1.0 - score / count][-2 * self.window :]
         state.sums = {}
 
     def metrics(self) -> dict[str, float]:
         return {f"objective/{slot}": weight for slot, weight in self.weights().items()}
 
 
-def priority(means: Sequence[float]) -> float | None:
-    """x_k: (1 - mean) + std of a window; None for fewer than two steps."""
-    if len(means) < 2:
+def priority(losses: Sequence[float], window: int, eps: float) -> float | None:
+    """c + i of a slot's last losses, the oldest first; None for fewer than two windows."""
+    if len(losses) < 2 * window:
         return None
-    mean = math.fsum(means) / len(means)
-    return 1.0 - mean + math.sqrt(math.fsum((m - mean) ** 2 for m in means) / len(means))
+    before, now = (math.fsum(part) / window for part in (losses[-2 * window : -window], losses[-window:]))
+    spread = math.sqrt(math.fsum((loss - now) ** 2 for loss in losses[-2 * window :]) / (2 * window - 1))
+    return (max(before, 0.0) + eps) / (max(now, 0.0) + eps) + spread / (max(before, 0.0) + max(now, 0.0) + 2 * eps)
