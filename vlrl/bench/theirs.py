@@ -15,9 +15,11 @@ from vlrl.types import Group
 
 
 class Theirs:
-    """A GRPOTrainer with given rollouts: only the training half of its step is run."""
+    """A GRPOTrainer with given rollouts: only the training half of its step is run. Weights are float32; `bf16`: products are in bfloat16."""
 
-    def __init__(self, folder: Path, groups: Sequence[Group], prompt_ids: Sequence[Sequence[int]], eos_id: int, checkpointing: bool) -> None:
+    def __init__(
+        self, folder: Path, groups: Sequence[Group], prompt_ids: Sequence[Sequence[int]], eos_id: int, checkpointing: bool, bf16: bool = False
+    ) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
         from trl import GRPOConfig, GRPOTrainer
 
@@ -30,7 +32,7 @@ class Theirs:
         size = len(groups[0])
         config = GRPOConfig(
             output_dir=tempfile.mkdtemp(), per_device_train_batch_size=size, gradient_accumulation_steps=len(groups), num_generations=size,
-            max_completion_length=max(len(r) for g in groups for r in g), gradient_checkpointing=checkpointing, bf16=False, fp16=False,
+            max_completion_length=max(len(r) for g in groups for r in g), gradient_checkpointing=checkpointing, bf16=bf16, fp16=False,
             use_cpu=device == "cpu", loss_type="dapo", beta=0.0, shuffle_dataset=False, report_to=[], disable_tqdm=True, logging_steps=10**6,
         )  # fmt: skip
         self.trainer: Any = GRPOTrainer(

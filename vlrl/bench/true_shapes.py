@@ -31,15 +31,15 @@ IDS = re.compile(r"(image|video|vision_start|vision_end|boi|eoi)_token_(id|index
 TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
-def family_of(model: str) -> Family:
-    """The family of a config of configs/models, in float32."""
+def family_of(model: str, **fields: Any) -> Family:
+    """The family of a config of configs/models, in float32 and without checkpointing unless `fields` say otherwise."""
     spec = dict(load([f"models/{model}"]).tree["policy"])
-    return build(Family, spec | {"dtype": "float32", "checkpointing": False}, "policy")
+    return build(Family, spec | {"dtype": "float32", "checkpointing": False} | fields, "policy")
 
 
-def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0) -> Policy:
-    """A policy whose model has the release's shape with `layers` and `vision_layers` layers, and random weights; its processor follows the release's
-    rules for pictures. Ids of the whole vocabulary can be scored."""
+def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0, device: str = "cpu") -> Policy:
+    """A policy whose model has the release's shape with `layers` and `vision_layers` layers (0: all), and random weights; its processor follows the
+    release's rules for pictures. Ids of the whole vocabulary can be scored."""
     tiny = dataclasses.replace(family, model="", tiny=Tiny())
     with torch.device("meta"):
         small, processor = tiny.build(Tiny())
@@ -62,7 +62,7 @@ def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed
         return model, processor
 
     shaped = type(f"Shaped{type(family).__name__}", (type(family),), {"load": loaded})
-    policy = Policy(shaped(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)}))
+    policy = Policy(shaped(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)}), device=device)
     policy.params.forbidden_ids = policy.params.net.forbidden_ids = tuple(sorted(family.forbidden_ids(processor)))
     return policy
 
@@ -149,9 +149,10 @@ def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
             inputs[name] = torch.cat([inputs[name], torch.zeros_like(completion)], 1)
     if not family.is_multimodal:
         inputs.pop("token_type_ids", None)
-    logits = policy.model(**{k: v for k, v in inputs.items() if isinstance(v, Tensor)}).logits[0, -completion.shape[1] - 1 : -1]
+    inputs = {name: value.to(policy.device) for name, value in inputs.items() if isinstance(value, Tensor)}
+    logits = policy.model(**inputs).logits[0, -completion.shape[1] - 1 : -1].float()
     logits[:, list(policy.params.net.forbidden_ids)] = float("-inf")
-    return logits.log_softmax(-1).gather(-1, completion[0][:, None])[:, 0]
+    return logits.log_softmax(-1).gather(-1, completion[0][:, None].to(policy.device))[:, 0]
 
 
 @dataclass(frozen=True)
