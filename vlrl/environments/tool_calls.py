@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 STOP = "</tool_call>"
+
+
+def last_tagged(text: str, tag: str) -> str | None:
+    """What stands between the last closing tag and the opening one before it; None without both. Linear in the length of the text."""
+    end = text.rfind(f"</{tag}>")
+    start = text.rfind(f"<{tag}>", 0, max(end, 0))
+    return None if start < 0 else text[start + len(tag) + 2 : end]
 
 
 def last_call(text: str) -> tuple[str, dict[str, Any]] | str | None:
     """(name, arguments) of the last call in `text`; an error message for the model if it cannot be parsed; None if there is none."""
-    found = CALL.findall(text)
-    if not found:
+    found = last_tagged(text, "tool_call")
+    if found is None:
         return None
     try:
-        call = json.loads(found[-1])
+        call = json.loads(found)
     except (ValueError, RecursionError) as error:  # of a text that is not JSON, or nested too deeply
         return f"Error: the tool call is not valid JSON ({error})."
     if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not isinstance(call.get("arguments", {}), dict):

@@ -1,0 +1,188 @@
+"""Any environment of gymnasium, with text or pictures as observations."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from vlrl.capabilities import Capability
+from vlrl.context import RunContext
+from vlrl.environments.tool_calls import last_tagged
+from vlrl.episodes import Action, Episode, Observation, Picture
+from vlrl.methods.common.conversation import PICTURE_REPLIES
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Environment
+from vlrl.types import Row
+
+_MARKED = re.compile(r"\x1b\[4\dm(.*?)\x1b\[0m")  # on a coloured ground: where the player is
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_MOST = 4000  # characters of an observation that is printed
+
+
+def package() -> Any:
+    """The package gymnasium. Raises ConfigError where it is not installed."""
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise ConfigError(f"environment 'gymnasium' needs the package gymnasium ({error}); install it: pip install 'vlrl[gymnasium]'") from None
+    return gymnasium
+
+
+@register("gymnasium")
+@dataclass(frozen=True, kw_only=True)
+class Gymnasium(Environment):
+    """An environment of gymnasium: one turn is one step.
+
+        environment: {name: gymnasium, id: "minigrid:MiniGrid-Empty-5x5-v0", observation: picture, actions: [left, right, forward]}
+
+    vlrl original; API: gymnasium 1.x (Towers et al. 2024, arXiv:2407.17032). `id` is a name of `gymnasium.make`, with the module that registers it
+    before a colon; `options` are its keyword arguments. `observation` "text" shows what the environment prints (render mode "ansi", a coloured
+    ground as brackets), else its observation as JSON; "picture" shows what it renders ("rgb_array"), enlarged by whole factors until its shorter
+    side is at least `side` pixels. The policy writes an action as <action>...</action>, or as a bare word where it writes one. `actions` names the
+    actions 0, 1, ... of a discrete space (default: the names that the environment has, else numbers); in a space of texts an action is any text, in
+    other spaces a JSON value. The reward of a turn is the environment's; `row.meta["seed"]` is the seed of the reset (source `episodes`), so that
+    the rollouts of a row begin alike. Edge: what names no action is answered with the actions, is `invalid`, costs a turn and pays
+    `invalid_reward`; `terminated` and `truncated` end the episode.
+    """
+
+    id: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    observation: Literal["text", "picture"] = "text"
+    actions: tuple[str, ...] = ()
+    side: int = 56
+    invalid_reward: float = 0.0
+
+    @property
+    def provides(self) -> Sequence[Capability]:
+        return (PICTURE_REPLIES,) if self.observation == "picture" else ()
+
+    def check(self, run: RunContext) -> None:
+        self.make().close()
+
+    def make(self) -> Any:
+        """A new environment. Raises ConfigError for an unknown name, fields that it does not take, and a space of actions that has no text."""
+        gymnasium = package()
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a display
+        try:
+            rendered = {"render_mode": self._render_mode} if self._render_mode else {}
+            made = gymnasium.make(self.id, **{**rendered, **self.options})
+        except (gymnasium.error.Error, ImportError, TypeError) as error:
+            raise ConfigError(f"environment.id: gymnasium cannot make {self.id!r} with {dict(self.options)}: {error}") from None
+        size = getattr(made.action_space, "n", None)
+        if self.actions and (size is None or len(self.actions) > int(size)):
+            raise ConfigError(f"environment.actions: {len(self.actions)} names, but the actions of {self.id!r} are {made.action_space}")
+        return made
+
+    @cached_property
+    def _render_mode(self) -> str | None:
+        """What gymnasium is asked to render: pictures, text, or None where the environment prints nothing."""
+        if self.observation == "picture":
+            return "rgb_array"
+        made = package().make(self.id, **self.options)
+        made.close()
+        return "ansi" if "ansi" in (made.metadata.get("render_modes") or ()) else None
+
+    def episode(self) -> Episode:
+        return GymnasiumEpisode(self)
+
+
+class GymnasiumEpisode(Episode):
+    """One environment, from its reset to its end."""
+
+    def __init__(self, settings: Gymnasium) -> None:
+        self.settings = settings
+        self.world: Any = None
+
+    def reset(self, row: Row, seed: int) -> Observation:
+        self.world = self.settings.make()
+        self.names = action_names(self.world, self.settings.actions)
+        observation, _ = self.world.reset(seed=int(row.meta.get("seed", seed)) % 2**31)
+        mission = observation.get("mission", "") if isinstance(observation, Mapping) else ""
+        return self.shown(observation, f"{mission}\n{self.asked()}".strip())
+
+    def asked(self) -> str:
+        """What an action looks like, for the policy."""
+        if self.names:
+            return f"Actions: {', '.join(self.names)}. Write one as <action>{next(iter(self.names))}</action>."
+        return "Write an action as <action>...</action>."
+
+    def step(self, action: Action) -> Observation:
+        known, value = self.parsed(action.text)
+        if not known:
+            return Observation(f"Error: this is no action. {self.asked()}", reward=self.settings.invalid_reward, invalid=True)
+        observation, reward, terminated, truncated, _ = self.world.step(value)
+        parts = {"terminated": float(terminated), "truncated": float(truncated and not terminated)}
+        return self.shown(observation, "", float(reward), bool(terminated or truncated), parts)
+
+    def parsed(self, text: str) -> tuple[bool, Any]:
+        """(whether the turn holds an action, the action)."""
+        tagged = last_tagged(text, "action")
+        said = (text if tagged is None else tagged).strip()
+        if self.names:
+            if said in self.names:
+                return True, self.names[said]
+            words = [word for word in re.findall(r"[\w-]+", said) if word in self.names]
+            return (True, self.names[words[-1]]) if len(set(words)) == 1 else (False, None)
+        return space_value(self.world.action_space, said)
+
+    def shown(
+        self, observation: Any, text: str, reward: float | None = None, done: bool = False, parts: Mapping[str, float] | None = None
+    ) -> Observation:
+        """What the policy sees of the environment."""
+        if self.settings.observation == "picture":
+            media: tuple[Picture, ...] = (picture_of(self.world.render(), self.settings.side),)
+        else:
+            media = ()
+            text = "\n".join(filter(None, (printed(self.world, observation), text)))
+        return Observation(text, media, reward=reward, done=done, parts=parts or {}, calls=int(reward is not None))
+
+    def close(self) -> None:
+        world, self.world = self.world, None
+        if world is not None:
+            world.close()
+
+
+def action_names(world: Any, given: Sequence[str]) -> dict[str, int]:
+    """Name -> number of the actions of a discrete space; {} for another space."""
+    size = getattr(world.action_space, "n", None)
+    if size is None:
+        return {}
+    first = int(getattr(world.action_space, "start", 0))
+    own = getattr(world.unwrapped, "actions", None)
+    named = [str(one.name) for one in own] if hasattr(own, "__members__") else [str(first + i) for i in range(int(size))]
+    names = list(given) or named
+    return {name: first + i for i, name in enumerate(names)}
+
+
+def space_value(space: Any, said: str) -> tuple[bool, Any]:
+    """(whether the text is a member of the space, the member)."""
+    import numpy as np
+
+    value: Any = said
+    if not hasattr(space, "characters"):  # of gymnasium.spaces.Text
+        try:
+            value = json.loads(said)
+            value = np.asarray(value, dtype=space.dtype) if space.dtype is not None else value
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return False, None
+    return bool(space.contains(value)), value
+
+
+def printed(world: Any, observation: Any) -> str:
+    """The environment as text: what it prints, else its observation as JSON."""
+    if world.render_mode == "ansi":
+        return _COLOURS.sub("", _MARKED.sub(r"[\1]", str(world.render()))).strip()
+    if isinstance(observation, str):
+        return observation
+    return json.dumps(observation, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value))[:_MOST]
+
+
+def picture_of(pixels: Any, side: int) -> Picture:
+    """A rendered picture, its pixels repeated until the shorter side has at least `side`."""
+    factor = max(1, -(-side // min(pixels.shape[:2])))
+    return Picture.of(pixels.repeat(factor, 0).repeat(factor, 1) if factor > 1 else pixels)
