@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,16 +15,40 @@ from vlrl.context import RunContext
 from vlrl.environments.retrieval import Bm25, HttpRetriever, Passage, Retriever, check_bm25, invented_corpus, read_corpus
 from vlrl.environments.tool_calls import STOP
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Action, Episode, Observation
+from vlrl.episodes import Action, Observation
 from vlrl.registry import ConfigError, register
 
 ACTION = re.compile(r"<(search|access|answer)>(.*?)</\1>", re.DOTALL)
+NOTHING = "No information available"
 BUILDING = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTool(ToolEnvironment):
+    """Base of environments with a search: `k` passages of at most `passage` characters, asked for by tags or by tool calls (`form`)."""
+
+    stops: ClassVar[tuple[str, ...]] = ("</search>", "</access>", STOP)
+    k: int = 3
+    form: Literal["tags", "tool_call"] = "tags"
+    passage: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or self.passage < 1:
+            raise ValueError(f"k={self.k} and passage={self.passage} must be at least 1")
+
+    @abstractmethod
+    def episode(self) -> SearchEpisode: ...
+
+    def toolbox(self) -> Sequence[Tool]:
+        return list(self.episode().tools.values())
+
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        return super().tools() if self.form == "tool_call" else ()
 
 
 @register("search")
 @dataclass(frozen=True, kw_only=True)
-class Search(ToolEnvironment):
+class Search(SearchTool):
     """Search-R1's search engine: answers `<search> query </search>` with the `k` best passages in `<information>` tags.
 
     With `form` "tool_call" it is the tool {"name": "search", "arguments": {"query": "..."}} instead. `corpus` is a JSONL of {"title", "text"} (or
@@ -36,19 +61,16 @@ class Search(ToolEnvironment):
     Units: `passage` and `page` in characters.
     """
 
-    stops: ClassVar[tuple[str, ...]] = ("</search>", "</access>", STOP)
     corpus: str = ""
     world_seed: int = 0
     url: str = ""
-    k: int = 3
-    form: Literal["tags", "tool_call"] = "tags"
     pages: bool = False
-    passage: int = 1000
     page: int = 8000
 
     def __post_init__(self) -> None:
-        if self.k < 1 or self.passage < 1 or self.page < 1:
-            raise ValueError(f"k={self.k}, passage={self.passage} and page={self.page} must be at least 1")
+        super().__post_init__()
+        if self.page < 1:
+            raise ValueError(f"page={self.page} must be at least 1")
         if self.url and (self.corpus or self.pages):
             raise ValueError("url: a retrieval server replaces the corpus and has no pages; leave out corpus and pages")
 
@@ -72,28 +94,21 @@ class Search(ToolEnvironment):
         with BUILDING:
             return self._loaded
 
-    def toolbox(self) -> Sequence[Tool]:
-        episode = SearchEpisode(self)
-        return [Tool.of(episode.search), *([Tool.of(episode.access)] if self.pages else [])]
-
-    def episode(self) -> Episode:
-        return SearchEpisode(self)
-
-    def tools(self) -> Sequence[Mapping[str, Any]]:
-        return super().tools() if self.form == "tool_call" else ()
+    def episode(self) -> SearchEpisode:
+        return CorpusEpisode(self)
 
 
 class SearchEpisode(ToolEpisode):
-    """Queries and pages of one conversation."""
+    """Queries of one conversation. A subclass finds the passages."""
 
-    def __init__(self, settings: Search) -> None:
-        self.settings = settings
-        super().__init__([Tool.of(self.search), *([Tool.of(self.access)] if settings.pages else [])])
+    def __init__(self, settings: SearchTool) -> None:
+        self.form, self.k, self.limit = settings.form, settings.k, settings.passage
+        super().__init__([Tool.of(self.search)])
 
     def step(self, action: Action) -> Observation:
-        if self.settings.form == "tool_call":
-            return super().step(action)
         self.action = action
+        if self.form == "tool_call":
+            return super().step(action)
         found = dict(ACTION.findall(action.text))
         if "answer" in found or not found:
             return self.finished()
@@ -103,17 +118,29 @@ class SearchEpisode(ToolEpisode):
         answer = self.called(name, {"query" if name == "search" else "title": found[name].strip()})
         return tagged(answer.text.removeprefix("Error: ValueError: "), invalid=answer.invalid)
 
+    @abstractmethod
     def passages(self, query: str) -> list[Passage]:
-        """What the retriever finds."""
-        return self.settings.loaded[1].search(query, self.settings.k)
+        """What is found, at most `k` passages."""
 
     def search(self, query: str) -> str:
         """Searches a collection of documents. query: what to look for."""
         if not query:
             raise ValueError("the query is empty")
-        found = self.passages(query)
-        limit = self.settings.passage
-        return "\n".join(f"Doc {n}(Title: {p.title}) {cut(p.text, limit)}" for n, p in enumerate(found, 1)) or "No information available"
+        found = enumerate(self.passages(query), 1)
+        return "\n".join(f"Doc {n}{f'(Title: {p.title})' if p.title else ':'} {cut(p.text, self.limit)}" for n, p in found) or NOTHING
+
+
+class CorpusEpisode(SearchEpisode):
+    """Queries and pages of a corpus, or of a retrieval server."""
+
+    def __init__(self, settings: Search) -> None:
+        super().__init__(settings)
+        self.settings = settings
+        if settings.pages:
+            self.tools["access"] = Tool.of(self.access)
+
+    def passages(self, query: str) -> list[Passage]:
+        return self.settings.loaded[1].search(query, self.k)
 
     def access(self, title: str) -> str:
         """Shows a whole document. title: its title, as in the results of a search."""

@@ -1,0 +1,58 @@
+"""IKEA: the released rewards by hand, and the balanced training set."""
+
+import pytest
+
+from vlrl.episodes import EPISODE_END, INVALID_ACTIONS
+from vlrl.methods.papers.ikea import Ikea, IkeaBalance
+from vlrl.registry import ConfigError
+from vlrl.types import Group, Prompt, Rollout, Row
+
+PROMPT = Prompt(row=Row("a", "q", "Rome"), messages=())
+
+
+def rollout(text, correct, end="done", invalid=0):
+    made = Rollout(prompt=PROMPT, ids=[1], text=text)
+    made.outcome, made.correct = float(correct), correct
+    EPISODE_END.set(made, end)
+    INVALID_ACTIONS.set(made, invalid)
+    return made
+
+
+def searched(times, answer="Rome"):
+    return "<think>so</think>" + "<search>x</search>\n" * times + f"<answer>{answer}</answer>"
+
+
+@pytest.mark.parametrize(("times", "right", "wrong"), [(0, 1.6, 0.0), (1, 1.4, 0.05), (2, 1.2, 0.05), (3, 1.0, 0.05), (9, 1.0, 0.05)])
+def test_released_values(times, right, wrong):
+    group = Group(PROMPT, [rollout(searched(times), True), rollout(searched(times, "Oslo"), False)])
+    assert Ikea()(group) == pytest.approx([right, wrong], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<answer>Rome</answer>",  # no thought
+        "<think>so</think>(search)x(/search)<answer>Rome</answer>",
+        "<think>so</think><answer>Rome</answer>[answer",
+        "<think>so</think> I give up.",  # neither a search nor an answer
+    ],
+)
+def test_malformed_is_minus_one_even_where_it_is_correct(text):
+    assert Ikea().value(rollout(text, True)) == -1.0
+
+
+def test_invalid_actions_and_ends():
+    assert Ikea().value(rollout(searched(1), True, invalid=1)) == -1.0
+    assert Ikea().value(rollout("<think>so</think><search>x</search>", False, end="max_turns")) == 0.05, "cut short is not malformed"
+
+
+def test_as_many_known_as_unknown_rows():
+    rows = [Row(str(i), "q", "a", meta={"known": int(i % 4 == 0)}) for i in range(40)]
+    kept = IkeaBalance()(rows)
+    assert len(kept) == 20 and sum(row.meta["known"] for row in kept) == 10
+    assert [int(row.id) for row in kept] == sorted(int(row.id) for row in kept)
+    assert [row.id for row in kept] == [row.id for row in IkeaBalance()(rows)] != [row.id for row in IkeaBalance(seed=1)(rows)]
+    with pytest.raises(ConfigError, match="both kinds"):
+        IkeaBalance()(rows[1:4])
+    with pytest.raises(ConfigError, match=r"no meta\['known'\]"):
+        IkeaBalance()([Row("a", "q")])
