@@ -288,6 +288,7 @@ class Reward(ScoresTexts, Stage):
     kind: ClassVar[str] = "reward"
     home: ClassVar[str] = "vlrl_rewards"
     reads_answer: ClassVar[bool] = True  # False: scores form or length only; such a reward needs no gold answer and is never the outcome
+    needs_gold: ClassVar[bool] = True  # False: judges without the row's answer, as an environment does
     weight: float = 1.0
     tasks: tuple[str, ...] = ()
     correct_at: float = 1.0

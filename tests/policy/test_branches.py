@@ -97,7 +97,7 @@ def test_memory_of_a_packed_row_is_linear_in_its_length() -> None:
         layout = layout_of([(32, [tokens] * 8)])
         q, k, v = inputs(layout, 2, 2)
 
-        def work() -> None:
+        def work(q: Tensor = q, k: Tensor = k, v: Tensor = v, layout: Layout = layout) -> None:
             attention(None, q, k, v, None, branches=Branches.of(layout))[0].sum().backward()
 
         peaks.append(peak_bytes(work)[1])

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.model_folder import check_model
-from vlrl.policy import branches
+from vlrl.policy import branches, cpu_matmul
+from vlrl.policy.cpu_matmul import CPULinear
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
 from vlrl.policy.tiny import Tiny
@@ -100,8 +101,8 @@ class Family(Stage):
         return "sdpa" if self.attn == "flex" else self.attn
 
     def configure_attention(self, model: PreTrainedModel, device: torch.device) -> None:
-        """Set FlexAttention on the language model if `attn` asks for it (transformers refuses it for whole Qwen-VL models, because their vision towers
-        do not support it), and on a CPU the attention of `vlrl.policy.branches`."""
+        """Set FlexAttention on the language model if `attn` asks for it (transformers refuses it for whole Qwen-VL models, because their vision
+        towers do not support it), and on a CPU the attention of `vlrl.policy.branches`."""
         if self.attn == "flex":
             model.config.get_text_config()._attn_implementation = "flex_attention"
         elif self.attn == "sdpa" and device.type == "cpu" and self.layout == "packed" and self.supports_packing:
@@ -207,11 +208,25 @@ class Family(Stage):
 
     def logits(self, model: nn.Module, hidden: Tensor) -> Tensor:
         """(..., H) -> (..., V), scaled and soft-capped if the architecture does so (Granite, Cohere, Gemma 2)."""
-        logits, text = base(model).get_output_embeddings()(hidden), base(model).config.get_text_config()
-        scale = (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
+        logits, (scale, cap) = base(model).get_output_embeddings()(hidden), logit_rule(model)
         logits = logits if scale == 1 else logits * scale
-        cap = getattr(text, "final_logit_softcapping", None)
         return logits if cap is None else cap * (logits / cap).tanh()
+
+    def head_weight(self, model: nn.Module) -> Tensor | None:
+        """The output layer's weight (V, H) if logits are hidden W^T and nothing else, with W a whole float32 matrix on a CPU; None otherwise."""
+        head, (scale, cap) = base(model).get_output_embeddings(), logit_rule(model)
+        plain = type(head) in (nn.Linear, CPULinear) and head.bias is None and scale == 1 and cap is None
+        if not plain or type(head.weight) is not nn.Parameter or hasattr(head.weight, "ds_id") or not cpu_matmul.plain_float(head.weight):
+            return None
+        hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+        return None if any(hooks) else head.weight
+
+
+def logit_rule(model: nn.Module) -> tuple[float, float | None]:
+    """(factor, cap or None) of the logits, as the architecture has it."""
+    text = base(model).config.get_text_config()
+    scale = (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
+    return scale, getattr(text, "final_logit_softcapping", None)
 
 
 def no_mask(model: nn.Module) -> Any:

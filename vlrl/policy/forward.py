@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from vlrl.policy.cpu_matmul import HeadLogp
 from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family, forbid
 from vlrl.policy.packing import Layout
@@ -71,13 +72,43 @@ class Net(nn.Module):
         how = family.attention(self.model, layout)
         hidden_RLH, _ = family.hidden(self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **how)
         hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
-        out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
+        weight_VH = family.head_weight(self.model)
+        if weight_VH is not None and len(ids_N) and not any(needs_logits_graph(aux) for aux in aux_tensors):
+            out = score_by_weight(weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk)
+        else:
+            out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
         for dummy in embeds[len(features) :]:
             out["logp"] = out["logp"] + 0.0 * dummy.embeds_NH.sum()
         return out
 
     def _logits(self, hidden_NH: Tensor) -> Tensor:
         return forbid(self.family.logits(self.model, hidden_NH), self.forbidden_ids)
+
+
+def needs_logits_graph(aux: AuxTensor) -> bool:
+    """Whether a gradient flows through the tensor's values into the logits."""
+    return torch.is_grad_enabled() and not (aux.reads_hidden or aux.no_grad)
+
+
+def score_by_weight(
+    weight_VH: Tensor,
+    hidden_NH: Tensor,
+    ids_N: Tensor,
+    temperature_N: Tensor,
+    aux_tensors: Sequence[AuxTensor] = (),
+    forbidden_ids: Sequence[int] = (),
+    chunk: int = 1024,
+) -> dict[str, Tensor]:
+    """`score_tokens` for an output layer that is one float32 matrix on a CPU, through `HeadLogp`.
+
+    It keeps the probabilities of 2 `chunk` tokens, in place of the logits of `chunk` tokens and their gradient.
+    """
+    temperature_N = torch.where(temperature_N > 0, temperature_N, torch.ones_like(temperature_N))
+    by_logits = [aux for aux in aux_tensors if not aux.reads_hidden]
+    logged = [aux.from_logits for aux in by_logits]
+    logp_N, *values = HeadLogp.apply(hidden_NH, weight_VH, ids_N, temperature_N, forbidden_ids, 2 * chunk, logged)
+    out = {"logp": logp_N, **{aux.name: value for aux, value in zip(by_logits, values)}}
+    return out | {aux.name: aux.from_hidden(hidden_NH, ids_N) for aux in aux_tensors if aux.reads_hidden}
 
 
 def score_tokens(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlrl.policy import adapters, sharding
+from vlrl.policy import adapters, cpu_matmul, sharding
 from vlrl.policy.adapters import cast_weights, has_adapter
 from vlrl.policy.family import Family, forbidden_ids
 from vlrl.policy.forward import Net
@@ -53,6 +53,8 @@ class Params:
                     torch.manual_seed(source.tiny.seed + seed)
                     model, processor = source.build(source.tiny)
         family.configure_attention(model, device)
+        if device.type == "cpu":
+            cpu_matmul.install(model)
         if not family.quantize:
             module: nn.Module = model
             cast_weights(module.to(device), family.load_dtype)

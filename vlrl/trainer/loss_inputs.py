@@ -127,6 +127,7 @@ class NoGradTensor(AuxTensor):
 
     tensor: AuxTensor
     in_forward: ClassVar[bool] = True
+    no_grad: ClassVar[bool] = True
 
     @property
     def name(self) -> str:  # type: ignore[override]  # the name of the tensor it stands for, not of a registered class
