@@ -120,15 +120,18 @@ def test_there_is_no_circle_of_imports():
 ROOMS = {  # room -> what it may import of the project, besides itself and modules of its own room
     "vlrl.functional": ("vlrl.types",),
     "vlrl.judges": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.files", "vlrl.model_folder"),
-    "vlrl_rewards": ("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.judges"),
+    "vlrl_rewards": (
+        *("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.judges"),
+        "vlrl.environments.tool_calls",  # reads texts, and imports nothing
+    ),
     "vlrl_data": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
     "vlrl.methods": (
         *("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
-        *("vlrl.functional", "vlrl.judges"),
+        *("vlrl.functional", "vlrl.judges", "vlrl.environments.tool_calls"),
     ),
     "vlrl.environments": (
         *("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
-        *("vlrl.files", "vlrl.model_folder", "vlrl.services", "vlrl.methods.common.conversation"),
+        *("vlrl.files", "vlrl.model_folder", "vlrl.services", "vlrl.judges", "vlrl.methods.common.conversation"),
     ),
     "vlrl.policy": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional", "vlrl.model_folder"),
     "vlrl.engine": (

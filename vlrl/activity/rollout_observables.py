@@ -65,6 +65,13 @@ def given_characters(record: Record) -> float:
     return mean([float(len(rollout.prompt.prefix)) for group in record.sampled() for rollout in group])
 
 
+@observable
+def observation_tokens(record: Record) -> float:
+    """Share of the tokens of the trained rollouts that the policy did not sample: what tools and environments said."""
+    sampled = [mine for rollout in record.rollouts() for mine in rollout.sampled]
+    return mean([float(not mine) for mine in sampled])
+
+
 def sampled_from(record: Record, pattern: str) -> float:
     """Share of the sampled rollouts that were sampled from a prompt in which the regular expression `pattern` is found."""
     rollouts = [rollout for group in record.sampled() for rollout in group]

@@ -25,6 +25,7 @@ _GIVEN = re.compile(r"<([a-z_]+)>[^<]{30,}</\1>")  # tags that hold a text of th
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _LAST_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?=\D*$)")
 _BLOCK = re.compile(r"<([a-z_]+)>(.*?)</\1>", re.DOTALL)
+_SEEN = re.compile(r"\{seen:([^}]+)\}")  # in `lines`: what the pattern finds last in prompt and conversation
 _WORDS = ("so", "then", "wait", "let", "me", "see", "that", "is", "check", "it", "and", "now", "first", "we", "get", "3", "7", "12")
 MEDIA_TAGS = ("image", "video")
 
@@ -52,7 +53,8 @@ class Scripted(Engine):
     out. A wrong answer is the right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so that graded
     rewards vary too. Thoughts have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`.
     `lines` maps a string that a prompt contains to completions, of which one is drawn in place of all that; the first match counts. In them
-    "{answer}", "{wrong}", "{target}" (the demonstration) and "{near}" (the right answer with its last number changed) are replaced. A completion
+    "{answer}", "{wrong}", "{target}" (the demonstration) and "{near}" (the right answer with its last number changed) are replaced, and
+    "{seen:PATTERN}" by the last match of a regular expression's first group in prompt and conversation so far: a policy that reads. A completion
     with given tokens (a prompt's prefix, a branch) goes on behind them: see `continued`. The same seed gives the same completions. Log-probs (nats)
     are the policy's own at temperature 1, or 0 with `scored: false`.
     """
@@ -139,6 +141,7 @@ class Scripted(Engine):
             if key in asked:
                 line = lines[int(next(draws) * len(lines))]
                 near = _LAST_NUMBER.sub(lambda match: _other_number(match[0], next(draws)), gold) if _LAST_NUMBER.search(gold) else wrong
+                line = _SEEN.sub(lambda match: last_seen(match[1], asked + begun), line)
                 return line.replace("{answer}", gold).replace("{wrong}", wrong).replace("{near}", near).replace("{target}", row.target)
         answer = gold if right else wrong
         count = self.words[0] + int(next(draws) * (self.words[1] - self.words[0] + 1))
@@ -183,6 +186,11 @@ class Scripted(Engine):
         return different[int(next(draws) * len(different))] if different else gold[::-1] + "?"
 
 
+def last_seen(pattern: str, text: str) -> str:
+    """The first group of the last match of a regular expression in a text; "nothing" without a match."""
+    return next((match[1] for match in reversed(list(re.finditer(pattern, text)))), "nothing")
+
+
 def shown_part(row: Row, text: str) -> str:
     """The longest beginning of the row's demonstration that stands in `text`."""
     return next((row.target[:n] for n in range(len(row.target), 0, -1) if row.target[:n] in text), "")
@@ -201,12 +209,11 @@ def continued(text: str, given: str) -> str:
     """
     text = text.removeprefix(given.strip()).lstrip() if given else text
     for tag in dict.fromkeys(_TAG.findall(given)):
-        block = re.search(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-        if block is None:
-            continue
-        begun = given.rpartition(f"<{tag}>")[2]
-        rest = "" if f"</{tag}>" in begun else f"{block[1].removeprefix(begun)}</{tag}>"
-        text = text[: block.start()] + rest + text[block.end() :]
+        closing, pattern = f"</{tag}>", f"<{tag}>(.*?)</{tag}>"
+        text = re.sub(pattern, "", text, count=given.count(closing), flags=re.DOTALL) if closing in given else text
+        begun, block = given.rpartition(f"<{tag}>")[2], re.search(pattern, text, re.DOTALL)
+        if block is not None and closing not in begun:
+            text = text[: block.start()] + f"{block[1].removeprefix(begun)}{closing}" + text[block.end() :]
     return text
 
 

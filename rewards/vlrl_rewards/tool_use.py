@@ -1,0 +1,110 @@
+"""Rewards for how tools were used: the form of a conversation with tools, successful calls, and calls that a solution needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vlrl.environments.tool_calls import last_call, last_tagged
+from vlrl.episodes import ACTIONS, INVALID_ACTIONS, TURN_PARTS
+from vlrl.registry import register
+from vlrl.stages import Reward
+from vlrl.types import Rollout
+from vlrl_rewards.parsing import boxes_in
+
+
+def calls_in(rollout: Rollout) -> int:
+    """The number of tool calls that the policy wrote, at most one for each turn."""
+    return sum(last_call(text) is not None for text in ACTIONS[rollout])
+
+
+@register("tool_format")
+@dataclass(frozen=True, kw_only=True)
+class ToolFormat(Reward):
+    """Format of a conversation with tools: thoughts are closed, calls can be parsed, one answer block ends it.
+
+        r = 1[as many <think> as </think>, and at least `thoughts` of them; one <answer>...</answer>, in the last turn; every call is valid JSON]
+
+    With `boxed` the answer block holds \\boxed{...}. Paper: Dong et al. 2025 (Tool-Star), arXiv:2505.16410; released code: dongguanting/Tool-Star at
+    d12222c7, re_search.py, validate_format (there calls are <search> and <python> blocks, whose order with their results is checked; here results are
+    no part of the policy's text). Edge: an answer block that is opened in an earlier turn, or a second one: 0.
+    """
+
+    reads_answer = False
+    thoughts: int = 0
+    boxed: bool = False
+    requires = (ACTIONS,)
+
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        return (*(("<think>",) if self.thoughts else ()), "<answer>", *(("\\boxed",) if self.boxed else ()))
+
+    def __call__(self, rollout: Rollout) -> float:
+        turns = ACTIONS[rollout]
+        text, last = "".join(turns), turns[-1] if turns else ""
+        answer = last_tagged(last, "answer")
+        if answer is None or text.count("<answer>") != 1 or text.count("</answer>") != 1:
+            return 0.0
+        if text.count("<think>") != text.count("</think>") or text.count("<think>") < self.thoughts:
+            return 0.0
+        if any(isinstance(last_call(turn), str) for turn in turns) or text.count("<tool_call>") != text.count("</tool_call>"):
+            return 0.0
+        return float(not self.boxed or bool(boxes_in(answer)))
+
+
+@register("tool_success")
+@dataclass(frozen=True, kw_only=True)
+class ToolSuccess(Reward):
+    """ARTIST's tool execution reward: r = successful calls / calls.
+
+    A call is unsuccessful where it cannot be parsed, names no tool, has wrong arguments, or the tool told the policy of an error. `mode` "count" is
+    the number of successful calls, at most `limit`, in place of the share. Paper: Singh et al. 2025 (ARTIST), arXiv:2505.01441, sec. 3.3. Edge: no
+    call gives 0. Units: calls.
+    """
+
+    reads_answer = False
+    mode: Literal["share", "count"] = "share"
+    limit: int = 8
+    requires = (ACTIONS, INVALID_ACTIONS)
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise ValueError(f"limit={self.limit} must be at least 1")
+
+    def __call__(self, rollout: Rollout) -> float:
+        calls = calls_in(rollout)
+        good = max(calls - INVALID_ACTIONS[rollout], 0)
+        return float(min(good, self.limit)) if self.mode == "count" else good / max(calls, 1)
+
+
+@register("tool_f1")
+@dataclass(frozen=True, kw_only=True)
+class ToolF1(Reward):
+    """Feedback-driven reward of tool use: F1 of the calls made and the sub-questions solved, then the final answer.
+
+        r = 2 q / (p + n)                  p calls, of which q solved a sub-question for the first time; n sub-questions
+            + 1 / (1 + n - q)              if the last turn has no call and holds the gold answer
+            + -0.5 or -0.3                 if it is empty, or holds a tag of a broken call
+
+    Reads the parts "solved" of the environment (`tables`) and `row.meta["goals"]`. Paper: Ye et al. 2025, arXiv:2508.08791, sec. 4; released code:
+    bytedance/FTRL at 3ea979b4, Code/verl/utils/reward_score/tool.py, compute_solve_f1 and the values 0.5, 0.3 and 1 / (1 + unsolved). Deviates: the
+    release trains single turns, each of which is paid 2 q / (p + 1) for its own calls; here a conversation is paid once for all of them. Its 0.5 for
+    a last turn without the answer after all sub-questions are solved is left out: a wrong answer would be paid. Edge: commas and case do not count
+    in the comparison with the gold answer; a row without goals has n = 0.
+    """
+
+    requires = (ACTIONS, TURN_PARTS)
+
+    def __call__(self, rollout: Rollout) -> float:
+        goals = len(rollout.row.meta.get("goals", ()))
+        calls, solved = calls_in(rollout), TURN_PARTS[rollout].get("solved", 0.0)
+        score = 2 * solved / (calls + goals) if calls + goals else 0.0
+        last = ACTIONS[rollout][-1] if ACTIONS[rollout] else ""
+        if last_call(last) is not None:
+            return score
+        if not last.strip():
+            return score - 0.5
+        if "tool_call>" in last:
+            return score - 0.3
+        gold = str(rollout.answer).lower().replace(",", "").strip()
+        return score + (1 / (1 + goals - solved) if gold and gold in last.lower().replace(",", "") else 0.0)

@@ -1,0 +1,72 @@
+"""G-RA: gated reward accumulation for long conversations. A reward of lower priority counts only where those of higher priority are good enough.
+
+Paper: Stabilizing Long-Term Multi-Turn Reinforcement Learning with Gated Rewards (G-RA), arXiv:2508.10548, sec. 3. No released code was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vlrl.context import RunContext
+from vlrl.registry import ConfigError, register
+from vlrl.stages import RewardShaping, State, transient
+from vlrl.types import Group
+
+
+@dataclass
+class GRaState(State):
+    """Rollouts of the step for which some reward was closed off, and all of them; `logged` are both of the last step."""
+
+    closed: int = transient(0)
+    seen: int = transient(0)
+    logged: tuple[float, float] = transient((0.0, 0.0))
+
+
+@register("g_ra")
+@dataclass(frozen=True)
+class GRa(RewardShaping):
+    """G-RA's gated accumulation over reward slots in order of priority.
+
+        R = w_1 r_1 + 1[r_1 >= d_1] (w_2 r_2 + 1[r_2 >= d_2] (w_3 r_3 + ...))
+
+    `levels` maps a reward slot to its threshold d, highest priority first (the outcome, then step rewards); the last threshold gates nothing. r is
+    the raw score, w the slot's weight. Slots that are not named count as they are. Summing all of them (plain accumulation) pays for steps of failed
+    conversations, which the policy learns to farm.
+    Paper: arXiv:2508.10548, sec. 3 (two levels: the outcome, and rewards of single turns). Edge: a slot that did not score a rollout counts 0 and is
+    closed. Logs the share of rollouts with a closed gate.
+    """
+
+    levels: Mapping[str, float] = field(default_factory=dict)
+
+    def init_state(self) -> GRaState:
+        return GRaState()
+
+    def check(self, run: RunContext) -> None:
+        unknown = [slot for slot in self.levels if slot not in run.rewards]
+        if unknown or len(self.levels) < 2:
+            raise ConfigError(
+                f"reward_shaping: 'g_ra' levels={dict(self.levels)} must name two or more reward slots, highest priority first; "
+                f"there are {', '.join(run.rewards)}"
+            )
+
+    def __call__(self, group: Group) -> list[float]:
+        totals = []
+        for rollout in group:
+            total, is_open = rollout.reward, True
+            for slot, threshold in self.levels.items():
+                if not is_open:
+                    total -= self.run.rewards[slot].weight * rollout.rewards.get(slot, 0.0)
+                is_open = is_open and rollout.rewards.get(slot, -float("inf")) >= threshold
+            first = next(iter(self.levels.items()))
+            self.state.closed += rollout.rewards.get(first[0], -float("inf")) < first[1]
+            self.state.seen += 1
+            totals.append(total)
+        return totals
+
+    def end_step(self, run: RunContext) -> None:
+        self.state.logged = (float(self.state.closed), float(self.state.seen))
+        self.state.closed = self.state.seen = 0
+
+    def metrics(self) -> dict[str, float | tuple[float, float]]:
+        return {"g_ra/closed": self.state.logged} if self.state.logged[1] else {}
