@@ -34,7 +34,7 @@ class Ikea(RewardShaping):
             1 + max(0, bonus - step n)          if correct
             wrong_searched if n > 0 else 0      otherwise
 
-    Malformed: no thought (`<think>`, `</think>`), a tag in other brackets, or a turn that neither searches nor answers. "Correct" is the row's outcome.
+    Malformed: no thought (`<think>`, `</think>`), a tag in other brackets, or a turn that neither searches nor answers. Correct: the row's outcome.
     Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596, sec. 3 (knowledge-boundary-aware reward); values of the released qa_em.py: 0.6, 0.4, 0.2, 0
     for 0, 1, 2, 3 searches, and 0.05. Edge: an episode that ends at `max_turns` or is cut has no malformed turn; a search that found nothing counts.
     """
