@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from vlrl.episodes import EPISODE_RETURN, TURN_PARTS
 from vlrl.registry import register
@@ -19,6 +20,7 @@ class EnvironmentReturn(Reward):
     stated no reward, or not this part, raises KeyError: the rollout is dropped and counted; `missing` is its score in place of that.
     """
 
+    needs_gold: ClassVar[bool] = False
     part: str = ""
     missing: float | None = None
     requires = (EPISODE_RETURN, TURN_PARTS)

@@ -155,5 +155,6 @@ def check_row(row: Row, where: str, run: RunContext, split: str = "train") -> No
     scored = [slot for slot, reward in run.rewards.items() if applies(slot, reward.tasks, row)]
     if not scored:
         raise ConfigError(f"{place} (task {row.task!r}) is scored by no reward; add its task to a reward's `tasks`: {sorted(run.rewards)}")
-    if row.answer is None and any(run.rewards[slot].reads_answer for slot in scored):
-        raise ConfigError(f"{place} has no answer, which {', '.join(s for s in scored if run.rewards[s].reads_answer)} compare with; fill `answer`")
+    compared = [slot for slot in scored if run.rewards[slot].reads_answer and run.rewards[slot].needs_gold]
+    if row.answer is None and compared:
+        raise ConfigError(f"{place} has no answer, which {', '.join(compared)} compare with; fill `answer`")

@@ -57,7 +57,7 @@ def _check_source(run: RunContext, rows: Sequence[Row], where: str, until: float
 def _broken(run: RunContext, row: Row) -> str:
     """The reason why a reward cannot read the row's gold answer, "" if all can."""
     for slot, reward in run.rewards.items():
-        if not reward.reads_answer or not applies(slot, reward.tasks, row) or not _can_try(reward):
+        if not reward.reads_answer or not reward.needs_gold or not applies(slot, reward.tasks, row) or not _can_try(reward):
             continue
         group = Group(Prompt(row, ()), [_demonstration(row)], id="gold")
         try:
