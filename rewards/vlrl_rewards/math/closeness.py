@@ -22,15 +22,16 @@ class Closeness(Graded):
         relative:  max(0, 1 - |x - g| / |g|)
         mra:       mean over t of 1[|x - g| / |g| <= 1 - t]
         absolute:  exp(-rate |x - g|)
+        distance:  1 - 1/2 min(|x - g|, 1) - 1/2 min(|x - g| / (|g| + 1e-6), 1)
 
     Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression reward); Thinking in Space, arXiv:2412.14171,
-    eq. 1 (mra).
+    eq. 1 (mra); RandomCalculation, arXiv:2507.10532, eq. 2 (distance).
     Deviates: M2-Reasoning's constants are not known (rate 5 is ours). Units in the text are ignored: the prompt should ask for one unit.
     Edge: no number, or several different ones: 0. Gold 0: relative and mra pay only the answer 0. A verdict is correct for a relative error of at
     most `correct_within`; `correct_at` is the score of 0.05 in mode "decay" at rate 5. Range [0, 1].
     """
 
-    mode: Literal["decay", "relative", "mra", "absolute"] = "decay"
+    mode: Literal["decay", "relative", "mra", "absolute", "distance"] = "decay"
     rate: float = 5.0
     correct_within: float = 0.05
     correct_at: float = 0.7788
@@ -51,6 +52,7 @@ class Closeness(Graded):
             "relative": lambda: relative_accuracy(number, target),
             "mra": lambda: mean_relative_accuracy(number, target),
             "absolute": lambda: math.exp(-min(self.rate * abs(number - target), 700.0)),
+            "distance": lambda: 1.0 - 0.5 * min(abs(number - target), 1.0) - 0.5 * min(abs(number - target) / (abs(target) + 1e-6), 1.0),
         }
         correct = abs(number - target) <= self.correct_within * abs(target)
         return Grade(rules[self.mode](), correct, f"{number:g} for {target:g}", f"{number:g}")

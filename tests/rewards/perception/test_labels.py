@@ -41,6 +41,9 @@ def test_closeness(text, decayed, relative, mra):
 
 
 def test_closeness_options():
+    distance = Closeness(mode="distance")
+    found = [distance.judge(gold, tag(said)).score for gold, said in ((4, "4"), (4, "4.2"), (4, "5"), (4, "99"), (0, "0.5"))]
+    assert found == pytest.approx([1.0, 1 - 0.1 - 0.025, 1 - 0.5 - 0.125, 0.0, 1 - 0.25 - 0.5], abs=1e-6)
     assert Closeness(mode="absolute", rate=1).judge(0, tag("2")).score == pytest.approx(math.exp(-2))
     assert Closeness(mode="relative").judge(0, tag("0")).score == 1
     assert Closeness(correct_within=0.1).judge(10, tag("11")).correct and not Closeness().judge(10, tag("11")).correct
