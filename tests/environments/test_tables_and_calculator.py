@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from vlrl_data.generators.lookups import GenLookups, tool_call
+from vlrl_data.generators.row_tools import GenRowTools, tool_call
 
 from vlrl.environments.calculator import Calculator, evaluate, written
 from vlrl.environments.tables import Tables
@@ -118,7 +118,7 @@ def toolset(**of):
 
 
 def test_a_toolset_sends_each_call_to_the_environment_with_its_tool():
-    row = next(iter(GenLookups(count=1, people=2)()))
+    row = next(iter(GenRowTools(count=1, people=2)()))
     opening, answers = play(toolset(), row, *row.meta["turns"])
     assert "town_of(person)" in opening.text and answers[-1].done and answers[-2].text == str(row.answer)
     assert total(answers, "solved") == len(row.meta["goals"]) == 4
@@ -136,13 +136,13 @@ def test_a_toolset_refuses_what_it_cannot_tell_apart():
 
 def test_lookup_rows_can_be_solved_and_differ():
     for settings in ({"hops": 1}, {"hops": 2}, {"hops": 1, "people": 2}, {"hops": 2, "people": 2, "entries": 10}):
-        rows = list(GenLookups(count=20, **settings)())
+        rows = list(GenRowTools(count=20, **settings)())
         for row in rows:
             _, answers = play(toolset(), row, *row.meta["turns"])
             assert total(answers, "solved") == len(set(row.meta["goals"])) == len(row.meta["goals"]) and not any(a.invalid for a in answers)
             assert f"<answer>{row.answer}</answer>" == row.meta["turns"][-1]
         assert len({row.answer for row in rows}) > 5
-    held_out = {(row.question, row.answer) for row in GenLookups(count=50, split="heldout")()}
-    assert len(held_out & {(row.question, row.answer) for row in GenLookups(count=50)()}) < 10
+    held_out = {(row.question, row.answer) for row in GenRowTools(count=50, split="heldout")()}
+    assert len(held_out & {(row.question, row.answer) for row in GenRowTools(count=50)()}) < 10
     with pytest.raises(ConfigError, match="hops"):
-        GenLookups(hops=3)
+        GenRowTools(hops=3)

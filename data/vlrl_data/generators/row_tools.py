@@ -20,9 +20,9 @@ def tool_call(name: str, **arguments: str) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-@register("gen_lookups")
+@register("gen_row_tools")
 @dataclass(frozen=True, kw_only=True)
-class GenLookups(GeneratedSource):
+class GenRowTools(GeneratedSource):
     """Questions over `hops` lookups, with the functions that answer them; of 2 people the numbers are added.
 
     One hop: how many sheep a person has. Two hops: the toll of the town in which a person lives. With `people` 2 the answer is the sum of both.
