@@ -17,19 +17,20 @@ from vlrl.config import folders
 from vlrl.registry import ConfigError, suggest
 
 _VARIABLE = "ACCELERATE_DEEPSPEED_CONFIG_FILE"
+PORT = 29500  # of the first machine, where --head names none
 LAUNCHED = "VLRL_LAUNCHED"  # in the environment of processes that `vlrl train --processes` has started
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a run is started: `processes` in all, over `nodes` machines of which this is number `rank`; `sharding` is a file of configs/accelerate."""
+    """How a run is started: `processes` in all, over `nodes` machines of which this is number `rank`; `sharding` is a file of configs/accelerate,
+    `head` the first machine's address, with a port if it is not 29500 ("10.0.0.1:29600")."""
 
     processes: int
     sharding: str = "ddp"
     nodes: int = 1
     rank: int = 0
     head: str = ""
-    port: int = 29500
 
     def __post_init__(self) -> None:
         if self.processes < 1 or self.nodes < 1 or not 0 <= self.rank < self.nodes:
@@ -39,6 +40,18 @@ class Launch:
             raise ConfigError(f"--processes {self.processes} is the number over all machines; it must be a multiple of --nodes {self.nodes}")
         if self.nodes > 1 and not self.head:
             raise ConfigError("--nodes: give the first machine's address too, --head ADDRESS, and on each machine its --node-rank")
+        if self.head.count(":") == 1 and not self.head.partition(":")[2].isdigit():
+            raise ConfigError(f"--head: {self.head!r} has a port that is no number; give ADDRESS or ADDRESS:PORT, for instance 10.0.0.1:29600")
+
+    @property
+    def address(self) -> str:
+        """The first machine's address without its port."""
+        return self.head.partition(":")[0] if self.head.count(":") == 1 else self.head
+
+    @property
+    def port(self) -> int:
+        """The first machine's port."""
+        return int(self.head.partition(":")[2]) if self.head.count(":") == 1 else PORT
 
     def settings(self) -> dict[str, Any]:
         """The accelerate config: that of `sharding`, with our numbers and the absolute path of its DeepSpeed JSON."""
@@ -46,7 +59,7 @@ class Launch:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
         tree |= {"num_processes": self.processes, "num_machines": self.nodes, "machine_rank": self.rank}
         if self.nodes > 1:
-            tree |= {"main_process_ip": self.head, "main_process_port": self.port}
+            tree |= {"main_process_ip": self.address, "main_process_port": self.port}
         if named := (tree.get("deepspeed_config") or {}).get("deepspeed_config_file"):
             tree["deepspeed_config"]["deepspeed_config_file"] = str(deepspeed_file(named, path.parents[2]))
         return tree

@@ -7,6 +7,7 @@ import logging
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -35,7 +36,7 @@ def train(
     sharding: Annotated[str, typer.Option(help="With --processes: ddp, zero1, zero2, zero3, fsdp2 ... (configs/accelerate).")] = "ddp",
     nodes: Annotated[int, typer.Option(help="With --processes: machines.")] = 1,
     node_rank: Annotated[int, typer.Option(help="With --nodes: the number of this machine, from 0.")] = 0,
-    head: Annotated[str, typer.Option(help="With --nodes: the address of machine 0.")] = "",
+    head: Annotated[str, typer.Option(help="With --nodes: the address of machine 0, or ADDRESS:PORT.")] = "",
 ) -> None:
     """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train experiments/lab_counting methods/dapo steps=50`."""
     from vlrl.cli.words import load_words
@@ -67,11 +68,14 @@ OPTIONS = (
 
 
 def _launch(launch: Launch, config: Config) -> int:
-    """Write the launch file into the run's folder and run this command again under `accelerate launch`; returns its exit code."""
+    """Write the launch file into the run's folder and run this command again under `accelerate launch`; returns its exit code.
+
+    The file of a machine but the first is written elsewhere, since machines may share the run's folder and each file has its machine's rank.
+    """
     folder = Path(str(config.tree.get("output") or "runs/unnamed"))
     settings = launch.settings()
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "launch.yaml"
+    file = (folder if launch.rank == 0 else Path(tempfile.mkdtemp(prefix="vlrl-launch-"))) / "launch.yaml"
     file.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     command = launch.command(file, sys.argv[sys.argv.index("train") + 1 :])
     sys.stderr.write(f"{shlex.join(command)}\n")
