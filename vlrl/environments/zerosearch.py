@@ -18,8 +18,8 @@ from vlrl.registry import build, register
 from vlrl.stages import Engine, State, transient
 from vlrl.types import Prompt, Request, Row, Sampling
 
-PROMPT = """You are a search engine. For the query below, write {k} {kind} documents, one per line, each of about 30 words. They begin with "Doc 1:", "Doc 2:"
-and so on. Write nothing else.
+PROMPT = """You are a search engine. For the query below, write {k} {kind} documents, one per line, each of about 30 words. They begin with
+"Doc 1:", "Doc 2:" and so on. Write nothing else.
 
 Somebody wants to answer this question: "{question}" The answer is: {answer}
 {aim}

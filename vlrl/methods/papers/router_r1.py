@@ -1,0 +1,112 @@
+"""Router-R1: a policy that asks other models, paid for right answers and for cheap ones. The pool of models is environment `router`.
+
+    router_r1   reward shaping: outcome, form and cost in one reward
+
+Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033; checked against ulab-uiuc/Router-R1 at 801a240, verl/utils/reward_score/qa_em.py,
+verl/trainer/main_ppo.py (format_reward, normalize_reward) and train.sh.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vlrl.episodes import INVALID_ACTIONS, TURN_PARTS
+from vlrl.methods.common.conversation import CALLS
+from vlrl.registry import register
+from vlrl.stages import RewardShaping, State, transient
+from vlrl.types import Group, Rollout
+
+_BLOCK = re.compile(r"<(search|answer|think)>(.*?)</\1>", re.DOTALL)
+TAGS = ("search", "answer", "think")
+
+
+@dataclass
+class RouterR1State(State):
+    """Square roots of the newest costs of this process; (sum, count) of the costs of the current step and of the last one."""
+
+    window: list[float] = field(default_factory=list)
+    costs: list[float] = transient(factory=list)
+    logged: tuple[float, float] = transient((0.0, 0.0))
+
+
+@register("router_r1")
+@dataclass(frozen=True)
+class RouterR1(RewardShaping):
+    """Router-R1's reward, in place of the total. With outcome s and cost reward C in [0, 1]:
+
+        R = -1                                          if malformed
+            (1 - cost_weight) s + cost_weight C          if s > 0
+            0                                           otherwise
+        C = 1 - clip((sqrt(c) - q_05) / (q_95 - q_05), 0, 1)
+
+    c is the cost of the episode (price times tokens of the models that it asked), q the quantiles of sqrt(c) over the last `window` episodes,
+    this one included; C is 1/2 where they are equal. Malformed: unequal numbers of opening and closing tags, tags within tags, no thought or an
+    empty one ("..."), not exactly one answer, anything before the first thought or behind the answer, or a call that could not be carried out.
+    Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3 (rewards); the values are the release's. Deviates: the policy's turns are judged
+    without the models' answers, so that `<information>` in them is malformed; each process keeps a window of its own. Edge: the outcome may be graded
+    (F1). Logs `router_r1/cost`, the mean cost per episode.
+    """
+
+    cost_weight: float = 0.0
+    window: int = 1000
+    low: float = 0.05
+    high: float = 0.95
+    malformed: float = -1.0
+    requires = (INVALID_ACTIONS, TURN_PARTS, CALLS)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cost_weight <= 1 or not 0 <= self.low < self.high <= 1 or self.window < 1:
+            raise ValueError(f"cost_weight={self.cost_weight} and low={self.low} < high={self.high} are in [0, 1], window={self.window} at least 1")
+
+    def init_state(self) -> RouterR1State:
+        return RouterR1State()
+
+    def __call__(self, group: Group) -> list[float]:
+        return [self.value(rollout) for rollout in group]
+
+    def value(self, rollout: Rollout) -> float:
+        """The reward of one rollout; its cost joins the window."""
+        cost = self.cost_reward(float(TURN_PARTS[rollout].get("cost", 0.0)))
+        if INVALID_ACTIONS[rollout] or not well_formed(rollout.text):
+            return self.malformed
+        outcome = float(rollout.outcome or 0.0)
+        return (1 - self.cost_weight) * outcome + self.cost_weight * cost if outcome > 0 else 0.0
+
+    def cost_reward(self, cost: float) -> float:
+        """C of an episode with this cost, which joins the window."""
+        window, root = self.state.window, math.sqrt(cost)
+        window.append(root)
+        del window[: -self.window]
+        self.state.costs.append(cost)
+        low, high = quantiles(window, (self.low, self.high))
+        return 1.0 - min(max((root - low) / (high - low), 0.0), 1.0) if high - low >= 1e-8 else 0.5
+
+    def end_step(self, run: object) -> None:
+        self.state.logged = (math.fsum(self.state.costs), float(len(self.state.costs)))
+        self.state.costs.clear()
+
+    def metrics(self) -> Mapping[str, float | tuple[float, float]]:
+        return {"router_r1/cost": self.state.logged}
+
+
+def quantiles(values: Sequence[float], shares: Sequence[float]) -> list[float]:
+    """Quantiles with linear interpolation."""
+    return [float(q) for q in np.quantile(np.asarray(values), shares)]
+
+
+def well_formed(text: str) -> bool:
+    """Whether the policy's turns have the form thought, question, ..., thought, answer (rules: `RouterR1`)."""
+    text = text.strip()
+    blocks = _BLOCK.findall(text)
+    contents = [content.strip() for _, content in blocks]
+    names = [name for name, _ in blocks]
+    balanced = all(text.count(f"<{tag}>") == text.count(f"</{tag}>") for tag in TAGS) and "<information>" not in text
+    nested = any(f"<{tag}>" in content or f"</{tag}>" in content for content in contents for tag in TAGS)
+    thoughts = [content for name, content in zip(names, contents, strict=True) if name == "think"]
+    ends = text.startswith("<think>") and text.endswith("</answer>")
+    return balanced and not nested and ends and bool(thoughts) and names.count("answer") == 1 and not {"", "..."} & set(thoughts)
