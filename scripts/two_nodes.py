@@ -3,9 +3,9 @@
     python scripts/two_nodes.py                          # ZeRO-3 and FSDP2
     python scripts/two_nodes.py ddp zero2 --steps 3 --ranks 1
 
-Each machine is a launcher of its own (`accelerate launch` with its machine rank) that reaches the first at 127.0.0.1; ranks are CPU processes over
-gloo. Printed are the gradient norms of each step beside those of one process that trains the same groups. Rewards are hashes of the tokens. Ends with status
-1 where a machine fails or a norm differs by more than 1e-3 (relative).
+Each is a launcher of its own (`accelerate launch` with its machine rank) that reaches the first at 127.0.0.1; ranks are CPU processes over gloo.
+Printed are the gradient norms of each step beside those of one process that trains the same groups. Rewards are hashes of the tokens. Ends with
+status 1 where a machine fails or a norm differs by more than 1e-3 (relative).
 """
 
 from __future__ import annotations
