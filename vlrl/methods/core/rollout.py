@@ -8,7 +8,7 @@ multi_turn    conversations with an environment: the policy writes, a tool repli
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -241,9 +241,17 @@ class MultiTurn(SampledStrategy):
             while pool.busy:
                 ready = [handle for handle in pool.collect(self.patience) if self.hear(handle, pool, run)]
                 ready.sort(key=lambda handle: (handle.owner.prompt_index, handle.owner.attempt))
+                self.before_turns(ready, pool, run)
                 handles = {id(handle.owner): handle for handle in ready}
-                for completion in run.engine.generate([handle.owner.request(stops, run.policy) for handle in ready]) if ready else ():
+                for completion in self.turns([handle.owner.request(stops, run.policy) for handle in ready], run) if ready else ():
                     self.say(completion, handles[id(completion.request.tag)], pool, run)
+
+    def before_turns(self, ready: Sequence[Any], pool: Any, run: RunContext) -> None:
+        """Called before each round with the handles of the conversations that go on, in order; a strategy that branches starts more in `pool`."""
+
+    def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
+        """The policy's next turns; a strategy that samples them from several policies overrides it."""
+        return run.engine.generate(requests)
 
     def say(self, completion: Completion, handle: Any, pool: Any, run: RunContext) -> None:
         """Append a finished turn and hand it to the environment; a turn that was cut is not carried out."""
