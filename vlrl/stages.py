@@ -273,6 +273,9 @@ class Environment(Stage):
         """Schemas of its tools, {"type": "function", "function": {"name", "description", "parameters"}}, for the chat template."""
         return ()
 
+    def close(self) -> None:
+        """Free what its episodes share, at the end of the run."""
+
 
 # --- rewards and advantages -----------------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vlrl.episodes import EPISODE_RETURN, TURN_PARTS
+from vlrl.episodes import EPISODE_END, EPISODE_RETURN, TURN_PARTS
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
@@ -16,8 +16,9 @@ from vlrl.types import Rollout
 class EnvironmentReturn(Reward):
     """The return of an episode: r = sum over turns of the environment's reward, or of its named part `part`.
 
-    vlrl original. Reads EPISODE_RETURN and TURN_PARTS, which rollout strategy `multi_turn` writes. Edge: an episode for which the environment
-    stated no reward, or not this part, raises KeyError: the rollout is dropped and counted; `missing` is its score in place of that.
+    vlrl original. Reads EPISODE_RETURN and TURN_PARTS, which rollout strategy `multi_turn` writes. Edge: an episode that the policy lost before the
+    environment stated a reward (a turn that was cut, no room, too many invalid actions) scores 0. One that ended by itself without a reward, or
+    without this part, raises KeyError: the rollout is dropped and counted; `missing` is its score in place of that.
     """
 
     needs_gold: ClassVar[bool] = False
@@ -29,6 +30,8 @@ class EnvironmentReturn(Reward):
         found = TURN_PARTS[rollout].get(self.part) if self.part else EPISODE_RETURN.get(rollout)
         if found is not None:
             return float(found)
+        if self.missing is None and EPISODE_END.get(rollout, "done") in ("length", "context", "invalid_action"):
+            return 0.0
         if self.missing is None:
             what = f"no reward part {self.part!r}" if self.part else "no reward"
             raise KeyError(f"the environment stated {what} for this episode; set `missing`, or use a reward that reads the answer")

@@ -47,6 +47,7 @@ class Reaper:
         self.lock = threading.RLock()
         self.owner = os.getpid()
         self.processes: dict[int, tuple[subprocess.Popen, str]] = {}
+        self.watched: dict[int, str] = {}
         self.folders: set[str] = set()
         self.helper: subprocess.Popen | None = None
 
@@ -78,6 +79,20 @@ class Reaper:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
+    def watch(self, pid: int) -> None:
+        """Register the leader of a process group that another library started and waits for. End it with `end_watched`."""
+        with self.lock:
+            self.watched[pid] = start_time(pid)
+            self._tell(f"+p {pid} {self.watched[pid]}")
+
+    def end_watched(self, pid: int) -> None:
+        """Kill the group of a watched process. A second call does nothing."""
+        with self.lock:
+            born = self.watched.pop(pid, None)
+            if born is not None:
+                end_group(pid, born)
+                self._tell(f"-p {pid}")
+
     def folder(self) -> Path:
         """A new temporary folder, registered. Remove it with `remove`."""
         path = tempfile.mkdtemp(prefix=PREFIX)
@@ -101,6 +116,8 @@ class Reaper:
             return
         for process, _ in list(self.processes.values()):
             self.end(process)
+        for pid in list(self.watched):
+            self.end_watched(pid)
         for folder in list(self.folders):
             self.remove(Path(folder))
         with self.lock:

@@ -192,8 +192,11 @@ class Run(RunServices):
             self.recorder.event("warning", message=message)
 
     def close(self) -> None:
-        """Free the engine's resources."""
+        """Free the resources of the engine and of environments."""
         self.engine.close()
+        for phase in self.phases:
+            if phase.slots.get("environment") is not None:
+                phase.slots["environment"].close()
 
 
 def seed_everything(seed: int) -> None:
