@@ -11,7 +11,7 @@ import torch
 from make import end_step, group, run
 from tiny import steps, text_run, vision_run
 
-from vlrl.methods.papers.acereason import Acereason
+from vlrl.methods.papers.acereason import Acereason, AcereasonDomains
 from vlrl.methods.papers.multiple_tickets import MultipleTickets, ticket
 from vlrl.methods.papers.recap import Recap, priority
 from vlrl.methods.papers.rlsp import Rlsp
@@ -19,6 +19,7 @@ from vlrl.methods.papers.skywork_r1v3 import SkyworkR1v3
 from vlrl.methods.papers.superhf import Superhf
 from vlrl.methods.papers.tulu_3 import Tulu3
 from vlrl.registry import ConfigError
+from vlrl.types import Row
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,35 @@ def test_lengths_grow_in_stages(step, limit):
     assert sampling(None, 0).max_tokens == limit == sampling.metrics()["acereason/max_tokens"]
 
 
+def domains(**fields):
+    rows = {name: [Row(f"{name}{i}", "q", meta={"pass_rate": i / 4} if name == "math" else {}) for i in range(4)] for name in ("math", "code")}
+    made = AcereasonDomains(**fields)
+    made.setup(run(rows=rows, source_weights={}, seed=0, phase_step=0, settings=SimpleNamespace(steps=6)))
+    return made
+
+
+def test_one_domain_at_a_time_and_hard_prompts_at_the_end():
+    sampler, sources = domains(), []
+    for step in range(6):
+        sampler.run.phase_step = step
+        sources.append({row.id[:4] for row in sampler(4)})
+    assert sources == [{"math"}] * 3 + [{"code"}] * 2 + [{"math"}]
+    sampler.run.phase_step = 2
+    assert {row.id for row in sampler(6)} == {"math0", "math1"}  # pass rates 0 and 1/4 of at most 6/16
+    end_step(sampler, [group(1.0, 1.0, name="math0"), group(1.0, 0.0, 0.0, name="math3")])  # what was seen last counts
+    assert {row.id for row in sampler(6)} == {"math1", "math3"}
+    again = domains()
+    again.run.phase_step = 2
+    again.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
+    assert [row.id for row in again(5)] == [row.id for row in sampler(5)]
+    end_step(sampler, [group(1.0, name=f"math{i}") for i in range(4)])
+    assert len(sampler(4)) == 4  # nothing is hard: rows as they come
+    with pytest.raises(ConfigError, match="order"):
+        domains(order=(0, 2), hard=())
+    with pytest.raises(ConfigError, match="hard"):
+        domains(order=(0, 1), hard=(2,))
+
+
 def test_critical_tokens_are_found_and_their_entropy_averaged():
     words = {1: " Wait", 2: ",", 3: "waiting", 4: "Alternatively", 5: " let"}
     g = group(1.0, 0.0, lengths=[3, 2])
@@ -141,7 +171,8 @@ def test_critical_tokens_are_found_and_their_entropy_averaged():
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        ("superhf", []), ("recap", []), ("rlsp", []), ("tulu_3", []), ("acereason", ["steps=4"]), ("peft_for_rlvr", []),
+        ("superhf", []), ("recap", []), ("rlsp", []), ("tulu_3", []), ("peft_for_rlvr", []),
+        ("acereason", ["steps=6", "prompt_sampler.order=[0]", "prompt_sampler.hard=[]"]),
         ("rl_with_cold_start", ["phases.rl.num_minibatches=1"]),
     ],
 )  # fmt: skip
