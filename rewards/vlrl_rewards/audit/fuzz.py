@@ -211,8 +211,10 @@ _VALUES = (None, True, 0, -1, 2.5, 10**400, "", "x", "\ud800", [], [1], [[]], [N
 def retyped(text: str) -> Iterator[str]:
     """The JSON values of a text with each of their parts left out, and replaced by values of every type; nothing where a text has none."""
     start = min((at for at in (text.find("["), text.find("{")) if at >= 0), default=-1)
+    if start < 0:
+        return
     try:
-        whole, end = json.JSONDecoder().raw_decode(text, start) if start >= 0 else (None, 0)
+        whole, end = json.JSONDecoder().raw_decode(text, start)
     except (ValueError, RecursionError):
         return
     for part in _variants(whole):
@@ -231,6 +233,23 @@ def _variants(value: Any) -> Iterator[Any]:
             yield value[:at] + value[at + 1 :]
             for part in _variants(value[at]):
                 yield [*value[:at], part, *value[at + 1 :]]
+
+
+_PUMPED = (
+    *"0a ,.-+/\\{}[]()<>\"'\n|:;_=*#$½٣", "0 ", "0,", "a ", "a, ", "00", "\\a", "[0", "{}", "()", "<a>", "0.0", "1/2", "0:0", "\n- ", "a: ", "<b>",
+    "&lt;", "not ", "no, ", "and ", "\\\\ ", "0.0,", "x^", "a_", "'a'", '"a"', "Wait, ", "[1,2,3,4],", "(a,b,c),", "```", '{"a":',
+)  # fmt: skip
+
+
+def pumped(subject: Subject, lengths: tuple[int, ...] = (60, 3000, 19_000)) -> Iterator[str]:
+    """A short text repeated to each of `lengths` characters, alone and behind a right answer, with an end that does not fit: what patterns that
+    can read a text in many ways take exponential time for."""
+    right = subject.texts[0].replace("<answer>", "").replace("</answer>", "")
+    for unit in _PUMPED:
+        for length in lengths:
+            body = unit * (length // len(unit)) + "!"
+            yield f"<answer>{body}</answer>"
+            yield f"<answer>{right}{body}</answer>"
 
 
 _FRAMES = (

@@ -12,7 +12,7 @@ from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import last_answer
 
-_FORMAT = re.compile(r"(\d{1,6})\s*[:;]\s*\[?\s*((?:\d{1,6}[\s,]*){0,200})\]?", re.ASCII)
+_FORMAT = re.compile(r"(\d{1,6})\s*[:;]\s*\[?\s*((?:\d{1,6}(?:[\s,]+\d{1,6}){0,199}[\s,]*)?)\]?", re.ASCII)
 
 
 @register("sequence")

@@ -73,6 +73,21 @@ def test_json_of_every_type(name):
         assert not fuzz.fault(subject, number, body), (number, body)
 
 
+@pytest.mark.timeout(60)
+def test_long_digits_of_a_sequence_are_read_in_time():
+    (subject,) = fuzz.subjects({"reward sequence": None}).values()
+    for digits in ("1" + "0" * 400, "2: " + "12 " * 500 + "x", "2: " + "123456" * 60 + "x"):
+        assert not fuzz.fault(subject, 0, f"<answer>{digits}</answer>")
+
+
+@pytest.mark.timeout(60)  # an exponential pattern never ends
+@pytest.mark.parametrize("name", sorted(fuzz.subjects()))
+def test_repeated_texts_are_read_in_time(name):
+    (subject,) = fuzz.subjects({name: None}).values()
+    for response in random.Random(name).sample([*fuzz.pumped(subject, (60, 3000))], 16):
+        assert not fuzz.fault(subject, 0, response), response
+
+
 def test_retyped_reaches_every_part():
     made = set(fuzz.retyped('so {"a": [1, {"b": "c"}]} it is'))
     assert {'so {"a": 0} it is', "so {} it is", 'so {"a": [1, {"b": null}]} it is', 'so {"a": [1, {}]} it is', 'so {"a": [{"b": "c"}]} it is'} <= made
