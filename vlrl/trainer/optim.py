@@ -62,7 +62,8 @@ def _optimizer_class(kind: str) -> tuple[Any, dict[str, Any]]:
     if kind == "sgd":
         return torch.optim.SGD, {}
     if kind == "adamw":
-        return torch.optim.AdamW, {}
+        sharded = any(os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true" for engine in ("DEEPSPEED", "FSDP"))
+        return torch.optim.AdamW, {} if torch.cuda.is_available() or sharded else {"fused": True}  # on a CPU one pass over memory in place of ten
     try:
         import bitsandbytes
     except ImportError:
