@@ -29,10 +29,11 @@ from typing import Any, ClassVar
 
 from vlrl.context import RunContext
 from vlrl.engine.fake import Fake
+from vlrl.episodes import Action, Episode, Observation
 from vlrl.files import append_jsonl, read_jsonl
 from vlrl.registry import register
 from vlrl.stages import Callback, Environment, Reward, Source
-from vlrl.types import Completion, Group, Media, Message, Request, Rollout, Row
+from vlrl.types import Completion, Group, Media, Request, Rollout, Row
 
 PROCESS = "process.jsonl"
 MAX_GROWTH_MB = 16.0  # of a process between the second and the last quarter of its samples
@@ -86,11 +87,22 @@ class SoakTool(Environment):
 
     stops: ClassVar[tuple[str, ...]] = tuple("aeiou 0123456789")
 
-    def reply(self, rollout: Rollout) -> Sequence[Message] | None:
-        value = zlib.crc32(repr(("tool", rollout.row.id, rollout.ids)).encode())
+    def episode(self) -> Episode:
+        return SoakEpisode()
+
+
+class SoakEpisode(Episode):
+    """One conversation with the tool."""
+
+    def reset(self, row: Row, seed: int) -> Observation:
+        self.row = row.id
+        return Observation()
+
+    def step(self, action: Action) -> Observation:
+        value = zlib.crc32(repr(("tool", self.row, action.turn, action.text)).encode())
         if value % 100 == 3:
             raise ConnectionError("the tool has a fault")
-        return [{"role": "user", "content": "go on"}] if value % 2 else None
+        return Observation("go on") if value % 2 else Observation(done=True)
 
 
 @register("soak_judge")

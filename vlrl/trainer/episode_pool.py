@@ -48,6 +48,7 @@ class EpisodeHandle:
     row: Row
     seed: int
     history: Sequence[str] = ()
+    number: int = 0
     episode: Episode | None = None
     observation: Observation | None = None
     error: BaseException | None = None
@@ -120,7 +121,7 @@ class EpisodePool:
 
     def start(self, owner: Any, row: Row, seed: int, history: Sequence[str] = ()) -> EpisodeHandle:
         """Begin an episode. `history` are actions that are repeated after the reset; the answers to them are not returned."""
-        handle = EpisodeHandle(owner, row, seed, tuple(history))
+        handle = EpisodeHandle(owner, row, seed, tuple(history), len(self.handles))
         handle.trajectory = Trajectory(row.id, seed, getattr(self.environment, "name", ""))
         self.handles.append(handle)
         self._submit(_Job(handle, lambda: self._reset(handle), self._limit("turn_seconds"), "reset"))
@@ -133,7 +134,9 @@ class EpisodePool:
         self._submit(_Job(handle, lambda: self._step(handle, timed), left, f"turn {action.turn}"))
 
     def collect(self, patience: float) -> list[EpisodeHandle]:
-        """Episodes with a new answer: those of all calls, or of the calls that end within `patience` seconds, and of at least one.
+        """Episodes with a new answer, in the order of their start.
+
+        These are those of all calls, or of the calls that end within `patience` seconds, and of at least one.
 
         Raises what an environment raised where the machine, the run or the config is at fault, and EnvironmentFailure where too many calls hang.
         """
@@ -142,6 +145,7 @@ class EpisodePool:
             self.changed.wait_for(lambda: self.finished or not self.outstanding)
             found, self.finished = self.finished, []
             hanging = self.hanging
+        found.sort(key=lambda handle: handle.number)  # not in the order in which threads ended
         for handle in found:
             if handle.error is not None and (isinstance(handle.error, (RunFailure, ConfigError)) or of_the_machine(handle.error)):
                 raise handle.error
