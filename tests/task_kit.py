@@ -13,11 +13,28 @@ RANGES = {
     "interleaved_steps": (0.5, 0.0),
     "code_edit": (3.5 * 1 - 1.5, -2.0),
     "patch_similarity": (1.0, -1.0),
+    "kernel_config": (1.0, -1.0),
 }
 SELECTS = {"gen_pairs": {"name": "vmr"}}  # tasks whose rows are for a selection, which makes the rows of the reward
 
-# presets that leave a model to their user: the override that names one
+WITH_TOOLS = ["environment={name: calculator}", "rollout={name: multi_turn}"]  # what tasks with tools bring, for tasks without
+
+# presets that leave a model, or an environment, to their user: the overrides that name one
 MODELS = {
+    "agent_rlvr": WITH_TOOLS[:1],
+    "agentrl": WITH_TOOLS[:1],
+    "arpo": WITH_TOOLS[:1],
+    "artist": WITH_TOOLS,
+    "g_ra": [*WITH_TOOLS, "reward_shaping.gate.levels=[[format, 1.0], [calls, 0.0]]"],
+    "asearcher": ["environment={name: search}"],
+    "ikea": ["environment={name: search}"],
+    "router_r1": ["environment={name: router, models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"],
+    "zerosearch": ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"],
+    "gtr": ["replay.corrector={name: scripted}"],
+    "os_r1": WITH_TOOLS,
+    "retool": WITH_TOOLS[:1],
+    "tool_star": [*WITH_TOOLS, "reward_shaping.hierarchy.answer=format"],
+    "tool_use_via_automated_build_environments": [*WITH_TOOLS, "outcome=null", "rewards.lookup=null"],
     "pure": ["reward_shaping.process.model=tiny"],
     "verif": ["rewards.rules.judge={model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': ['yes']}}}"],
 }

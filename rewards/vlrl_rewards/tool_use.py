@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.environments.tool_calls import last_call, last_tagged
+from vlrl.environments.tool_calls import STOP, last_call, last_tagged
 from vlrl.episodes import ACTIONS, INVALID_ACTIONS, TURN_PARTS
 from vlrl.registry import register
 from vlrl.stages import Reward
@@ -13,9 +14,15 @@ from vlrl.types import Rollout
 from vlrl_rewards.parsing import boxes_in
 
 
+def turns_of(rollout: Rollout) -> list[str]:
+    """The policy's turns; of a text that was no episode, its parts behind each tool call."""
+    known = ACTIONS.get(rollout)
+    return known if known is not None else [part for part in re.split(f"(?<={STOP})", rollout.text) if part]
+
+
 def calls_in(rollout: Rollout) -> int:
     """The number of tool calls that the policy wrote, at most one for each turn."""
-    return sum(last_call(text) is not None for text in ACTIONS[rollout])
+    return sum(last_call(text) is not None for text in turns_of(rollout))
 
 
 @register("tool_format")
@@ -40,7 +47,7 @@ class ToolFormat(Reward):
         return (*(("<think>",) if self.thoughts else ()), "<answer>", *(("\\boxed",) if self.boxed else ()))
 
     def __call__(self, rollout: Rollout) -> float:
-        turns = ACTIONS[rollout]
+        turns = turns_of(rollout)
         text, last = "".join(turns), turns[-1] if turns else ""
         answer = last_tagged(last, "answer")
         if answer is None or text.count("<answer>") != 1 or text.count("</answer>") != 1:
@@ -73,7 +80,7 @@ class ToolSuccess(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         calls = calls_in(rollout)
-        good = max(calls - INVALID_ACTIONS[rollout], 0)
+        good = max(calls - (INVALID_ACTIONS.get(rollout) or 0), 0)
         return float(min(good, self.limit)) if self.mode == "count" else good / max(calls, 1)
 
 
@@ -97,9 +104,9 @@ class ToolF1(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         goals = len(rollout.row.meta.get("goals", ()))
-        calls, solved = calls_in(rollout), TURN_PARTS[rollout].get("solved", 0.0)
+        calls, solved = calls_in(rollout), (TURN_PARTS.get(rollout) or {}).get("solved", 0.0)
         score = 2 * solved / (calls + goals) if calls + goals else 0.0
-        last = ACTIONS[rollout][-1] if ACTIONS[rollout] else ""
+        last = next(reversed(turns_of(rollout)), "")
         if last_call(last) is not None:
             return score
         if not last.strip():

@@ -41,7 +41,7 @@ def test_g_ra_counts_a_reward_only_where_those_before_it_reach_their_thresholds(
     ]
     for one in made:
         one.reward = sum(weights[slot] * value for slot, value in one.rewards.items())
-    shaping = GRa(levels={"answer": 1.0, "step": 0.5, "style": 9.0})
+    shaping = GRa(levels=(("answer", 1.0), ("step", 0.5), ("style", 9.0)))
     assert grouped(shaping, *made, rewards=weights) == pytest.approx([2 + 0.3 + 0.1 + 3, 2 + 0.1 + 3, 3, 0])
     shaping.end_step(None)
     assert shaping.metrics() == {"g_ra/closed": (2.0, 4.0)}
@@ -49,8 +49,8 @@ def test_g_ra_counts_a_reward_only_where_those_before_it_reach_their_thresholds(
 
 def test_g_ra_names_slots_that_exist():
     run = SimpleNamespace(rewards={"answer": 1, "step": 2})
-    GRa(levels={"answer": 1.0, "step": 0.0}).check(run)
-    for levels in ({"answer": 1.0}, {"answer": 1.0, "steps": 0.0}):
+    GRa(levels=(("answer", 1.0), ("step", 0.0))).check(run)
+    for levels in ((("answer", 1.0),), (("answer", 1.0), ("steps", 0.0))):
         with pytest.raises(ConfigError, match="levels"):
             GRa(levels=levels).check(run)
 

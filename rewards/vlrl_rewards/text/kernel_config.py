@@ -12,6 +12,7 @@ from vlrl.episodes import ACTIONS
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
+from vlrl_rewards.tool_use import turns_of
 
 UNCLEAR = "cannot determine impact without specific context"
 EFFECTS = ("increase", "decrease", UNCLEAR)
@@ -79,7 +80,7 @@ class KernelConfig(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         gold = rollout.answer
-        turns = ACTIONS[rollout]
+        turns = turns_of(rollout)
         found = [match[1] if (match := _TURN.fullmatch(turn.strip())) else "" for turn in turns]
         looked, answered = "tool_call" in found[:-1], bool(found) and found[-1] == "answer"
         form = 0.45 * looked + 0.55 * answered

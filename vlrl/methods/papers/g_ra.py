@@ -5,8 +5,7 @@ Paper: Stabilizing Long-Term Multi-Turn Reinforcement Learning with Gated Reward
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vlrl.context import RunContext
 from vlrl.registry import ConfigError, register
@@ -30,23 +29,23 @@ class GRa(RewardShaping):
 
         R = w_1 r_1 + 1[r_1 >= d_1] (w_2 r_2 + 1[r_2 >= d_2] (w_3 r_3 + ...))
 
-    `levels` maps a reward slot to its threshold d, highest priority first (the outcome, then step rewards); the last threshold gates nothing. r is
+    `levels` are (reward slot, threshold d), highest priority first (the outcome, then step rewards); the last threshold gates nothing. r is
     the raw score, w the slot's weight. Slots that are not named count as they are. Summing all of them (plain accumulation) pays for steps of failed
     conversations, which the policy learns to farm.
     Paper: arXiv:2508.10548, sec. 3 (two levels: the outcome, and rewards of single turns). Edge: a slot that did not score a rollout counts 0 and is
     closed. Logs the share of rollouts with a closed gate.
     """
 
-    levels: Mapping[str, float] = field(default_factory=dict)
+    levels: tuple[tuple[str, float], ...] = ()
 
     def init_state(self) -> GRaState:
         return GRaState()
 
     def check(self, run: RunContext) -> None:
-        unknown = [slot for slot in self.levels if slot not in run.rewards]
+        unknown = [slot for slot, _ in self.levels if slot not in run.rewards]
         if unknown or len(self.levels) < 2:
             raise ConfigError(
-                f"reward_shaping: 'g_ra' levels={dict(self.levels)} must name two or more reward slots, highest priority first; "
+                f"reward_shaping: 'g_ra' levels={self.levels} must name two or more reward slots, highest priority first; "
                 f"there are {', '.join(run.rewards)}"
             )
 
@@ -54,11 +53,11 @@ class GRa(RewardShaping):
         totals = []
         for rollout in group:
             total, is_open = rollout.reward, True
-            for slot, threshold in self.levels.items():
+            for slot, threshold in self.levels:
                 if not is_open:
                     total -= self.run.rewards[slot].weight * rollout.rewards.get(slot, 0.0)
                 is_open = is_open and rollout.rewards.get(slot, -float("inf")) >= threshold
-            first = next(iter(self.levels.items()))
+            first = self.levels[0]
             self.state.closed += rollout.rewards.get(first[0], -float("inf")) < first[1]
             self.state.seen += 1
             totals.append(total)
