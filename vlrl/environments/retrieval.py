@@ -33,8 +33,8 @@ class Passage:
         if isinstance(contents, str):
             title, _, text = contents.partition("\n")
             return cls(title.strip().strip('"'), text.strip() or title.strip())
-        text = record.get("text")
-        return cls(str(record.get("title", "")), text) if isinstance(text, str) else None
+        whole = record.get("text")
+        return cls(str(record.get("title", "")), whole) if isinstance(whole, str) else None
 
 
 class Retriever(ABC):

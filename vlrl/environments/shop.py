@@ -39,8 +39,10 @@ OPTIONS = {
     "scent": ("cedar", "lavender", "lemon", "rose", "vanilla"),
     "flavor": ("ginger", "jasmine", "mint", "peach", "plain"),
 }
-ATTRIBUTES = ("easy to clean", "eco friendly", "fragrance free", "hand made", "heavy duty", "lightweight", "long lasting", "machine washable")
-ATTRIBUTES += ("non slip", "quick drying", "recycled", "sugar free", "sulfate free", "waterproof")
+ATTRIBUTES = (
+    *("easy to clean", "eco friendly", "fragrance free", "hand made", "heavy duty", "lightweight", "long lasting", "machine washable"),
+    *("non slip", "quick drying", "recycled", "sugar free", "sulfate free", "waterproof"),
+)
 BRANDS = ("Alder", "Birch", "Corvo", "Dunes", "Elmo", "Fjord", "Gable", "Hollis", "Ibex", "Juno")
 PAGE = 10  # products on a page of results
 PRICES = (5, 100)  # dollars

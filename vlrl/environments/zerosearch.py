@@ -90,8 +90,9 @@ class ZeroSearch(SearchTool):
 
     @property
     def noise(self) -> float:
-        """P of the present step, the first one being 0."""
-        return noise_probability(max(self.run.phase_step - 1, 0), self.run.settings.steps, self.start, self.end, self.base)
+        """P of the present step, the first one being 0; `start` before the run."""
+        step, steps = (max(self.run.phase_step - 1, 0), self.run.settings.steps) if self.is_set_up else (0, 1)
+        return noise_probability(step, steps, self.start, self.end, self.base)
 
     def episode(self) -> SearchEpisode:
         return ZeroSearchEpisode(self)
