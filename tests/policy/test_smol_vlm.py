@@ -1,0 +1,60 @@
+"""`scripts/make_smol_vlm.py`: a vision tower before a language model keeps the language model's weights, tokens and log-probs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+from vlrl.bench.gpu_checks import group_of, largest_difference
+from vlrl.bench.true_shapes import picture_prompt
+from vlrl.config import load
+from vlrl.policy import Family, Policy
+from vlrl.registry import build
+
+TOWER = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Policy, Path]:
+    """(the language model alone, the model that sees, its folder)."""
+    import make_smol_vlm
+
+    root = tmp_path_factory.mktemp("smol")
+    Policy(build(Family, {"name": "text", "tiny": {"hidden": 32, "layers": 1, "kind": "llama", "tie": True}})).save(root / "text")
+    make_smol_vlm.assemble(str(root / "text"), root / "assembled", TOWER)
+    (root / "smol_vlm.yaml").write_text(make_smol_vlm.yaml.safe_dump(make_smol_vlm.config_of(root), sort_keys=False))
+    alone = Policy(build(Family, {"name": "text", "model": str(root / "text")}))
+    return alone, Policy(build(Family, {"name": "smolvlm", "model": str(root / "assembled")})), root
+
+
+def test_text_has_the_logits_of_the_language_model(made: tuple[Policy, Policy, Path]) -> None:
+    alone, sees, _ = made
+    ids = torch.tensor([alone.encode(picture_prompt(None)).ids])
+    with torch.no_grad():
+        one, two = (policy.model(input_ids=ids).logits for policy in (alone, sees))
+    torch.testing.assert_close(two[..., : one.shape[-1]], one, atol=1e-5, rtol=0)
+    table = sees.model.get_input_embeddings().weight
+    known = alone.model.get_input_embeddings().weight
+    assert torch.equal(table[: len(known)], known)
+    torch.testing.assert_close(table[-1], known.mean(0))
+
+
+def test_a_picture_is_sixteen_tokens_and_packing_is_exact(made: tuple[Policy, Policy, Path]) -> None:
+    _, sees, _ = made
+    prompt = picture_prompt((96, 96))
+    image = sees.processor.tokenizer.convert_tokens_to_ids("<image>")
+    assert sees.encode(prompt).ids.count(image) == 16
+    assert largest_difference(sees, group_of(prompt, (3, 5, 1))) < 1e-4
+    other = picture_prompt((96, 96), "other")
+    assert sees.encode(other).ids == sees.encode(prompt).ids
+
+
+def test_its_config_is_one_of_a_run(made: tuple[Policy, Policy, Path]) -> None:
+    config = load([made[2] / "smol_vlm.yaml"])
+    assert list(config.phases) == ["connect", "instruct", "rl"]
+    assert config.phase("connect")["trainable"] == {"name": "parts", "freeze": ["language"]}
