@@ -78,7 +78,7 @@ class Picture(Media):
     kind: Literal["image", "video"] = "image"
 
     @cached_property
-    def key(self) -> str:  # type: ignore[override]  # a cached property in place of a property
+    def key(self) -> str:
         return f"picture/{hashlib.sha256(self.data).hexdigest()[:24]}"
 
     def load(self) -> PILImage.Image:
@@ -128,7 +128,7 @@ class Frames(Media):
     kind: Literal["image", "video"] = "video"
 
     @cached_property
-    def key(self) -> str:  # type: ignore[override]  # a cached property in place of a property
+    def key(self) -> str:
         return f"frames/{self.fps:g}/{hashlib.sha256('/'.join(f.key for f in self.frames).encode()).hexdigest()[:24]}"
 
     def load(self) -> Clip:

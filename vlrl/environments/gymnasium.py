@@ -153,7 +153,7 @@ def action_names(world: Any, given: Sequence[str]) -> dict[str, int]:
     if size is None:
         return {}
     first = int(getattr(world.action_space, "start", 0))
-    own = getattr(world.unwrapped, "actions", None)
+    own: Any = getattr(world.unwrapped, "actions", None)
     named = [str(one.name) for one in own] if hasattr(own, "__members__") else [str(first + i) for i in range(int(size))]
     names = list(given) or named
     return {name: first + i for i, name in enumerate(names)}

@@ -155,7 +155,8 @@ class Session:
     """A connection to a server, owned by one task of an event loop in a thread of its own: the SDK wants to be entered and left by the same task."""
 
     def __init__(self, target: Any, seconds: float) -> None:
-        self.seconds, self.dead, self.pid_folder = seconds, "", None
+        self.seconds, self.dead = seconds, ""
+        self.pid_folder: Path | None = None
         self.late = 0
         self.tools: list[Tool] = []
         self.target = self._leashed(target)

@@ -12,8 +12,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.episodes import TURN_REWARDS, TURN_SPANS, TURN_STATES
 from vlrl.methods.common.conversation import CONVERSATION
@@ -68,7 +69,7 @@ class TurnEstimator(GroupRelative):
 
     gamma: float = 1.0
     provides = (TOKEN_ADVANTAGES,)
-    requires = (TURN_REWARDS, TURN_SPANS)
+    requires: ClassVar[tuple[Capability, ...]] = (TURN_REWARDS, TURN_SPANS)
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma <= 1:
