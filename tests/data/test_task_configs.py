@@ -6,6 +6,7 @@ import pytest
 from task_kit import SELECTS, full_and_silent, judge_opened
 
 from vlrl.config import load
+from vlrl.episodes import EPISODE_RETURN
 from vlrl.registry import build
 from vlrl.stages import PromptTemplate, Reward, Select, Source
 from vlrl.trainer.phase import applies, with_own_rewards
@@ -31,6 +32,8 @@ def test_task(path):
             prompt = template(row)
             scored = [name for name, reward in rewards.items() if applies(name, reward.tasks, row)]
             assert scored, f"task {row.task} is scored by nothing"
+            scored = [name for name in scored if EPISODE_RETURN not in rewards[name].requires]  # what an environment pays has tests of its own
+            assert scored or tree.get("environment"), f"task {row.task} is paid by an environment, and has none"
             for name in scored:
                 reward = rewards[name]
                 full, silent = full_and_silent(reward, row)
