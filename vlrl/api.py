@@ -41,8 +41,8 @@ class GRPOTrainer:
     Args:
         model: A config of configs/models ("tiny_qwen2_5_vl", "qwen2_5_vl_3b"), a model's or a run's folder, a hub id, or a `Family`.
         reward_funcs: One reward or several. Each is a function (`FunctionReward`), the name of a shipped reward ("iou"), a mapping with its name and
-            fields ({"name": "iou", "binary": True}), or a `Reward`. A mapping of slot names to these names the slots. None: those that the sources bring
-            along (`Source.own_rewards`; the source `reasoning_gym` has one).
+            fields ({"name": "iou", "binary": True}), or a `Reward`. A mapping of slot names to these names the slots. None: those that the
+            sources bring along (`Source.own_rewards`; the source `reasoning_gym` has one).
         train_dataset: Rows: a list of dicts or of `Row`, a `datasets.Dataset`, a file or folder, a hub id, or a `Source`.
         args: Settings: nested or dotted keys ({"steps": 50, "optimizer.lr": 1e-5}), words of the command line (["steps=50"]), or a whole `Config`,
             which then replaces the base and the method. Values hold in every phase, as on the command line.
