@@ -17,7 +17,7 @@ from typing import Any
 
 from vlrl.context import RunContext
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import EnvironmentFailure, Episode, Observation, Picture
+from vlrl.episodes import EnvironmentFailure, Observation, Picture
 from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.registry import ConfigError, register
 from vlrl.services.reaper import REAPER
@@ -117,7 +117,7 @@ class MCP(ToolEnvironment):
     def toolbox(self) -> Sequence[Tool]:
         return [tool for tool in self.all_tools() if not self.allow or tool.name in self.allow]
 
-    def episode(self) -> Episode:
+    def episode(self) -> ToolEpisode:
         return MCPEpisode(self)
 
     def close(self) -> None:

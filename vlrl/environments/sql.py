@@ -11,7 +11,7 @@ from typing import Any
 
 from vlrl.context import RunContext
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Episode, Observation
+from vlrl.episodes import Observation
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row, RowError
 
@@ -55,7 +55,7 @@ class Sql(ToolEnvironment):
         if self.database and not Path(self.database).expanduser().is_file():
             raise ConfigError(f"environment.database: no file {self.database!r}; name a SQLite database, or give rows meta.schema or meta.database")
 
-    def episode(self) -> Episode:
+    def episode(self) -> ToolEpisode:
         return SqlEpisode(self)
 
     def toolbox(self) -> Sequence[Tool]:

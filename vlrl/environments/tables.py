@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Episode, Observation
+from vlrl.episodes import Observation
 from vlrl.registry import register
 from vlrl.types import Row, RowError
 
@@ -61,5 +61,5 @@ class Tables(ToolEnvironment):
     documents, so that training needs no online tools). Edge: a row without functions raises RowError.
     """
 
-    def episode(self) -> Episode:
+    def episode(self) -> ToolEpisode:
         return TablesEpisode()

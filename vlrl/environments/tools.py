@@ -177,7 +177,7 @@ class ToolEnvironment(Environment):
         """The tools."""
         return [Tool.of(function) for function in self.functions()]
 
-    def episode(self) -> Episode:
+    def episode(self) -> ToolEpisode:
         return ToolEpisode(self.toolbox())
 
     def tools(self) -> Sequence[Mapping[str, Any]]:

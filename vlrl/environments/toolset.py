@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from vlrl.capabilities import Capability
 from vlrl.context import RunContext
-from vlrl.environments.tool_calls import last_call
 from vlrl.environments.tools import ToolEnvironment, ToolEpisode
-from vlrl.episodes import Action, Episode, Observation
+from vlrl.episodes import Observation
 from vlrl.registry import ConfigError, build, register
 from vlrl.stages import Environment
 from vlrl.types import Row
 
 
-class ToolsetEpisode(Episode):
+class ToolsetEpisode(ToolEpisode):
     """An episode of every member; a call goes to the member that has its tool."""
 
     def __init__(self, members: Sequence[ToolEpisode]) -> None:
+        super().__init__([tool for member in members for tool in member.tools.values()])
         self.members = members
 
     def reset(self, row: Row, seed: int) -> Observation:
@@ -28,19 +29,18 @@ class ToolsetEpisode(Episode):
         text = "\n\n".join(opening.text for opening in openings if opening.text)
         return Observation(text, tuple(medium for opening in openings for medium in opening.media))
 
-    def step(self, action: Action) -> Observation:
-        call = last_call(action.text)
-        if isinstance(call, tuple):
-            owner = next((member for member in self.members if call[0] in member.tools), None)
-            if owner is None:
-                known = [name for member in self.members for name in member.tools]
-                return ToolEpisode.refused(f"Error: there is no tool {call[0][:40]!r}; the tools are {', '.join(known)}.")
-            return owner.step(action)
-        return self.members[0].step(action)
+    def called(self, name: str, arguments: Mapping[str, Any]) -> Observation:
+        owner = next(member for member in self.members if name in member.tools)
+        owner.action = self.action
+        return owner.called(name, arguments)
+
+    def finished(self) -> Observation:
+        return self.members[0].finished()
 
     def close(self) -> None:
-        for member in self.members:
-            member.close()
+        with ExitStack() as stack:  # one that fails keeps none of the others open
+            for member in self.members:
+                stack.callback(member.close)
 
 
 @register("toolset")
@@ -87,5 +87,5 @@ class Toolset(ToolEnvironment):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         return [schema for member in self.members.values() for schema in member.tools()]
 
-    def episode(self) -> Episode:
+    def episode(self) -> ToolEpisode:
         return ToolsetEpisode([member.episode() for member in self.members.values()])

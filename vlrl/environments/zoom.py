@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vlrl.environments.tool_calls import numbers
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Episode, Observation
+from vlrl.episodes import Observation
 from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.registry import register
 from vlrl.types import Media
@@ -55,7 +55,7 @@ class Zoom(ToolEnvironment):
     def toolbox(self) -> Sequence[Tool]:
         return [Tool.of(ZoomEpisode(self).zoom)]
 
-    def episode(self) -> Episode:
+    def episode(self) -> ToolEpisode:
         return ZoomEpisode(self)
 
 

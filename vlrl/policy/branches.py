@@ -103,11 +103,11 @@ def attention(
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = []
     for r, (prompt, spans) in enumerate(zip(branches.prompt_R, branches.spans_R)):
-        parts = [x[r : r + 1] for x in (query, key, value)]
+        q, k, v = (x[r : r + 1] for x in (query, key, value))
         if sliding_window is None or sliding_window >= max((prompt + s.end - s.start for s in spans), default=0):
-            rows.append(_Merged.apply(*parts, prompt, spans, branches.prompt_mask(r, sliding_window), scaling))
+            rows.append(_Merged.apply(q, k, v, prompt, spans, branches.prompt_mask(r, sliding_window), scaling))
         else:
-            rows.append(_windowed(*parts, prompt, spans, branches.prompt_mask(r, sliding_window), scaling, sliding_window))
+            rows.append(_windowed(q, k, v, prompt, spans, branches.prompt_mask(r, sliding_window), scaling, sliding_window))
     return torch.cat(rows), None
 
 

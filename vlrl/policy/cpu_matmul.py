@@ -39,7 +39,7 @@ def plain_float(*tensors: Tensor) -> bool:
 
 def applies(*tensors: Tensor) -> bool:
     """Whether oneDNN's product takes the place of torch's for these tensors."""
-    return plain_float(*tensors) and torch.backends.mkldnn.enabled and onednn_is_faster()
+    return plain_float(*tensors) and bool(torch.backends.mkldnn.enabled) and onednn_is_faster()
 
 
 def product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:

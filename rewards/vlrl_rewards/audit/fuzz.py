@@ -205,7 +205,7 @@ def mutated(draw: Draw, text: str) -> str:
     return text[:2000]
 
 
-_VALUES = (None, True, 0, -1, 2.5, 10**400, "", "x", "\ud800", [], [1], [[]], [None], {}, {"a": 1}, {"": [{}]})
+_VALUES: tuple[Any, ...] = (None, True, 0, -1, 2.5, 10**400, "", "x", "\ud800", [], [1], [[]], [None], {}, {"a": 1}, {"": [{}]})
 
 
 def retyped(text: str) -> Iterator[str]:

@@ -104,8 +104,8 @@ class SceneGraph(Graded):
         gold, size = target
         graphs = [g for f in find_values(answer.text) for g in [read_graph(f.value)] if g]
         if len(graphs) != 1:
-            said = [f.value.get("objects") for f in find_values(answer.text) if isinstance(f.value, Mapping)]
-            many = any(isinstance(objects, list) and len(objects) > MAX_OBJECTS for objects in said)
+            lists = [f.value.get("objects") for f in find_values(answer.text) if isinstance(f.value, Mapping)]
+            many = any(isinstance(objects, list) and len(objects) > MAX_OBJECTS for objects in lists)
             limit = f"the answer has more than {MAX_OBJECTS} objects and is not read" if many else ""
             return self.unreadable(answer, "graph", limit) if not graphs else self.refuse("several graphs in the answer")
         picture = scene.meta.get("picture", self.picture)
