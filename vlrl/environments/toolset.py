@@ -21,11 +21,12 @@ class ToolsetEpisode(ToolEpisode):
     """An episode of every member; a call goes to the member that has its tool."""
 
     def __init__(self, members: Sequence[ToolEpisode]) -> None:
-        super().__init__([tool for member in members for tool in member.tools.values()])
+        super().__init__([])
         self.members = members
 
     def reset(self, row: Row, seed: int) -> Observation:
         openings = [member.reset(row, seed) for member in self.members]
+        self.tools = {name: tool for member in self.members for name, tool in member.tools.items()}  # rows may define some
         text = "\n\n".join(opening.text for opening in openings if opening.text)
         return Observation(text, tuple(medium for opening in openings for medium in opening.media))
 
