@@ -22,7 +22,7 @@ def test_task(path):
     if path.stem == "reasoning_gym":
         pytest.importorskip("reasoning_gym")
     sources = {f"{split}.{slot}": build(Source, spec) for split, specs in tree["data"].items() for slot, spec in specs.items()}
-    rewards = {slot: judge_opened(build(Reward, spec)) for slot, spec in with_own_rewards(tree["rewards"], sources).items()}
+    rewards = {slot: judge_opened(build(Reward, spec)) for slot, spec in with_own_rewards(tree.get("rewards"), sources).items()}
     template = build(PromptTemplate, tree["prompt_template"])
     for slot, spec in tree["data"]["train"].items():
         rows, heldout = (select(build(Source, one)()) for one in (spec, tree["data"]["heldout"][slot]))
