@@ -1,8 +1,7 @@
 """Episodes in threads: at most `concurrency` calls at once, deadlines, retries, and every episode closed whatever happens.
 
 The trainer's thread starts episodes and hands in actions; it never waits for a slow environment longer than it wants to. A call beyond its deadline
-is
-abandoned: the episode fails, is closed, and a new thread takes the place of the one that hangs. A failed episode has no reward; it is counted as a
+is abandoned: the episode fails, is closed, and a new thread takes the place of the one that hangs. A failed episode has no reward; it is counted as a
 rollout that could not be scored (`vlrl/trainer/scoring.py`).
 """
 
