@@ -6,6 +6,7 @@ without limit, until it is gone. A build that was killed leaves the file behind.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -106,10 +107,16 @@ def _holders(paths: list[Path]) -> dict[Path, tuple[int, ...]]:
     wanted = {str(path.resolve()): path for path in paths}
     found: dict[Path, tuple[int, ...]] = {}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            opened = {os.readlink(entry) for entry in (process / "fd").iterdir()}
-        except OSError:  # it has ended, or is another user's
-            continue
-        for name in opened & wanted.keys():
+        for name in _opened(process) & wanted.keys():
             found[wanted[name]] = (*found.get(wanted[name], ()), int(process.name))
     return found
+
+
+def _opened(process: Path) -> set[str]:
+    """The files that a process holds open; none where it has ended or is another user's."""
+    opened = set()
+    with contextlib.suppress(OSError):
+        for entry in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # this one was closed meanwhile; a busy process always closes some
+                opened.add(os.readlink(entry))
+    return opened

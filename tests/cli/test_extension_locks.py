@@ -53,6 +53,24 @@ def test_a_lock_that_a_process_holds_is_kept_however_old(cache):
     assert extension_locks.remove_stale() == []  # killed: nobody holds it any more
 
 
+def test_a_builder_that_opens_and_closes_other_files_holds_its_lock(cache, monkeypatch):
+    lock = lock_of(cache, "cpu_adam", OLD)
+    read = os.readlink
+
+    def busy(path):
+        target = read(path)
+        if target == os.devnull:
+            raise FileNotFoundError(path)  # as if it had been closed since the folder was listed
+        return target
+
+    with lock.open() as held, open(os.devnull) as first, open(os.devnull) as last:
+        assert held and first and last
+        os.utime(lock, (1, 1)), os.utime(lock.parent, (1, 1))
+        monkeypatch.setattr(extension_locks.os, "readlink", busy)
+        (left,) = extension_locks.remove_stale()
+    assert left.holders == (os.getpid(),) and lock.exists()
+
+
 def test_a_young_lock_of_nobody_may_be_another_machines(cache):
     lock = lock_of(cache, "cpu_adam", 1)
     (left,) = extension_locks.remove_stale()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from vlrl.engine.vllm.inprocess import _plain_llvmlite
 from vlrl.engine.vllm.server import VLLMServer
 from vlrl.engine.vllm.weights import NCCLTransfer, PolicyWeightSource, ReplicaClients, named_weights
 from vlrl.registry import ConfigError
@@ -98,3 +99,10 @@ def test_invalid_settings_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="needs CUDA"):
         VLLMServer(transfer="nccl").check(None)
+
+
+def test_vars_of_llvmlites_library_can_be_read():
+    """vLLM's start reads `vars` of the attributes of every module; llvmlite's library answers `__dict__` with a foreign function."""
+    ffi = pytest.importorskip("llvmlite.binding.ffi")
+    _plain_llvmlite()
+    assert vars(ffi.lib).get("kernel") is None

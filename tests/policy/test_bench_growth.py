@@ -23,9 +23,8 @@ def test_a_curve_is_measured_at_each_size() -> None:
 
 
 def test_adamw_of_a_cpu_is_adamw(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     cls, extra = _optimizer_class("adamw")
-    assert extra == {"fused": True}
+    assert extra == {"fused": True} and _optimizer_class("adamw", "cuda")[1] == {}
     torch.manual_seed(0)
     start, grads = torch.randn(50), torch.randn(3, 50)
     ends = []

@@ -58,7 +58,7 @@ def probe(apply: Callable[..., str], image: str, multimodal: bool) -> ToolTempla
         bare = apply([question, called, result])
     except (ValueError, TypeError, TemplateError):  # a template that knows no role "tool"
         return ToolTemplate(system=system)
-    head, _, tail = text.partition("</tools>") if "</tools>" in text else (text, "", text)
+    head, _, tail = text.rpartition("</tools>") if "</tools>" in text else (text, "", text)  # Qwen's words before the schemas have the tags too
     schemas = _NAME in head and '"place"' in head and any(map(_is_our_call, _CALL.findall(tail)))
     aware = schemas and not re.search(r"(<\|im_start\|>|<\|)tool\b", bare)
     return ToolTemplate(schemas, aware and _RESULT in text and (not image or image in text), system)

@@ -58,12 +58,12 @@ def _fsdp_on_cpu(accelerator: Accelerator) -> None:
         )
 
 
-def _optimizer_class(kind: str) -> tuple[Any, dict[str, Any]]:
+def _optimizer_class(kind: str, device: str = "cpu") -> tuple[Any, dict[str, Any]]:
     if kind == "sgd":
         return torch.optim.SGD, {}
     if kind == "adamw":
         sharded = any(os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true" for engine in ("DEEPSPEED", "FSDP"))
-        return torch.optim.AdamW, {} if torch.cuda.is_available() or sharded else {"fused": True}  # on a CPU one pass over memory in place of ten
+        return torch.optim.AdamW, {"fused": True} if device == "cpu" and not sharded else {}  # on a CPU one pass over memory in place of ten
     try:
         import bitsandbytes
     except ImportError:
@@ -99,7 +99,7 @@ def make_optimizer(run: RunContext) -> None:
     if not any(len(group["params"]) for group in groups):
         raise ConfigError(f"trainable: {run.trainable.name!r} leaves nothing to train in phase {run.phase!r}")
     _check_precision(run, [p for group in groups for p in group["params"]])
-    cls, extra = _optimizer_class(settings.kind)
+    cls, extra = _optimizer_class(settings.kind, run.accelerator.device.type)
     if settings.kind not in ("adamw", "sgd") and state_sharded(run.accelerator):
         raise ConfigError(
             f"optimizer.kind: {settings.kind!r} keeps states that cannot be sharded over ranks; use 'adamw' (zero2_offload and "

@@ -6,6 +6,7 @@ import copy
 import itertools
 import logging
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,6 +104,7 @@ class VLLM(VLLMEngine):
         state.owns_process_group = not torch.distributed.is_initialized()
         state.folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
         self._save_initial(policy, state.folder.name)
+        _plain_llvmlite()
         state.llm = LLM(state.folder.name, **self._arguments(policy))
         if policy.forbidden_ids:
             self.core.collective_rpc("vlrl_forbid", kwargs={"runs": ranges(policy.forbidden_ids)})
@@ -291,3 +293,14 @@ def max_lora_rank(policy: Any) -> int:
         raise ConfigError("engine.lora: the policy has no adapter; set `trainable: {name: lora}`, or engine.lora to false")
     rank = max(config.r for config in policy.model.peft_config.values())
     return next(size for size in LORA_RANKS if size >= rank)
+
+
+def _plain_llvmlite() -> None:
+    """Let vLLM read `vars` of every module's attributes: llvmlite's library takes any name, `__dict__` too, for a foreign function.
+
+    vLLM's start ends with an AttributeError where llvmlite (of numba, which bm25s uses) was imported before.
+    """
+    ffi = sys.modules.get("llvmlite.binding.ffi")
+    known = getattr(getattr(ffi, "lib", None), "_fntab", None)
+    if isinstance(known, dict):
+        known.setdefault("__dict__", {})
