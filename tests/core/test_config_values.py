@@ -157,6 +157,8 @@ def test_origins_are_those_of_the_values_that_hold(own):
         (QUICKSTART, ["data.train.digits.cuont=2"], r"data\.train\.digits\.cuont: unknown field .*'count'"),
         (QUICKSTART, ["phases.rll.steps=4"], r"no phase named 'rll'. Did you mean 'rl'"),
         (SINGLE, ["phases.rl.steps=4"], "has no phases; write steps=4"),
+        (QUICKSTART, ["phases.rl.keeps=7", "steps=3"], r"phases\.rl\.keeps: expected a list of keys"),
+        (QUICKSTART, ["phases.rl.keeps={steps: 1}", "steps=3"], r"phases\.rl\.keeps: expected a list of keys"),
         (QUICKSTART, ["phases.rl.keeps=[[steps]]"], r"keeps: unknown key \['steps'\]"),
         (QUICKSTART, ["phases.rl.keeps=[stepps]"], "keeps: unknown key 'stepps'. Did you mean 'steps'"),
         (QUICKSTART, ["phases.rl.keeps=steps"], r"expected a list of keys, like \[steps, optimizer\], or all"),
