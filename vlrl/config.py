@@ -248,7 +248,7 @@ def _add(base: _Layer, over: _Layer, kept: dict[tuple[str, str], None], keep: bo
             if phase not in tree["phases"] or not isinstance(own, Mapping):
                 continue
             keeps = (tree["phases"][phase] or {}).get("keeps") or []
-            stated = {key: value for key, value in over.stated.items() if not (keeps == "all" or isinstance(keeps, list) and key in keeps)}
+            stated = {key: value for key, value in over.stated.items() if not (keeps == "all" or (isinstance(keeps, list) and key in keeps))}
             for path in leaves({key: value for key, value in over.stated.items() if key in own and key not in stated}):
                 if not _has(named.get(phase) or {}, path):
                     kept[phase, path] = None
