@@ -80,6 +80,11 @@ def test_tool_success_is_the_share_of_good_calls():
     assert ToolSuccess(mode="count", limit=2)(rollout("CALL", "CALL", "CALL", "3")) == 2.0
 
 
+def test_tool_success_of_a_text_that_was_no_episode():
+    text = CALL + "<tool_call>{</tool_call><answer>7</answer>"
+    assert ToolSuccess()(Rollout(Prompt(Row("a", "q", 7), ()), [1], text)) == 0.5
+
+
 def test_tool_f1_pays_needed_calls_and_the_answer():
     row = Row("a", "q", 1234, meta={"goals": [("f", "1"), ("f", "2")]})
     score = ToolF1()
@@ -91,6 +96,7 @@ def test_tool_f1_pays_needed_calls_and_the_answer():
     assert score(rollout("", row=row)) == -0.5 and score(rollout("<tool_call>{", row=row)) == -0.3
     assert score(rollout("CALL", "CALL", solved=1, row=row)) == pytest.approx(2 / 4), "cut off: no answer"
     assert score(rollout("7")) == 1.0, "no sub-questions"
+    assert score(rollout("6, 7, 8")) == score(rollout("17")) == score(rollout("<think>7</think>8")) == 0.0, "candidates are no answer"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +111,9 @@ def test_tool_f1_pays_needed_calls_and_the_answer():
         (("<answer>3</answer>CALL", "3"), {}, 0.0),
         (("<answer>3</answer><answer>4</answer>",), {}, 0.0),
         (("<think>a<answer>3</answer>",), {}, 0.0),
+        (("CALL", "<answer> </answer>"), {}, 0.0),
+        (("CALL", "<answer>\\boxed{ }</answer>"), {"boxed": True}, 0.0),
+        (("CALL", "<answer>3</answer>CALL"), {}, 0.0),
         ((), {}, 0.0),
     ],
 )

@@ -114,6 +114,7 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
         {"name": "term_recall"},
         Seed(_TOLD, _TOLD, ("It rains.", "Birds sing.", "The end."), {"list": "the door, " * 40}, {"meta": _TERMS}, joined=""),
     ),
+    "tool_f1": _over_math("tool_f1"),
     "self_verdict": _over_math("self_verdict", mode="final"),
     "filled": ({"name": "filled"}, Seed(["5", "32"], "5; 32", ("7; 8", "32; 5", "0"), {"all": "; ".join(map(str, range(60)))}, joined="; ")),
     "places": (
@@ -132,7 +133,53 @@ _FOLLOWED = ". ".join(_PATHS[0]) + ". "
 _PLAN = """{{"reasoning_and_reflection": "", "visual_state_description": "", "language_plan": "", "executable_plan": {}}}"""
 _FAKE = "<think>{}</think><answer>fake</answer>"
 _SOLVED = "<think>y is one too low</think><solution>{}</solution>"
+_CALL = '<tool_call>{"name": "add", "arguments": {"a": 3, "b": 4}}</tool_call>'
+_LOOK = '<think>look it up</think><tool_call>{"name": "describe", "arguments": {}}</tool_call>'
+_SET = "<think>both are set</think><answer>{}</answer>"
 FORMS: dict[str, Form] = {
+    "tool_format": Form(
+        {"name": "tool_format"},
+        f"<think>add</think>{_CALL}<think>seven</think><answer>7</answer>",
+        own={
+            "call alone": _CALL,
+            "call that is not JSON": "<tool_call>{</tool_call><answer>7</answer>",
+            "call without a name": '<tool_call>{"arguments": {}}</tool_call><answer>7</answer>',
+            "open call": "<tool_call><answer>7</answer>",
+            "open thinking": "<think>seven<answer>7</answer>",
+            "two answers": "<answer>7</answer><answer>8</answer>",
+            "answer before a call": f"<answer>7</answer>{_CALL}",
+            "answer in two turns": f"<answer>7</answer>{_CALL}<answer>7</answer>",
+        },
+    ),
+    "tool_success": Form(
+        {"name": "tool_success"},
+        f"{_CALL}<answer>7</answer>",
+        own={
+            "an answer without a call": "<answer>7</answer>",
+            "not JSON": "<tool_call>add 3 and 4</tool_call>",
+            "nested without end": "<tool_call>" + "[" * 20_000 + "</tool_call>",
+            "without a name": '<tool_call>{"arguments": {"a": 3, "b": 4}}</tool_call>',
+            "arguments are a list": '<tool_call>{"name": "add", "arguments": [3, 4]}</tool_call>',
+            "open call": _CALL.removesuffix("</tool_call>"),
+            "closed only": "</tool_call>" * 1000,
+            "one good call among many": _CALL + "<tool_call>{</tool_call>" * 9,
+        },
+    ),
+    "kernel_config": Form(
+        {"name": "kernel_config"},
+        _LOOK + _SET.format("A=1\nB=2"),
+        own={
+            "without a look": _SET.format("A=1\nB=2"),
+            "look alone": _LOOK,
+            "look last": _SET.format("A=1\nB=2") + _LOOK,
+            "answer without a thought": _LOOK + "<answer>A=1\nB=2</answer>",
+            "answer in the thought": _LOOK + "<think>A=1\nB=2</think><answer></answer>",
+            "other values": _LOOK + _SET.format("A=2\nB=1"),
+            "every value": _LOOK + _SET.format("\n".join(f"{option}={value}" for option in "AB" for value in range(100))),
+            "two answers": _LOOK + _SET.format("A=1\nB=2") * 2,
+        },
+        seed=Seed({"type": "Value", "gold": ["A=1", "B=2"]}, "", ("",), joined=""),
+    ),
     "patch_similarity": Form(
         {"name": "patch_similarity"},
         _SOLVED.format(_PATCH.format("y = 2", "y = 3")),
@@ -282,6 +329,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "solve_rate": "it reads a rate that the rollout strategy measures, not the response",
     "proxy": "it reads an answer that the rollout strategy requests, not the response",
     "part_of_context": "it scores length only: any text of that length scores 1",
+    "environment_return": "it reads what the environment paid for the episode, not the response",
     "rerank": "it requires thinking before the answer, which the attacks do not have; give an example",
     "table_evidence": "it reads the thinking on purpose, which cites the cells",
 }

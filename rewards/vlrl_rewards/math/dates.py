@@ -14,6 +14,7 @@ from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import clean, last_answer
+from vlrl_rewards.verdict import GoldError
 
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
 _NAME = "|".join(f"{name}|{name[:3]}" for name in _MONTHS) + "|sept"
@@ -268,7 +269,8 @@ class DateForm(Reward):
     The form follows the gold answer, of which nothing else is read: a text, a list of two or three dates, or a date with a masked month or year.
     Paper: Time-R1, arXiv:2505.13508 (format reward, "no event" penalty); released code: ulab-uiuc/Time-R1,
     verl/utils/reward_score/time_reasoning.py (0.05, 0.1, 0.2) and time_prediction.py (0.05, 0.2, 0.3), commit 4078886. Deviates: dates and numbers
-    are read as the rewards of the tasks read them, the release wants the words "Event 1: ..." too. Range [-max(missing, refused), bonus].
+    are read as the rewards of the tasks read them, the release wants the words "Event 1: ..." too. A list of another length raises GoldError.
+    Range [-max(missing, refused), bonus].
     """
 
     reads_answer: ClassVar[bool] = False
@@ -284,9 +286,11 @@ class DateForm(Reward):
             if not said.strip():
                 return -self.missing
             return -self.refused if _NO_EVENT.search(said) else 0.0
+        if len(gold) not in (2, 3):
+            raise GoldError(f"gold: {gold!r} has {len(gold)} items; give a date, two dates, three dates, or a date and a masked month or year")
         if len(gold) == 3:
             read = read_order(said) is not None
-        elif len(gold) == 2 and read_date(str(gold[1])) is not None:
+        elif read_date(str(gold[1])) is not None:
             read = read_gap(said) is not None
         else:
             read = read_masked(said, is_year(str(gold[-1]))) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.tool_use import turns_of
+from vlrl_rewards.verdict import GoldError
 
 UNCLEAR = "cannot determine impact without specific context"
 EFFECTS = ("increase", "decrease", UNCLEAR)
@@ -53,12 +55,35 @@ def choice_score(answer: str, gold: str) -> float:
 
 
 def value_score(answer: str, gold: list[str]) -> float:
-    """Lines "OPTION=value": the recall."""
-    return len({line.lower() for line in answer.split("\n")} & {line.lower() for line in gold}) / len(gold)
+    """Lines "OPTION=value": the recall; an option with several values does not count."""
+    lines = {line.lower() for line in answer.split("\n")}
+    stated = Counter(line.partition("=")[0].strip() for line in lines)
+    clear = {line for line in lines if stated[line.partition("=")[0].strip()] == 1}
+    return len(clear & {line.lower() for line in gold}) / len(gold)
 
 
 SCORES: dict[str, Callable[[str, Any], float]] = {"Bool": bool_score, "Menu": menu_score, "Choice": choice_score, "Value": value_score}
+GOLDS: dict[str, Callable[[Any], bool]] = {
+    "Bool": lambda gold: isinstance(gold, Mapping) and all(isinstance(effect, str) for effect in gold.values()),
+    "Menu": lambda gold: _is_texts(gold),
+    "Choice": lambda gold: isinstance(gold, str),
+    "Value": lambda gold: _is_texts(gold),
+}
 _TURN = re.compile(r"<think>(?:(?!</?think>).)*</think>\s*<(tool_call|answer)>(?:(?!</?\1>).)*</\1>\s*", re.DOTALL)
+
+
+def _is_texts(gold: Any) -> bool:
+    return isinstance(gold, list) and all(isinstance(line, str) for line in gold)
+
+
+def typed_gold(answer: Any) -> tuple[str, Any]:
+    """(type, gold) of a row's answer. Raises GoldError if it has another form, or is empty."""
+    kind, gold = (answer.get("type"), answer.get("gold")) if isinstance(answer, Mapping) else (None, None)
+    if not isinstance(kind, str) or kind not in SCORES:
+        raise GoldError(f'gold: {answer!r} is not {{"type": one of {", ".join(SCORES)}, "gold": ...}}')
+    if not gold or not GOLDS[kind](gold):
+        raise GoldError(f"gold: {gold!r} is no gold of type {kind}; Bool: option to effect, Menu and Value: a list of texts, Choice: an option")
+    return kind, gold
 
 
 @register("kernel_config")
@@ -72,14 +97,15 @@ class KernelConfig(Reward):
     The gold answer is {"type": "Bool", "Menu", "Choice" or "Value", "gold": ...}; the answer's score is that of its type, in [0, 1]: `bool_score`
     (gold: option to effect), `menu_score` and `value_score` (gold: a list), `choice_score` (gold: an option). Correct is r = 1 alone.
     Paper: Lin et al. 2025 (OS-R1), arXiv:2508.12551, sec. 3; released code: LHY-24/OS-R1 at a01116d1, agent_r1/src/reward_score/os_r1_score.py.
-    Deviates: repeated lines count once (there a repeated value line counts again, which can exceed 1); white space between blocks is free. Edge:
-    without a tool call the format is 0.55 at most, so that an answer without a look at the knowledge base earns nothing.
+    Deviates: repeated lines count once (there a repeated value line counts again, which can exceed 1), an option with several values not at all;
+    white space between blocks is free. Edge: without a tool call the format is 0.55 at most, so that an answer without a look at the knowledge base
+    earns nothing. Menu options beyond the gold cost nothing, as released. Raises GoldError for a gold answer of another form.
     """
 
     requires = (ACTIONS,)
 
     def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+        kind, gold = typed_gold(rollout.answer)
         turns = turns_of(rollout)
         found = [match[1] if (match := _TURN.fullmatch(turn.strip())) else "" for turn in turns]
         looked, answered = "tool_call" in found[:-1], bool(found) and found[-1] == "answer"
@@ -87,4 +113,4 @@ class KernelConfig(Reward):
         if not (looked and answered):
             return -1.0 + form
         answer = (last_tagged(turns[-1], "answer") or "").strip()
-        return SCORES[gold["type"]](answer, gold["gold"])
+        return SCORES[kind](answer, gold)

@@ -9,8 +9,10 @@ import pytest
 from task_kit import SELECTS, full_and_silent, judge_opened
 
 from vlrl.config import folders, load
+from vlrl.episodes import EPISODE_RETURN
 from vlrl.registry import build
 from vlrl.stages import Reward, Select, Source
+from vlrl.trainer.phase import with_own_rewards
 from vlrl.types import Prompt, Rollout
 
 ROOT = Path(folders()[0])
@@ -19,12 +21,14 @@ ROWS = 6  # of each reward
 
 
 def rows_and_rewards(task):
-    """[(reward, its first rows)] of a task's rewards with a weight, format aside."""
+    """[(reward, its first rows)] of a task's rewards with a weight, format and what an environment pays (it has tests of its own) aside."""
     tree = load(["base/rl", f"tasks/{task}"]).tree
-    sources = [build(Source, spec)() for spec in tree["data"]["train"].values()]
-    rewards = [judge_opened(build(Reward, dict(spec))) for slot, spec in tree["rewards"].items() if slot != "format"]
-    mine = [(reward, []) for reward in rewards if reward.weight]
-    turns = itertools.chain.from_iterable(zip(*sources, strict=False))  # a row of each source in turn
+    sources = {slot: build(Source, spec) for slot, spec in tree["data"]["train"].items()}
+    specs = with_own_rewards(tree.get("rewards"), sources)
+    rewards = [judge_opened(build(Reward, dict(spec))) for slot, spec in specs.items() if slot != "format"]
+    mine = [(reward, []) for reward in rewards if reward.weight and EPISODE_RETURN not in reward.requires]
+    assert mine or tree.get("environment"), f"task {task} is scored by nothing that its rows show, and has no environment"
+    turns = itertools.chain.from_iterable(zip(*(source() for source in sources.values()), strict=False))  # a row of each source in turn
     rows = itertools.islice(turns, 40 * ROWS)
     for row in build(Select, SELECTS[task])(list(rows)) if task in SELECTS else rows:
         for reward, own in mine:
@@ -59,7 +63,6 @@ def test_the_stated_frequency_earns_most_of_a_forecast():
 )
 def test_a_demonstration_earns_everything(task):
     found = rows_and_rewards(task)
-    assert found
     for reward, rows in found:
         assert len(rows) >= 2, (reward.name, reward.tasks)
         full, silent = full_and_silent(reward, rows[0])

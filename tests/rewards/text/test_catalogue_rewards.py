@@ -259,6 +259,8 @@ def test_hard_dates_decay_more_slowly_and_approach_the_rate_over_the_steps():
 )
 def test_date_form(gold, said, expected):
     assert score({"name": "date_form"}, gold, f"<answer>{said}</answer>") == pytest.approx(expected)
+    with pytest.raises(ValueError, match="1 items"):
+        score({"name": "date_form"}, ["2016-05"], f"<answer>{said}</answer>")
     assert score({"name": "date_form", "bonus": 0.0, "missing": 0.0, "refused": 0.0}, gold, f"<answer>{said}</answer>") == 0.0
 
 

@@ -37,6 +37,7 @@ BOOL = {"a": "increase", "b": UNCLEAR}
         ("Value", ["A=1", "B=2"], "a=1\nB=2", 1.0),
         ("Value", ["A=1", "B=2"], "A=1\nA=1\nA=1", 0.5),
         ("Value", ["A=1", "B=2"], "A=2", 0.0),
+        ("Value", ["A=1", "B=2"], "A=1\nA=2\nB=2", 0.5),
     ],
 )
 def test_answers_by_kind(kind, gold, answer, score):
