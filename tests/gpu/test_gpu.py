@@ -39,7 +39,8 @@ def test_without_a_gpu_the_command_ends_in_one_line() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what happens without a CUDA device")
 def test_make_test_gpu_ends_in_one_line_before_anything_is_installed() -> None:
-    done = subprocess.run(["make", "test-gpu", "VENV=/nonexistent"], cwd=ROOT, capture_output=True, text=True)
+    # the suite may itself run within make, whose MAKEFLAGS and MAKELEVEL make this one print the folders it enters
+    done = subprocess.run(["make", "--no-print-directory", "test-gpu", "VENV=/nonexistent"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode != 0
     assert done.stdout.strip() == "make test-gpu: no NVIDIA GPU here (nvidia-smi -L finds none)"
 

@@ -21,6 +21,7 @@ REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
 DENOMINATORS = Denominators(tokens=float(sum(LENGTHS)), sequences=6.0, groups=2.0)
 # signal where all rewards of a group are equal: no or a batch-wide baseline, the past, a critic, confidence (see their docstrings)
 SIGNAL_WITHOUT_CONTRAST = {"nsr", "reinforce", "reinforce_pp", "r1_reward.sigma_filter", "gae", "remax", "progrpo", "spae", "pure"}
+SIGNAL_WITHOUT_CONTRAST |= {"agentrl.task_advantage"}  # its second baseline is the mean over the tokens of a task's groups
 REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     **{source: {"path": "nowhere"} for source in ("files", "folder", "hub", "webdataset")},
     **{wrapper: {"of": {"name": "exact"}} for wrapper in ("flipped", "inverted", "noisy")},
@@ -36,6 +37,10 @@ REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     "eval": {"suites": ["gsm8k"]},
     "records_in_memory": {"records": [{"question": "?", "answer": "a"}]},
     "rows_in_memory": {"rows": []},
+    "gymnasium": {"id": "CartPole-v1"},
+    "mcp": {"command": ["a"]},
+    "recorded": {"path": "nowhere"},
+    "tool_star.hierarchical_reward": {"answer": "a", "format": "b"},
 }
 
 
@@ -146,11 +151,17 @@ def test_no_advantage_means_no_gradient(name):
 
 @pytest.mark.parametrize("name", names(S.TokenWeight))
 def test_token_weights_are_factors(name):
-    weight = make(S.TokenWeight, name)
+    def attached():
+        weight = make(S.TokenWeight, name)
+        if name == "gtr.thought_weight":  # it decodes the tokens; here the second one of a rollout ends its thought
+            weight.setup(run(policy=SimpleNamespace(decode=lambda ids: "".join("</think>" if i == 11 else "a" for i in ids))))
+        return weight
+
+    weight = attached()
     x = random_inputs(weight.needs)
     value = weight(x)
     assert value.shape in ((6, 5), (6, 1)) and torch.isfinite(value).all() and (value >= 0).all()
-    parts = [make(S.TokenWeight, name)(random_inputs(weight.needs, rows=rows)) for rows in (slice(0, 3), slice(3, 6))]
+    parts = [attached()(random_inputs(weight.needs, rows=rows)) for rows in (slice(0, 3), slice(3, 6))]
     assert torch.allclose(value, torch.cat(parts))
 
 

@@ -18,6 +18,7 @@ from vlrl.stages import STAGES
 _TEMPLATES = Path(__file__).parent / "templates"
 _SPLIT = "# --- test ---\n"
 _TYPES = ("Completion", "FilterDecision", "Group", "LossInputs", "Prompt", "Request", "Rollout", "Row", "Sampling")
+_EPISODES = ("Action", "Observation")
 _MAPS = {  # kinds whose slot is a named map
     "source": "data: {{train: {{mine: {{name: {0}}}}}}}",
     "select": "select: {{mine: {{name: {0}}}}}",
@@ -83,7 +84,9 @@ def _test_header(kind: str, name: str, body: str) -> str:
     standard = [*(["import math"] if used("math") else []), "from pathlib import Path"]
     standard += ["from types import SimpleNamespace"] if used("SimpleNamespace") else []
     others = [f"import {module}" for module in ("pytest", "torch") if used(module)]
-    own = ["from vlrl.registry import build, load_plugin_file", f"from vlrl.stages import {', '.join(stages)}"]
+    episodes = [word for word in _EPISODES if used(word)]
+    own = [f"from vlrl.episodes import {', '.join(episodes)}"] if episodes else []
+    own += ["from vlrl.registry import build, load_plugin_file", f"from vlrl.stages import {', '.join(stages)}"]
     own += [f"from vlrl.types import {', '.join(types)}"] if types else []
     blocks = ["\n".join(block) for block in (standard, others, own) if block]
     make = (
