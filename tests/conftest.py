@@ -22,6 +22,13 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `slow` run where `-m` asks for them, whichever folders are run."""
+    if "slow" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if "slow" in item.keywords])
+        items[:] = [item for item in items if "slow" not in item.keywords]
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers_in_every_run() -> None:
     """What a test draws from a global generator is the same in every run and in any order; VLRL_TEST_SEED asks for other numbers."""
