@@ -22,8 +22,7 @@ TOWER = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Policy, Path]:
     """(the language model alone, the model that sees, its folder)."""
-    import make_smol_vlm
-
+    make_smol_vlm = pytest.importorskip("make_smol_vlm", reason="scripts/ is part of the checkout, not of the wheel")
     root = tmp_path_factory.mktemp("smol")
     Policy(build(Family, {"name": "text", "tiny": {"hidden": 32, "layers": 1, "kind": "llama", "tie": True}})).save(root / "text")
     make_smol_vlm.assemble(str(root / "text"), root / "assembled", TOWER)
