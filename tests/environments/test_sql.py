@@ -110,6 +110,28 @@ def test_files_are_opened_read_only(tmp_path):
         Sql().episode().reset(Row("a", "q", meta={"schema": "CREATE nonsense"}), 0)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "ATTACH DATABASE '{path}' AS other; CREATE TABLE other.t (x); INSERT INTO other.t VALUES (1);",
+        "CREATE TABLE t (x); VACUUM INTO '{path}';",
+        "PRAGMA temp_store_directory = '{path}';",
+    ],
+)
+def test_the_script_of_a_row_touches_no_file(tmp_path, schema):
+    path = tmp_path / "written"
+    with pytest.raises(RowError, match="cannot be opened"):
+        Sql().episode().reset(Row("a", "q", meta={"schema": schema.format(path=path)}), 0)
+    assert not path.exists()
+
+
+def test_the_script_of_a_row_ends(monkeypatch):
+    monkeypatch.setattr("vlrl.environments.sql.SCHEMA_SECONDS", 0.2)
+    endless = "CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n;"
+    with pytest.raises(RowError, match="interrupted"):
+        Sql().episode().reset(Row("a", "q", meta={"schema": endless}), 0)
+
+
 def score(policy, name):
     """Whether a policy that sees only what it is shown gives the right age."""
     episode = Sql().episode()

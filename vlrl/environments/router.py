@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from vlrl.context import RunContext
+from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut, tagged
 from vlrl.episodes import Action, Episode, Observation
-from vlrl.registry import ConfigError, build, register
-from vlrl.stages import Engine, Environment, State, transient
-from vlrl.types import Prompt, Request, Row, Sampling
+from vlrl.registry import ConfigError, register
+from vlrl.stages import Environment, State, transient
+from vlrl.types import Row, Sampling
 
 ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 MAX_QUESTION = 4000  # characters
@@ -26,10 +26,9 @@ Question: {query}
 
 @dataclass
 class RouterState(State):
-    """An engine and a lock per model."""
+    """The models by name in lower case."""
 
-    engines: dict[str, Any] = transient(factory=dict)
-    locks: dict[str, Any] = transient(factory=dict)
+    models: dict[str, AskedModel] = transient(factory=dict)
 
 
 @register("router")
@@ -64,9 +63,7 @@ class Router(Environment):
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         for name, model in self.models.items():
-            engine = build(Engine, model["engine"], f"environment.models.{name}.engine")
-            engine.setup(run)
-            self.state.engines[name.casefold()], self.state.locks[name.casefold()] = engine, threading.Lock()
+            self.state.models[name.casefold()] = AskedModel(model["engine"], run, f"environment.models.{name}.engine")
 
     def episode(self) -> Episode:
         return RouterEpisode(self)
@@ -100,10 +97,8 @@ class RouterEpisode(Episode):
 
     def asked(self, name: str, query: str) -> tuple[str, int]:
         """A model's answer and its number of tokens."""
-        settings, text = self.settings, PROMPT.format(query=query)
-        prompt = Prompt(Row(f"{self.row.id}/{name}", text, self.row.answer), ({"role": "user", "content": text},))
+        settings = self.settings
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
-        engine = settings.state.engines[name]
-        with settings.state.locks[name] if getattr(engine, "needs_policy", True) else threading.Lock():
-            (completion,) = engine.generate([Request(prompt, sampling, seed=self.seed)])
+        text = PROMPT.format(query=query)
+        completion = settings.state.models[name].answer(text, sampling, self.seed, f"{self.row.id}/{name}", self.row.answer)
         return completion.text, len(completion.ids) or -(-len(completion.text) // 4)

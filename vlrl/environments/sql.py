@@ -26,6 +26,7 @@ FORBIDDEN_FUNCTIONS = (
     "format",
 )  # the last two fill any width, which no clock interrupts
 STEPS = 1000  # virtual machine steps between two looks at the clock
+SCHEMA_SECONDS = 5.0  # for the script of a row
 MAX_VALUE = 100_000  # bytes of one value
 
 
@@ -35,10 +36,11 @@ class Sql(ToolEnvironment):
     """A read-only SQLite database: answers {"name": "sql", "arguments": {"query": "SELECT ..."}} with the rows as lines, values between bars.
 
     vlrl original (the setting of text-to-SQL agents such as SkyRL-SQL). The database is the file `database`, or that of the row:
-    `row.meta["database"]` is a path, `row.meta["schema"]` a script of statements (CREATE, INSERT) that fills a database in memory. The first
-    observation has its tables (`show_schema`). Only SELECT is allowed: an authorizer refuses everything else, besides the file being opened read
-    only. Edge: a wrong query, one beyond `seconds`, and a value or statement that is too large are told to the policy; a row without a database is
-    a RowError. Units: `seconds` per query, `rows` shown of a result, `chars` of an answer.
+    `row.meta["database"]` is a path, `row.meta["schema"]` a script of statements (CREATE, INSERT) that fills a database in memory and touches no
+    file. The first observation has its tables (`show_schema`). Only SELECT is allowed: an authorizer refuses everything else, besides the file being
+    opened read only. Edge: a wrong query, one beyond `seconds`, and a value or statement that is too large are told to the policy; a row without a
+    database, or with a script that takes 5 seconds or touches a file, is a RowError. Units: `seconds` per query, `rows` shown of a result, `chars`
+    of an answer.
     """
 
     database: str = ""
@@ -116,12 +118,22 @@ def authorize(action: int, first: str | None, second: str | None, *_: str | None
     return sqlite3.SQLITE_OK if harmless else sqlite3.SQLITE_DENY
 
 
+def authorize_schema(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """The authorizer of a row's script: it may fill its own database, and touches no file."""
+    touches = action in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA)
+    named = action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in FORBIDDEN_FUNCTIONS
+    return sqlite3.SQLITE_DENY if touches or named else sqlite3.SQLITE_OK
+
+
 def opened(database: str, meta: Mapping[str, Any], row_id: str) -> sqlite3.Connection:
     """A connection to the row's database. Raises RowError for a row without one, or with one that cannot be opened."""
     path, schema = str(meta.get("database") or database), meta.get("schema")
     try:
         if schema:
             connection = sqlite3.connect(":memory:", check_same_thread=False)
+            connection.set_authorizer(authorize_schema)
+            end = time.monotonic() + SCHEMA_SECONDS
+            connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
             connection.executescript(str(schema))
             return connection
         if not path:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.context import RunContext
+from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut
 from vlrl.episodes import Action, Episode, Observation
 from vlrl.judges.client import check_judge, quoted
-from vlrl.registry import build, register
-from vlrl.stages import Engine, Environment, State, transient
-from vlrl.types import Prompt, Request, Row, RowError, Sampling
+from vlrl.registry import register
+from vlrl.stages import Environment, State, transient
+from vlrl.types import Row, RowError, Sampling
 
 MAX_TURN = 8000  # characters of the policy's turn that the model sees
 END = "[END]"
@@ -32,10 +32,9 @@ Write your next words to the assistant, and nothing else. When you have what you
 
 @dataclass
 class UserState(State):
-    """The engine of the model that plays the user."""
+    """The model that plays the user."""
 
-    engine: Any = transient()
-    lock: Any = transient()
+    model: Any = transient()
 
 
 @register("user")
@@ -74,9 +73,7 @@ class User(Environment):
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if self.simulator:
-            self.state.engine = build(Engine, self.simulator["engine"], "environment.simulator.engine")
-            self.state.engine.setup(run)
-            self.state.lock = threading.Lock()
+            self.state.model = AskedModel(self.simulator["engine"], run, "environment.simulator.engine")
 
     def episode(self) -> Episode:
         return SimulatedUser(self) if self.simulator else ScriptedUser(self)
@@ -146,9 +143,6 @@ class SimulatedUser(Episode):
         settings = self.settings
         told = {key: str(self.told.get(key, "")) for key in ("persona", "goal")}
         text = PROMPT.format(**told, said="\n".join(self.said), end=END)
-        prompt = Prompt(Row(f"{self.row.id}/user", text, self.row.answer), ({"role": "user", "content": text},))
-        request = Request(prompt, Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens), seed=self.seed)
-        engine: Any = settings.state.engine
-        with settings.state.lock if getattr(engine, "needs_policy", True) else threading.Lock():
-            replies: Sequence[Any] = list(engine.generate([request]))
-        return str(replies[0].text)
+        sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
+        completion = settings.state.model.answer(text, sampling, self.seed, f"{self.row.id}/user", self.row.answer)
+        return str(completion.text)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.context import RunContext
+from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.retrieval import MAX_QUERY, Passage
 from vlrl.environments.search import SearchEpisode, SearchTool
 from vlrl.episodes import Observation
 from vlrl.judges.client import check_judge
-from vlrl.registry import build, register
-from vlrl.stages import Engine, State, transient
-from vlrl.types import Prompt, Request, Row, Sampling
+from vlrl.registry import register
+from vlrl.stages import State, transient
+from vlrl.types import Row, Sampling
 
 PROMPT = """You are a search engine. For the query below, write {k} {kind} documents, one per line, each of about 30 words. They begin with
 "Doc 1:", "Doc 2:" and so on. Write nothing else.
@@ -40,9 +40,9 @@ def noise_probability(step: int, steps: int, start: float, end: float, base: flo
 
 @dataclass
 class ZeroSearchState(State):
-    """The simulator's engine, and what was asked of it in the current step and in the last one: (noisy, all) queries."""
+    """The simulator, and what was asked of it in the current step and in the last one: (noisy, all) queries."""
 
-    engine: Any = transient()
+    model: Any = transient()
     asked: list[bool] = transient(factory=list)
     logged: tuple[float, float] = transient((0.0, 0.0))
 
@@ -85,8 +85,7 @@ class ZeroSearch(SearchTool):
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
-        self.state.engine = build(Engine, self.simulator["engine"], "environment.simulator.engine")
-        self.state.engine.setup(run)
+        self.state.model = AskedModel(self.simulator["engine"], run, "environment.simulator.engine")
 
     @property
     def noise(self) -> float:
@@ -130,16 +129,6 @@ class ZeroSearchEpisode(SearchEpisode):
         gold = self.row.answer
         answer = ", ".join(map(str, gold)) if isinstance(gold, (list, tuple)) else str(gold)
         asked = PROMPT.format(k=self.k, kind=kind, question=self.row.question, answer=answer, aim=AIMS[kind], query=query)
-        row = Row(f"{self.row.id}/query", asked, answer)
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
         seed = random.Random(f"{self.seed}/{kind}/{query}").getrandbits(31)
-        with self.turn_of_engine():
-            (completion,) = settings.state.engine.generate([Request(Prompt(row, ({"role": "user", "content": asked},)), sampling, seed=seed)])
-        return completion.text
-
-    def turn_of_engine(self) -> Any:
-        """A lock for engines that answer one call at a time; engines without the policy's parts (an endpoint) answer several."""
-        return ONE_AT_A_TIME if getattr(self.settings.state.engine, "needs_policy", True) else threading.Lock()
-
-
-ONE_AT_A_TIME = threading.Lock()
+        return str(settings.state.model.answer(asked, sampling, seed, f"{self.row.id}/query", answer).text)
