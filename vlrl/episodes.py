@@ -150,6 +150,7 @@ class Observation:
         invalid: Whether the action could not be carried out.
         calls: Tool calls that were carried out.
         state: Equal states of a row have equal keys, for credit per step; "" takes text and media.
+        forget: What later turns do not see: "observation" (the one that the last turn answered) or "thought" (the last turn up to its last </think>).
         role: "tool" for the result of a call, "user" for anything else.
     """
 
@@ -162,6 +163,7 @@ class Observation:
     calls: int = 0
     state: str = ""
     role: Literal["user", "tool"] = "user"
+    forget: Literal["", "observation", "thought"] = ""
 
     @property
     def empty(self) -> bool:
@@ -196,7 +198,7 @@ class Observation:
         """The observation as JSON: pictures as base64 of their encoded form."""
         media = [_plain_medium(medium) for medium in self.media]
         kept = {"text": self.text, "media": media, "reward": self.reward, "parts": dict(self.parts), "done": self.done, "invalid": self.invalid}
-        return {**kept, "calls": self.calls, "state": self.state, "role": self.role}
+        return {**kept, "calls": self.calls, "state": self.state, "role": self.role, "forget": self.forget}
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Observation:

@@ -1,12 +1,14 @@
 """Conversations with an environment: the turns of the policy, the observations, and the rollouts that they become.
 
 A conversation is one rollout as long as the observations are text. An observation with pictures ends the rollout (a *segment* of the conversation)
-and starts a new one, whose prompt is the conversation so far. Token ids are only appended: what was sampled is never tokenised again. An
-observation is appended whole (ids, mask, pictures) or not at all.
+and starts a new one, whose prompt is the conversation so far; so does one that makes the policy forget (`Observation.forget`), whose prompt leaves
+that part out. Each segment is trained with the prompt that it was sampled from. Token ids are only appended: what was sampled is never tokenised
+again. An observation is appended whole (ids, mask, pictures) or not at all.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,9 +39,11 @@ CALLS: Annotation[int] = Annotation("calls", int, hint=HINT, doc="replies of the
 TRANSCRIPT: Annotation[str] = Annotation("transcript", str, hint=HINT, doc="the segment's text with the replies")
 
 PICTURE_REPLIES = Capability("picture_replies", hint="environment: {name: zoom}")  # of environments that answer with pictures
+FORGETS = Capability("forgets", hint="environment: {name: reseek}")  # of environments that take something out of the context of later turns
 ONE_REWARD_PER_CONVERSATION = Capability("one_reward_per_conversation", hint="reward_shaping: {turns: {name: last_turn_reward}}")
 
 MARK = "VLRLASSISTANTTURN"  # a text that the chat template writes where the policy's turn stands
+LEFT_OUT = "(left out)"  # stands in place of a forgotten observation, so that roles still alternate
 
 
 EPISODE_ANNOTATIONS: tuple[Capability, ...] = (CONVERSATION, SEGMENT, TURNS, CALLS, TRANSCRIPT, ACTIONS, EPISODE_END, EPISODE_RETURN, INVALID_ACTIONS)
@@ -153,7 +157,7 @@ class Conversation:
         self.state = answer.state_key
 
     def add_observation(self, observation: Observation, run: RunContext, least: int = 1) -> None:
-        """Append an observation: text continues the segment, pictures end it.
+        """Append an observation: text continues the segment; pictures, and something to forget, end it.
 
         Raises NoRoom, and appends nothing, where less than `least` tokens are left for the next turn; ValueError where the tokens do not show as many
         pictures as there are; whatever decoding and processing of a picture raises.
@@ -162,7 +166,8 @@ class Conversation:
         plain: list[Message] = [
             {**m, "content": [{k: v for k, v in part.items() if k != "media"} for part in m["content"]]} for m in observation.messages
         ]
-        if not media:
+        kept = remembered(self.prompt, self.segment, observation.forget, policy)
+        if not media and kept is None:
             reply_ids = tool_reply_ids(policy, self.prompt, plain, self.segment.ids[-1])
             if self.room(policy) < len(reply_ids) + least:
                 raise NoRoom(f"an observation of {len(reply_ids)} tokens, and {self.room(policy)} are left")
@@ -171,18 +176,19 @@ class Conversation:
             self.calls += 1
             return
         images, videos = (tuple(m for m in media if m.kind == kind) for kind in ("image", "video"))
+        before, since, messages = kept or (self.prompt, self.segment.ids, self.segment.messages)
         prompt = replace(
-            self.prompt,
-            messages=(*self.prompt.messages, *self.segment.messages, *plain),
-            images=self.prompt.images + images,
-            videos=self.prompt.videos + videos,
+            before,
+            messages=(*before.messages, *messages, *plain),
+            images=before.images + images,
+            videos=before.videos + videos,
             prefix="",
             train=None,
-            continues=(self.prompt, tuple(self.segment.ids), tool_reply_text(policy, self.prompt, plain, self.segment.ids[-1])),
+            continues=(before, tuple(since), tool_reply_text(policy, before, plain, since[-1])),
         )
         length = len(policy.encode(prompt))  # raises here for a picture that cannot be decoded or processed
         if self.max_context and length + least > self.max_context:
-            raise NoRoom(f"with the picture the conversation has {length} tokens of {self.max_context}")
+            raise NoRoom(f"with the observation the conversation has {length} tokens of {self.max_context}")
         rollout = self.rollout(run, "stop")
         self.finished.append(rollout)
         self.calls += 1
@@ -216,6 +222,47 @@ class Conversation:
             INVALID_ACTIONS.set(rollout, self.invalid)
             if total is not None:
                 EPISODE_RETURN.set(rollout, total)
+
+
+def remembered(prompt: Prompt, segment: Segment, forget: str, policy: Any) -> tuple[Prompt, list[int], list[Message]] | None:
+    """What later turns see of a conversation that forgets: the prompt, the token ids since, their messages. None where there is nothing to forget.
+
+    The ids that stay are those that were sampled. A forgotten observation is replaced by the message `LEFT_OUT` of its role; it is the one that the
+    last turn answered, in this segment or at the end of the prompt. A forgotten thought is the last turn up to the token that closes its last
+    </think>, and a prefix of the prompt that opened it; a turn that is a thought alone stays.
+    """
+    if not segment.spans or not forget:
+        return None
+    start, ids, messages = segment.spans[-1][1], segment.ids, segment.messages
+    if forget == "thought":
+        turn = ids[start:]
+        closed = thought_end(turn, policy)
+        if not 0 < closed < len(turn):
+            return None
+        said = {**messages[-1], "content": [{"type": "text", "text": policy.decode(turn[closed:])}]}
+        return replace(prompt, prefix="") if start == 0 else prompt, [*ids[:start], *turn[closed:]], [*messages[:-1], said]
+    if start:
+        end = segment.spans[-2][2]
+        note: Message = {**messages[-2], "content": [{"type": "text", "text": LEFT_OUT}]}
+        return prompt, [*ids[:end], *tool_reply_ids(policy, prompt, [note], ids[end - 1]), *ids[start:]], [*messages[:-2], note, messages[-1]]
+    if prompt.continues is None:
+        return None
+    before, since, _ = prompt.continues
+    note = {**prompt.messages[-1], "content": [{"type": "text", "text": LEFT_OUT}]}
+    shown = replace(
+        prompt,
+        messages=(*prompt.messages[:-1], note),
+        images=before.images,
+        videos=before.videos,
+        continues=(before, since, tool_reply_text(policy, before, [note], since[-1])),
+    )
+    return shown, ids, messages
+
+
+def thought_end(ids: Sequence[int], policy: Any) -> int:
+    """The number of tokens up to the end of the last </think> of a turn; 0 without one."""
+    total = policy.decode(ids).count("</think>")
+    return bisect_left(range(len(ids) + 1), total, key=lambda n: policy.decode(ids[:n]).count("</think>")) if total else 0
 
 
 def with_opening(prompt: Prompt, opening: Observation) -> Prompt:

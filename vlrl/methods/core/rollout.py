@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from vlrl.capabilities import NO_POLICY_GRADIENT, Capability
 from vlrl.context import RunContext
 from vlrl.episodes import EpisodeEnd, Observation
-from vlrl.methods.common.conversation import EPISODE_ANNOTATIONS, ONE_REWARD_PER_CONVERSATION, PICTURE_REPLIES, Conversation, NoRoom
+from vlrl.methods.common.conversation import EPISODE_ANNOTATIONS, FORGETS, ONE_REWARD_PER_CONVERSATION, PICTURE_REPLIES, Conversation, NoRoom
 from vlrl.methods.common.demonstrations import expert_rollout
 from vlrl.methods.core.advantage import GroupRelative
 from vlrl.registry import ConfigError, register
@@ -149,8 +149,9 @@ def score_into_groups(groups: Sequence[Group], new: Sequence[Sequence[Rollout]],
 class MultiTurn(SampledStrategy):
     """Search-R1's interleaved turns: y = (turn_1, observation_1, turn_2, ...), turns sampled from the policy, observations from `environment`.
 
-    The loss mask is False on observations. A text continues the rollout. One with pictures starts a new rollout, whose prompt is the conversation
-    so far (earlier turns stay trainable in the rollouts before it); the reward shaping `last_turn_reward` gives all of them the last one's reward.
+    The loss mask is False on observations. A text continues the rollout. One with pictures, or one that makes the policy forget, starts a new
+    rollout, whose prompt is the conversation so far (earlier turns stay trainable in the rollouts before it); the reward shaping `last_turn_reward`
+    gives all of them the last one's reward.
     `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for it; annotations have the rest: CONVERSATION, SEGMENT,
     TURNS, CALLS and TRANSCRIPT, and those of `vlrl/episodes.py` on how the episode ended and what the environment paid per turn.
     With `show_tools` the schemas of the environment's tools are in the prompt: by the chat template, or in the system text where it drops them.
@@ -189,9 +190,10 @@ class MultiTurn(SampledStrategy):
                 f"rollout: {self.name!r} needs an environment: set environment: {{name: ...}} (see `vlrl list environment`), "
                 "or use rollout: {name: independent}"
             )
-        if run.has(PICTURE_REPLIES) and not run.has(ONE_REWARD_PER_CONVERSATION):
+        if (run.has(PICTURE_REPLIES) or run.has(FORGETS)) and not run.has(ONE_REWARD_PER_CONVERSATION):
+            does = "replies with pictures" if run.has(PICTURE_REPLIES) else "takes parts out of the context"
             raise ConfigError(
-                f"environment: {run.environment.name!r} replies with pictures, which makes several rollouts of a conversation; "
+                f"environment: {run.environment.name!r} {does}, which makes several rollouts of a conversation; "
                 f"add {ONE_REWARD_PER_CONVERSATION.hint}"
             )
 
