@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from vlrl_data.generators import contrast, graph_tasks, jigsaw, logic, maze
+from vlrl_data.generators.boxes import in_units
 from vlrl_data.generators.scenes import MIRROR
 from vlrl_data.generators.video import CORRUPTIONS, base_frames
 
@@ -275,3 +276,23 @@ def test_rows_are_json(tmp_path):
         assert write([rows[0]], tmp_path / f"{name}.jsonl") == 1
         assert json.loads((tmp_path / f"{name}.jsonl").read_text())["id"] == rows[0].id
     assert Group(Prompt(rows[0], ()), []).row.id == rows[0].id
+
+
+@pytest.mark.parametrize("units", ["pixels", "unit", "per_mille"])
+@pytest.mark.parametrize("ask", ["grounding", "detection", "pointing", "salient_detection", "scene_graph"])
+def test_demonstrated_boxes_are_in_the_policys_units(ask, units):
+    """A policy of these units earns the whole reward with the demonstration, and the gold answer stays in pixels."""
+    rows, plain = (make({"name": "gen_boxes", "ask": [ask], "size": 120, "units": given}) for given in (units, "pixels"))
+    reward = build(Reward, {"grounding": "iou", "pointing": "points", "scene_graph": "scene_graph"}.get(ask, "detection"))
+    space = CoordinateSpace((120, 120), (120, 120), {"pixels": "original"}.get(units, units))
+    for row, other in zip(rows[:3], plain[:3]):
+        assert row.answer == other.answer and (row.target == other.target) == (units == "pixels")
+        rollout = Rollout(Prompt(row, (), row.images), [1], text=row.target, spaces=(space,))
+        assert reward(rollout) > 0.9 and reward(rollout) <= 1
+
+
+def test_a_box_in_units_by_hand():
+    answer = [{"bbox_2d": [12, 30, 60, 120], "label": "red circle"}]
+    assert in_units(answer, 120, "unit") == [{"bbox_2d": [0.1, 0.25, 0.5, 1.0], "label": "red circle"}]
+    assert in_units(answer, 120, "per_mille") == [{"bbox_2d": [100, 250, 500, 1000], "label": "red circle"}]
+    assert in_units(answer, 120, "pixels") is answer

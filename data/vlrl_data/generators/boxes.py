@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
@@ -14,12 +14,24 @@ from vlrl_data.media.images import GeneratedImage
 
 KINDS = [(colour, shape) for colour in COLOURS for shape in SHAPES]
 ASKS = ("grounding", "detection", "pointing", "salient_detection", "scene_graph")
+Units = Literal["pixels", "unit", "per_mille"]
 
 
 def box_of(thing: Thing) -> list[int]:
     """[x1, y1, x2, y2] of an object, in pixels."""
     _, _, left, top, side = thing
     return [left, top, left + side, top + side]
+
+
+def in_units(target: Any, size: int, units: Units) -> Any:
+    """A demonstrated answer with its coordinates as pixels, as fractions of the picture's side (two decimals) or as thousandths of it."""
+    if units == "pixels" or isinstance(target, str):
+        return target
+    if isinstance(target, dict):
+        return {key: in_units(value, size, units) for key, value in target.items()}
+    if isinstance(target, list):
+        return [in_units(value, size, units) for value in target]
+    return round(target / size, 2) if units == "unit" else round(1000 * target / size)
 
 
 def name_of(thing: Thing) -> str:
@@ -57,13 +69,15 @@ class GenBoxes(Shapes):
                             two valid orders to look at them, and the demonstration follows the first
         scene_graph         all objects with ids ("circle.1") and the relations of neighbours in the list: {"objects", "relationships"}
 
-    Paper: vlrl original, for the rewards `iou`, `detection`, `points`, `detection` with `salience`, and `scene_graph`. Units: pixels of the image, as
-    the demonstrations write them. Harder with more `others`. Edge: pointing and detection have at least one object.
+    Paper: vlrl original, for the rewards `iou`, `detection`, `points`, `detection` with `salience`, and `scene_graph`. Units: gold answers are in
+    pixels of the image; `units` are those of the demonstrations, which must be the policy's: pixels (Qwen2.5-VL), unit (SmolVLM) or per_mille
+    (Qwen3-VL). Harder with more `others`. Edge: pointing and detection have at least one object.
     """
 
     ask: tuple[str, ...] = ("grounding",)
     others: int = 3
     salience: float = 4.0
+    units: Units = "pixels"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,7 +96,7 @@ class GenBoxes(Shapes):
         question, answer, target, meta = make[ask](things) if ask in make else salient(things, self.salience)
         image = GeneratedImage(draw_scene, (self.size, tuple(things)))
         thought = " ".join(f"{step}." for step in meta["paths"][0]) if "paths" in meta else ""
-        said = (f"<think>{thought}</think>" if thought else "") + tagged_answer(json.dumps(target))
+        said = (f"<think>{thought}</think>" if thought else "") + tagged_answer(json.dumps(in_units(target, self.size, self.units)))
         meta = {**meta, "size": [self.size, self.size]}
         return Row(self.id(index), question, answer, images=(image,), task=ask, target=said, meta=meta)
 
