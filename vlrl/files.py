@@ -16,6 +16,8 @@ from typing import Any
 
 log = logging.getLogger("vlrl")
 
+TRAJECTORIES = "trajectories.jsonl"  # of the episodes that `environment.record` keeps
+
 _reported: set[tuple[str, tuple[int, ...]]] = set()
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from vlrl.files import append_jsonl, parse_jsonl, read_jsonl, write_whole
+from vlrl.files import TRAJECTORIES, append_jsonl, parse_jsonl, read_jsonl, write_whole
 from vlrl.logging.live import LiveView
 from vlrl.logging.pictures import Pictures
 from vlrl.logging.rollouts import Decode, records, write
@@ -28,6 +28,7 @@ KEYS: dict[str, dict[str, type]] = {  # what every line of a file has
     METRICS: {"step": int, "phase": str},
     TIMINGS: {"step": int, "phase": str, "seconds": dict},
     EVENTS: {"step": int, "kind": str},
+    TRAJECTORIES: {"step": int, "row": str, "steps": list},
     SESSIONS: {"time": float, "command": list, "packages": dict, "devices": list},
 }
 _PENDING = 2  # rollout files being written while training goes on
@@ -66,16 +67,18 @@ class Recorder:
         self._view = LiveView(run_config) if live else None
         append_jsonl(self.folder / SESSIONS, describe_session())
 
-    def rewind(self, step: int, events: int | None = None) -> None:
+    def rewind(self, step: int, events: int | None = None, ahead: int = 0) -> None:
         """Delete all records after `step`, the last step of the checkpoint (-1: all records), and all events but the first `events`.
+
+        Episodes of the next `ahead` steps stay: the checkpoint holds what was collected for them.
 
         The checkpoint knows how many there were: events of its own step that came after it (held-out scores, warnings) will come again.
         """
         if not self.main:
             return
         self.flush()
-        for name, count in ((METRICS, None), (TIMINGS, None), (EVENTS, events)):
-            _cut(self.folder / name, step, count)
+        for name, last, count in ((METRICS, step, None), (TIMINGS, step, None), (TRAJECTORIES, step + ahead, None), (EVENTS, step, events)):
+            _cut(self.folder / name, last, count)
         self.events = len(read_record(self.folder, EVENTS))
         for path in (*self.folder.glob(".*.part"), *self.folder.glob("rollouts/.*.part")):  # of a process that died while writing
             path.unlink()

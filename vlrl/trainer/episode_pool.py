@@ -8,7 +8,6 @@ rollout that could not be scored (`vlrl/trainer/scoring.py`).
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl.episodes import MAX_TEXT, Action, EnvironmentFailure, Episode, Observation, Trajectory, TryAgain
 from vlrl.failures import RunFailure, of_the_machine
+from vlrl.files import TRAJECTORIES, append_jsonl
 from vlrl.registry import ConfigError
 from vlrl.types import Row
 
@@ -33,7 +33,6 @@ log = logging.getLogger("vlrl")
 FAULTS = (Exception, SystemExit, asyncio.CancelledError)  # what an environment may raise without ending the run
 CLOSE_SECONDS = 10.0  # for closing an episode
 HANGING = 256  # abandoned threads that still run, beyond which the run ends
-FILE = "trajectories.jsonl"
 
 
 @dataclass(eq=False)
@@ -298,9 +297,7 @@ class EpisodePool:
         if self.output is None or self.environment is None or self.written >= self.environment.record:
             return
         self.written += 1
-        line = json.dumps({"step": self.step_number, **handle.trajectory.plain()}, ensure_ascii=True)
-        with (self.output / FILE).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        append_jsonl(self.output / TRAJECTORIES, {"step": self.step_number, **handle.trajectory.plain()})
 
 
 def _checked(observation: Any) -> Observation:
@@ -340,7 +337,8 @@ class RunEpisodes(EpisodePool):
             self.run.stats.scored += len(failed)
             first = failed[0]
             assert first.error is not None
-            dropped(self.run, len(failed), f"environment {self.run.environment.name!r} raised on row {first.row.id!r}", first.error)
+            what = f"environment {self.run.environment.name!r} raised on row {first.row.id!r}"
+            dropped(self.run, len(failed), what, first.error, pending=sum(handle.error is None for handle in self.handles))
 
     @contextmanager
     def guard(self, handle: EpisodeHandle) -> Iterator[None]:

@@ -19,8 +19,9 @@ _MARK = ".replaced-by-vlrl"  # in the folder of an old run that was moved aside
 # what a run (or `vlrl compare`, `vlrl report`, `vlrl eval`) writes into its folder
 _OURS = (
     "config.yaml", "base.yaml", "launch.yaml", "metrics.jsonl", "timings.jsonl", "events.jsonl", "sessions.jsonl", "quarantine.jsonl",
-    "summary.json", "partial_summary.json", "partial_summary.part", "cell.json", "cold.json", "report.html", "rollouts", "checkpoints", "eval",
-    "tensorboard", "wandb", ".write-*", ".quarantine-*", ".*.part", "*.part", _MARK, lock.NAME, lock.NAME + ".*", STOP_FILE,
+    "trajectories.jsonl", "judge", "summary.json", "partial_summary.json", "partial_summary.part", "cell.json", "cold.json", "report.html",
+    "rollouts", "checkpoints", "eval", "tensorboard", "wandb", ".write-*", ".quarantine-*", ".*.part", "*.part", _MARK, lock.NAME,
+    lock.NAME + ".*", STOP_FILE,
 )  # fmt: skip
 _STARTED = time.time()
 

@@ -56,14 +56,18 @@ def score(groups: Sequence[Group], run: RunContext) -> None:
         dropped(run, len(failed), f"reward {slot!r} raised on row {rollout.row.id!r}", error)
 
 
-def dropped(run: RunContext, count: int, what: str, error: BaseException) -> None:
-    """Count and report rollouts without a verdict. Raises RewardError above the limit."""
+def dropped(run: RunContext, count: int, what: str, error: BaseException, pending: int = 0) -> None:
+    """Count and report rollouts without a verdict. Raises RewardError above the limit.
+
+    `pending` rollouts have begun and are not scored yet: failures often come first, and their share is one of all.
+    """
     run.stats.score_errors += count
     message = f"{what}: {type(error).__name__}: {error}"
     run.warn(f"{count} rollouts could not be scored and were dropped; the first: {message}")
-    if run.stats.score_errors >= 3 and run.stats.score_errors > run.settings.error_limit * run.stats.scored:
+    known = run.stats.scored + pending
+    if run.stats.score_errors >= 3 and run.stats.score_errors > run.settings.error_limit * known:
         raise RewardError(
-            f"{run.stats.score_errors} of {run.stats.scored} rollouts could not be scored (error_limit {run.settings.error_limit:g}). {message}"
+            f"{run.stats.score_errors} of {known} rollouts could not be scored (error_limit {run.settings.error_limit:g}). {message}"
         ) from error
 
 

@@ -246,7 +246,8 @@ def _open_recorder(run: Run, state: dict[str, Any] | None, live: bool | None) ->
     )
     if main:
         write_whole(run.output / "config.yaml", run.config.dump())
-    run.recorder.rewind(state["step"] if state else -1, state.get("events") if state else 0)
+    ahead = max((len(part["batches"]) for part in state["collected_ahead"]), default=0) if state else 0
+    run.recorder.rewind(state["step"] if state else -1, state.get("events") if state else 0, ahead)
 
 
 def _saved_now(run: Run) -> Path:
