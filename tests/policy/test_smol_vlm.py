@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
+from vlrl_data.generators.scenes import COLOURS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
@@ -57,3 +61,35 @@ def test_its_config_is_one_of_a_run(made: tuple[Policy, Policy, Path]) -> None:
     config = load([made[2] / "smol_vlm.yaml"])
     assert list(config.phases) == ["connect", "instruct", "rl"]
     assert config.phase("connect")["trainable"] == {"name": "parts", "freeze": ["language"]}
+
+
+# --- the tower's training ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tower() -> ModuleType:
+    return pytest.importorskip("smol_vlm_tower", reason="scripts/ is part of the checkout, not of the wheel")
+
+
+def test_a_cell_has_the_class_of_the_object_whose_centre_it_holds(tower: ModuleType) -> None:
+    seen = tower.draw(random.Random(0), {"size": 96, "least": 18, "most": 28}, 4, "train", 16)
+    for picture, classes_C, boxes_C3 in zip(seen.pictures, seen.classes_PC, seen.boxes_PC3, strict=True):
+        if (classes_C >= tower.DIGIT).any():
+            assert (classes_C >= tower.DIGIT).nonzero().flatten().tolist() == [5, 6, 9, 10] and len(classes_C[5:7].unique()) == 1
+            continue
+        for k in (classes_C > 0).nonzero().flatten().tolist():
+            x, y, side = (boxes_C3[k] + torch.tensor([k % 4, k // 4, 0.0])).tolist()
+            assert 18 <= side * 24 <= 28
+            colour, _ = tower.KINDS[classes_C[k] - 1]
+            assert picture.getpixel((int(x * 24), int(y * 24))) == COLOURS[colour]
+
+
+def test_the_tower_learns_and_the_language_model_does_not_move(made: tuple[Policy, Policy, Path], tower: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "assembled"
+    shutil.copytree(made[2] / "assembled", folder)
+    before, losses = Policy(build(Family, {"name": "smolvlm", "model": str(folder)})), []
+    found = tower.teach(folder, 6, {"size": 96, "least": 18, "most": 28}, lr=3e-3, told=lambda step, loss: losses.append(loss))
+    after = Policy(build(Family, {"name": "smolvlm", "model": str(folder)}))
+    assert len(losses) == 6 and losses[-1] < losses[0] and set(found) == {"empty", "objects", "digits"}
+    for (name, old), new in zip(before.model.named_parameters(), after.model.parameters(), strict=True):
+        assert torch.equal(old, new) == (before.part_of(name) == "language"), name
