@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from imports_kit import HEAVY, run
 
 SMALL = ["quickstart", "phases.cold_start.steps=1", "steps=1", "group_size=2", "prompts_per_step=2", "watch.activity_steps=0"]

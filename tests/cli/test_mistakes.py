@@ -1,9 +1,8 @@
-"""Mistakes that people make at the command line: each ends before torch or another large package is imported, with exit code 2 and at most three lines that name the fix."""
+"""Mistakes at the command line: each ends before torch is imported, with exit code 2 and at most three lines that name the fix."""
 
 import json
 
 import pytest
-
 from imports_kit import HEAVY, run
 
 QUICK = ["train", "quickstart"]

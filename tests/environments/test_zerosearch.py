@@ -101,9 +101,9 @@ def test_a_simulator_that_fails_is_no_wrong_answer():
     environment, _ = made(respond)
     with EpisodePool(environment) as pool:
         pool.start("owner", ROW, 0)
-        (handle,) = pool.collect(5.0)
+        (handle,) = pool.collect(60.0)
         pool.step(handle, Action("<search>x</search>"))
-        (handle,) = pool.collect(5.0)
+        (handle,) = pool.collect(60.0)
         assert isinstance(handle.error, RuntimeError)
 
 

@@ -132,9 +132,9 @@ def test_a_model_that_fails_is_no_wrong_answer():
 
     with EpisodePool(pool_of(respond)) as pool:
         pool.start("owner", ROW, 0)
-        (handle,) = pool.collect(5.0)
+        (handle,) = pool.collect(60.0)
         pool.step(handle, Action("<search>small: x</search>"))
-        (handle,) = pool.collect(5.0)
+        (handle,) = pool.collect(60.0)
         assert isinstance(handle.error, ConnectionError)
 
 
