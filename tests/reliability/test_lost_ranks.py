@@ -1,8 +1,8 @@
 """Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a checkpoint. All ranks end in a bounded time
 with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step.
 
-Each trouble and each place is tried once with DDP, and a killed rank with ZeRO-3;
-`pytest tests/reliability/test_lost_ranks.py -m slow` runs the other cases.
+Each trouble and each place is tried once with DDP; `pytest tests/reliability/test_lost_ranks.py -m slow` runs the other cases, ZeRO-2 and ZeRO-3 among
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vlrl.trainer import checkpoint
 pytestmark = pytest.mark.deepspeed
 
 TIMEOUT = 8  # watch.rank_timeout, seconds
-BOUND = 75  # torch's launcher waits 30 seconds before it kills a stopped rank
+BOUND = 120  # about 45 on an idle machine; torch's launcher waits 30 seconds before it kills a stopped rank
 MORE = [
     *(f"plugins=[{ROOT / 'tests' / 'reliability' / 'trouble.py'}]", "rewards.any={name: troubled}", "engine={name: hf_with_trouble}"),
     "steps=24",
@@ -103,7 +103,7 @@ def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subproc
 
 PLACES = ("sampling", "step", "checkpoint")
 KILL, STOP, MEMORY = "killed", "stopped", "memory"
-DEFAULT = {("ddp", KILL, "sampling"), ("ddp", STOP, "step"), ("ddp", MEMORY, "checkpoint"), ("zero3", KILL, "step")}
+DEFAULT = {("ddp", KILL, "sampling"), ("ddp", STOP, "step"), ("ddp", MEMORY, "checkpoint")}
 
 
 def cases(*troubles: str) -> list[Any]:
