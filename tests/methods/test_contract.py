@@ -38,6 +38,7 @@ REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     "records_in_memory": {"records": [{"question": "?", "answer": "a"}]},
     "rows_in_memory": {"rows": []},
     "gymnasium": {"id": "CartPole-v1"},
+    "verifiers": {"id": "a"},
     "mcp": {"command": ["a"]},
     "recorded": {"path": "nowhere"},
     "tool_star.hierarchical_reward": {"answer": "a", "format": "b"},

@@ -24,13 +24,14 @@ _COMMANDS = {  # command: where its function is
     "show": "vlrl.cli.show:show",
     "new": "vlrl.cli.new:new",
     "export": "vlrl.cli.export:export",
+    "export-task": "vlrl.cli.export_task:export_task",
     "serve": "vlrl.cli.serve:serve",
     "fetch": "vlrl.cli.fetch:fetch",
     "completion": "vlrl.cli.completion:completion",
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",
 }
-_TAKES_WORDS = ("train", "show", "check", "plan")  # commands whose arguments are words of a config
+_TAKES_WORDS = ("train", "show", "check", "plan", "export-task")  # commands whose arguments are words of a config
 _OTHER_WORDS = {"launch": "vlrl train CONFIG --processes N", "evaluate": "vlrl eval", "init": "vlrl new", "run": "vlrl train CONFIG"}
 _GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
 
