@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chisquare
 
 from vlrl.engine.guided import compiled, pattern
-from vlrl.engine.hf.sampler import Sampler, uniforms
+from vlrl.engine.hf.sampler import Sampler, inverse_cdf, uniforms
 from vlrl.policy.family import forbid
 from vlrl.registry import ConfigError
 from vlrl.types import Sampling
@@ -177,3 +177,23 @@ def test_guided_refuses(engine):
         pattern({"xml": "x"})
     with pytest.raises(ConfigError, match="refused by xgrammar"):
         compiled("regex", "(", engine.lm.tokenizer, engine.lm.vocab_size)
+
+
+@pytest.mark.parametrize("vocabulary", [200, 256, 700, 1024])
+def test_blocks_of_the_vocabulary_keep_the_law(vocabulary):
+    """The draw by blocks against the float64 law: chi-square, ends of blocks, masses of zero."""
+    n = 20_000
+    mass_V = torch.rand(vocabulary, generator=torch.Generator().manual_seed(vocabulary)) ** 6
+    mass_V[[0, 100, vocabulary - 1]] = 0
+    mass_V[190] = mass_V.sum()  # a token near the end of the first block
+    u_R = torch.from_numpy(uniforms(3, 2, n))
+    u_R[:2] = torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64)
+    ids_R = inverse_cdf(mass_V.repeat(n, 1), u_R)[:, 0]
+    law_V = mass_V.double() / mass_V.double().sum()
+    exact_R = torch.searchsorted(law_V.cumsum(0), u_R, right=True).clamp(max=vocabulary - 2)
+    assert (ids_R != exact_R).float().mean() < 1e-3, "equal but for rounding at the borders of tokens"
+    counts, expected = np.bincount(ids_R.numpy(), minlength=vocabulary), law_V.numpy() * n
+    assert counts[[0, 100, vocabulary - 1]].sum() == 0
+    common = expected >= 5
+    pooled = np.append(counts[common], counts[~common].sum()), np.append(expected[common], expected[~common].sum())
+    assert chisquare(*pooled).pvalue > 1e-3

@@ -124,3 +124,36 @@ def test_an_entropy_with_gradient_takes_the_logits_own_graph() -> None:
     batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
     assert policy.forward(batch, [Entropy()])["entropy"].requires_grad
     assert not policy.forward(batch, [NoGradTensor(Entropy())])["entropy"].requires_grad
+
+
+@can_run
+@pytest.mark.usefixtures("everywhere")
+def test_packed_weights_serve_forwards_without_gradient_and_only_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_matmul, "PACKED_LEAST_PRODUCTS", 0)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(33, 70), nn.Linear(70, 19, bias=False), nn.Linear(19, 5))
+    model[2].requires_grad_(False)  # frozen, as the base of an adapter: not copied
+    cpu_matmul.install(model)
+    x = torch.randn(9, 33)
+    packed = cpu_matmul.pack(model)
+    assert set(packed) == {model[0], model[1]}
+    with torch.no_grad():
+        before = model(x)
+        with cpu_matmul.packed_weights(packed):
+            torch.testing.assert_close(model(x), before, atol=1e-5, rtol=1e-5)
+            model[0].weight.add_(1.0)
+            torch.testing.assert_close(model(x), before, atol=1e-5, rtol=1e-5)  # the copies are what is multiplied
+        after = model(x)
+        assert (after - before).abs().max() > 0.1
+    with cpu_matmul.packed_weights(packed):
+        torch.testing.assert_close(model(x), after, atol=1e-5, rtol=1e-5)  # with gradients: the weights themselves
+
+
+def test_forbidden_ids_are_filled_in_runs_and_one_by_one() -> None:
+    ids = (0, 3, *range(40, 100), 120, *range(150, 200))
+    logits = torch.zeros(2, 3, 200)
+    cpu_matmul.fill_forbidden(logits, ids)
+    expected = torch.zeros(200, dtype=torch.bool)
+    expected[list(ids)] = True
+    assert (torch.isinf(logits) == expected).all() and logits[..., ~expected].eq(0).all()
+    assert cpu_matmul._runs(ids) == ([(40, 100), (150, 200)], [0, 3, 120])

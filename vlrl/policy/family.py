@@ -158,7 +158,7 @@ class Family(Stage):
     def attention(self, model: nn.Module, layout: Layout) -> dict[str, Any]:
         """The arguments of `hidden` that say which tokens attend to which: a mask, or on a CPU the branches of long rows."""
         if layout.has_branches and layout.ids_RL.shape[1] >= branches.LEAST_ROW and self.has_branch_attention(model):
-            return {"mask": no_mask(model), "branches": branches.Branches.of(layout, self.bidirectional_images)}
+            return {"mask": no_mask(model), "branches": branches.Branches(layout, self.bidirectional_images)}
         return {"mask": self.masks(model, layout)}
 
     def has_branch_attention(self, model: nn.Module) -> bool:
@@ -172,12 +172,12 @@ class Family(Stage):
         make_mask = block_mask if self.attn == "flex" else dense_mask
         images_RL = image_runs(layout.types_RL) if self.bidirectional_images else None
         causal = not layout.has_branches and images_RL is None
-        full = None if causal else make_mask(layout.order_RL, layout.segment_RL, None, images_RL)
+        full = None if causal else make_mask(layout.order_RL, layout.below_RL, None, images_RL)
         if kinds is None:  # such models take a single mask
             return full
         if "sliding_attention" not in kinds:
             return {"full_attention": full}
-        return {"full_attention": full, "sliding_attention": make_mask(layout.order_RL, layout.segment_RL, text.sliding_window, images_RL)}
+        return {"full_attention": full, "sliding_attention": make_mask(layout.order_RL, layout.below_RL, text.sliding_window, images_RL)}
 
     def hidden(
         self,
@@ -256,7 +256,7 @@ def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
     ZeRO-3. What reads the logits other than through a softmax must leave out -inf.
     """
     if ids:
-        logits.data.index_fill_(-1, torch.tensor(ids, dtype=torch.long, device=logits.device), float("-inf"))
+        cpu_matmul.fill_forbidden(logits.data, tuple(ids))
     return logits
 
 

@@ -1,6 +1,6 @@
 """Logits to tokens: one vectorised draw for sequences with different sampling settings, from counter-based random numbers.
 
-Shape legend: R sequences, V vocabulary, K the largest number of top log-probs asked for.
+Shape legend: R sequences, V vocabulary, K the largest number of top log-probs asked for, or blocks of ids, B ids of a block.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlrl.types import Sampling
+
+BLOCK = 256  # ids whose mass is summed before the cumulative sum
 
 
 def uniforms(seed: int, index: int, count: int, start: int = 0) -> np.ndarray:
@@ -63,7 +65,7 @@ class Sampler:
 
         self.device = device
         self.scheduled = any(not isinstance(s.temperature, (int, float)) for s in settings)
-        self.temperature_R1 = column([s.temperature_at(len(sequence.ids)) for s, sequence in zip(settings, sequences)])
+        self._set_temperatures()
         self.top_k_R1 = column([float(s.top_k) or float("inf") for s in settings])
         self.top_p_R1 = column([s.top_p for s in settings])
         self.min_p_R1 = column([s.min_p for s in settings])
@@ -74,19 +76,26 @@ class Sampler:
         self.greedy = any((self.temperature_R1 == 0).flatten().tolist()) or self.scheduled
 
     def __call__(self, logits_RV: Tensor, u_R: Tensor) -> Draw:
-        """One token for every sequence. `u_R` are float64 in [0, 1). A logit of -inf is a token that is never drawn; banned ones are set to it."""
-        logp_RV = self.distribution(logits_RV)
-        cdf_RV = logp_RV.double().exp_().cumsum(-1)
-        target_R1 = (u_R.to(cdf_RV).unsqueeze(-1)) * cdf_RV[:, -1:]
-        ids_R1 = torch.searchsorted(cdf_RV, target_R1, right=True)
-        ids_R1 = torch.minimum(ids_R1, torch.searchsorted(cdf_RV, cdf_RV[:, -1:].contiguous()))  # rounding at the very end
-        if self.greedy:
-            ids_R1 = torch.where(self.temperature_R1 == 0, logp_RV.argmax(-1, keepdim=True), ids_R1)
-        logp_R = logp_RV.gather(-1, ids_R1).squeeze(-1)
-        return Draw(ids_R1.squeeze(-1), logp_R, self._top_logprobs(logp_RV))
+        """One token for every sequence. `u_R` are float64 in [0, 1). A logit of -inf is a token that is never drawn; banned ones are set to it.
 
-    def distribution(self, logits_RV: Tensor) -> Tensor:
-        """(R, V) float32 log-probs of the distribution that the token is drawn from."""
+        The logits' memory is used for the probabilities on a CPU.
+        """
+        scores_RV = self.scores(logits_RV)
+        best_R1 = scores_RV.argmax(-1, keepdim=True) if self.greedy else None
+        top = scores_RV.topk(min(self.top_count, scores_RV.shape[-1]), dim=-1) if self.top_count else None
+        highest_R1 = scores_RV.amax(-1, keepdim=True) if top is not None else None
+        probs_RV = torch.softmax(scores_RV, -1, out=scores_RV if scores_RV.device.type == "cpu" else None)
+        ids_R1 = inverse_cdf(probs_RV, u_R)
+        if best_R1 is not None:
+            ids_R1 = torch.where(self.temperature_R1 == 0, best_R1, ids_R1)
+        logp_R = probs_RV.gather(-1, ids_R1).log().squeeze(-1)
+        if top is None or highest_R1 is None:
+            return Draw(ids_R1.squeeze(-1), logp_R, None)
+        total_R1 = highest_R1 - probs_RV.amax(-1, keepdim=True).log()  # the log-sum-exp of the scores
+        return Draw(ids_R1.squeeze(-1), logp_R, self._top_logprobs(top.values - total_R1, top.indices))
+
+    def scores(self, logits_RV: Tensor) -> Tensor:
+        """(R, V) float32 whose softmax is the distribution that the token is drawn from; -inf where it is 0."""
         logits_RV = logits_RV.float()
         for r, sampling in self.banned:
             banned = set(sampling.bad_ids)
@@ -97,14 +106,20 @@ class Sampler:
             for processor in self.sequences[r].processors:
                 logits_RV[r] = processor(self.sequences[r].ids, logits_RV[r])
         if self.scheduled:
-            values = [sequence.sampling.temperature_at(len(sequence.ids)) for sequence in self.sequences]
-            self.temperature_R1 = torch.tensor(values, dtype=torch.float32, device=self.device).unsqueeze(-1)
-        scale_R1 = torch.where(self.temperature_R1 == 0, 1.0, self.temperature_R1)
-        logp_RV = (logits_RV / scale_R1).log_softmax(-1)
+            self._set_temperatures()
+        if not self.unscaled:
+            logits_RV = logits_RV.div_(self.scale_R1)
         if self.filtered:
             index = torch.tensor(self.filtered, device=self.device)
-            logp_RV[index] = self._filter(logp_RV[index], index)
-        return logp_RV
+            logits_RV[index] = self._filter(logits_RV[index].log_softmax(-1), index)
+        return logits_RV
+
+    def _set_temperatures(self) -> None:
+        """The temperatures of the sequences' next tokens; `scale_R1` is 1 where a sequence takes the most likely token."""
+        values = [sequence.sampling.temperature_at(len(sequence.ids)) for sequence in self.sequences]
+        self.unscaled = all(value in (0, 1) for value in values)
+        self.temperature_R1 = torch.tensor(values, dtype=torch.float32, device=self.device).unsqueeze(-1)
+        self.scale_R1 = torch.where(self.temperature_R1 == 0, 1.0, self.temperature_R1)
 
     def _filter(self, logp_RV: Tensor, index: Tensor) -> Tensor:
         """Top-k, then top-p on the rest, then min-p relative to the most likely token."""
@@ -120,12 +135,34 @@ class Sampler:
         mask_RV = torch.zeros_like(keep_RV).scatter_(-1, order_RV, keep_RV)
         return torch.where(mask_RV, logp_RV, float("-inf")).log_softmax(-1)
 
-    def _top_logprobs(self, logp_RV: Tensor) -> list[dict[int, float]] | None:
-        if not self.top_count:
-            return None
-        values_RK, ids_RK = logp_RV.topk(min(self.top_count, logp_RV.shape[-1]), dim=-1)
+    def _top_logprobs(self, values_RK: Tensor, ids_RK: Tensor) -> list[dict[int, float]]:
         out = []
         for sequence, values, ids in zip(self.sequences, values_RK.tolist(), ids_RK.tolist()):
             wanted = sequence.sampling.top_logprobs
             out.append({i: v for i, v in zip(ids[:wanted], values[:wanted]) if v > float("-inf")})
         return out
+
+
+def inverse_cdf(mass_RV: Tensor, u_R: Tensor) -> Tensor:
+    """(R, 1) ids: the first whose cumulative share of the row's mass, in vocabulary order, exceeds `u_R`.
+
+    Sums over blocks of `BLOCK` ids are float32 and cumulated in float64, then the ids of the chosen block are: each probability is exact to float32,
+    without a float64 tensor of the vocabulary. Edge: an id without mass is never drawn, also where rounding puts the target beyond the last one.
+    """
+    width = mass_RV.shape[1]
+    whole = width // BLOCK * BLOCK
+    sums_RK = mass_RV[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
+    if whole < width:
+        sums_RK = torch.cat([sums_RK, mass_RV[:, whole:].sum(-1, keepdim=True)], dim=-1)
+    cdf_RK = sums_RK.double().cumsum(-1)
+    target_R1 = u_R.to(cdf_RK).unsqueeze(-1) * cdf_RK[:, -1:]
+    block_R1 = _first_beyond(cdf_RK, target_R1)
+    before_R1 = nn.functional.pad(cdf_RK, (1, 0)).gather(-1, block_R1)
+    ids_RB = block_R1 * BLOCK + torch.arange(BLOCK, device=mass_RV.device)
+    inner_RB = mass_RV.gather(-1, ids_RB.clamp(max=width - 1)).double() * (ids_RB < width)
+    return block_R1 * BLOCK + _first_beyond(inner_RB.cumsum(-1), target_R1 - before_R1)
+
+
+def _first_beyond(cdf_RK: Tensor, target_R1: Tensor) -> Tensor:
+    """The first index at which `cdf_RK` exceeds the target, at most the first at which it reaches its last value."""
+    return torch.minimum(torch.searchsorted(cdf_RK, target_R1, right=True), torch.searchsorted(cdf_RK, cdf_RK[:, -1:].contiguous()))

@@ -17,6 +17,7 @@ from vlrl.engine.base import PolicyLM
 from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
 from vlrl.engine.hf.sampler import Sampler
 from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish_reason, start_sequence
+from vlrl.policy.cpu_matmul import pack, packed_weights
 from vlrl.policy.encoded import EncodedPrompt, MediaEmbeds
 from vlrl.policy.packing import Layout
 from vlrl.types import Completion, Request, Sampling
@@ -36,6 +37,7 @@ class Scheduler:
         self.embeds: dict[str, MediaEmbeds] = {}
         self.given_logp: dict[PrefillKey, list[float]] = {}
         self.sampler: Sampler | None = None
+        self.packed: dict[Any, Tensor] | None = None  # copies of the present weights for faster products, made at the first decode step
         self.version = lm.version
         waiting = [start_sequence(lm, request, index) for request in requests for index in range(request.n)]
         self.waiting = deque(sorted(waiting, key=lambda sequence: -len(sequence.encoded)))
@@ -87,7 +89,7 @@ class Scheduler:
         self.counters["interrupted"] += len(self.running)
         self.waiting.extendleft(reversed(self.running))
         self.running, self.entries, self.embeds, self.cache, self.sampler = [], {}, {}, KVCache(), None
-        self.version = self.lm.version
+        self.version, self.packed = self.lm.version, None
 
     # --- model ----------------------------------------------------------------------------------------------------------------------
 
@@ -126,9 +128,11 @@ class Scheduler:
             positions = positions.expand(running[0].encoded.positions.shape[0], -1, -1)
         self.counters["decode_steps"] += 1
         self.counters["decode_rows"] += len(running)
-        with shared_attention(self.lm.text_config):
+        if self.packed is None:
+            self.packed = pack(self.lm.model)
+        with shared_attention(self.lm.text_config), packed_weights(self.packed):
             hidden_R1H, _ = self.lm.hidden(ids_R1, positions, self.lm.no_mask, past_key_values=self.cache, use_cache=True, kv_cache=self.cache)
-        return self.lm.logits(hidden_R1H[:, 0])
+            return self.lm.logits(hidden_R1H[:, 0])
 
     # --- tokens ---------------------------------------------------------------------------------------------------------------------
 
