@@ -68,7 +68,7 @@ def _rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
             yield Finding(place, "dead", f"scored no rollout: it is for rows of task {tasks}, the prompts are of task {drawn}")
         elif reward.weight and score.n >= ENOUGH and score.high - score.low <= SMALL:
             yield Finding(place, "dead", f"always {score.low:g} over {score.n} rollouts, so it moves no advantage{_why_constant(score)}")
-        elif reward.weight and varies.n >= 2 and not varies.total:
+        elif reward.weight and varies.n >= 2 and not varies.total and run.group_size > 1:
             yield Finding(place, "dead", f"the same for all rollouts of each of {varies.n} groups: group normalisation removes it")
         if reward.weight and asked.n and not asked.total:
             marks = " ".join(reward.form_marks)
