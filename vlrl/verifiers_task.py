@@ -84,7 +84,8 @@ class Play:
         fields = dict(kept["row"])
         images = tuple(Picture.from_bytes(base64.b64decode(data)) for data in fields.pop("images", ()))
         self.row = Row(**{**fields, "choices": tuple(fields["choices"]), "rewards": tuple(fields["rewards"])}, images=images)
-        self.task, self.images = task, list(images)
+        self.task = task
+        self.images: list[Media] = list(images)
         self.turns: list[str] = []
         self.paid: list[float | None] = []
         self.parts: dict[str, float] = {}
@@ -163,12 +164,11 @@ def environment_01(folder: str | Path, split: str = "train", **options: Any) -> 
                 state["final_env_response"] = [{"role": "user", "content": "(the episode is over)"}]
             return answer or state["final_env_response"]
 
+        @verifiers.cleanup
         async def end_episode(self, state: Any) -> None:
             if "play" in state:
                 await asyncio.to_thread(state["play"].close)
                 state["scores"] = await state["play"].scores()
-
-    VlrlEnvironment.end_episode = verifiers.cleanup(VlrlEnvironment.end_episode)
 
     def slot_reward(slot: str) -> Any:
         async def score(state: Any) -> float:

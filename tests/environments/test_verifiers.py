@@ -139,7 +139,7 @@ def test_the_package_itself(tmp_path, release, program):
     settings = {"id": "real_towns", "python": python, "path": [place]}
     rows = list(build(Source, {"name": "verifiers", **settings, "count": 2})())
     assert [found.answer for found in rows] == ["Birk", "Dorn"] and rows[0].messages[0]["role"] == "system"
-    environment = Verifiers(id="real_towns", python=python, path=(place,), turn_seconds=240.0, start_seconds=240.0)
+    environment = Verifiers(id="real_towns", python=python, path=(place,), turn_seconds=400.0, start_seconds=400.0)
     try:
         tool = environment.tools()[0]["function"]["name"]
         assert tool.endswith("neighbour")

@@ -115,7 +115,7 @@ class TownData(vf.TaskData):
     answer: str = ""
 
 
-class TownTools(vf.Toolset):
+class TownTools(vf.Toolset[vf.SharedToolsetConfig]):
     @vf.tool
     async def neighbour(self, town: str) -> str:
         """The town next to a town."""

@@ -171,8 +171,8 @@ class VerifiersEpisode(Episode):
             texts.append(text)
             media += pictures
         self.said = now
-        role = "tool" if calls and all(message["role"] == "tool" for message in messages[known:]) else "user"
-        return Observation("\n".join(filter(None, texts)), tuple(media), calls=calls, role=role)
+        by_tool = calls > 0 and all(message["role"] == "tool" for message in messages[known:])
+        return Observation("\n".join(filter(None, texts)), tuple(media), calls=calls, role="tool" if by_tool else "user")
 
     def close(self) -> None:
         if self.process is not None:

@@ -129,7 +129,7 @@ class Interface04:
         if not episode.ok or len(episode.traces) != 1:
             raise RuntimeError(f"the episode failed with {len(episode.traces)} traces: {'; '.join(f'{e.type}: {e.message}' for e in faults)[:2000]}")
         (trace,) = episode.traces
-        parts = {**finite(trace.metrics), **finite(dict(trace.rewards))}
+        parts = {**finite(trace.metrics), **finite({name: reward.score for name, reward in trace.rewards.items() if reward is not None})}
         return {"reward": trace.reward, "parts": parts, "stop": trace.stop_condition}
 
 
