@@ -1,4 +1,4 @@
-"""What an environment takes out of the context: observations and thoughts that later turns do not see, with the ids of the rest as they were sampled."""
+"""What an environment takes out of the context: later turns do not see it, and the ids of the rest are those that were sampled."""
 
 from dataclasses import dataclass
 
