@@ -39,6 +39,7 @@ REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     "rows_in_memory": {"rows": []},
     "gymnasium": {"id": "CartPole-v1"},
     "verifiers": {"id": "a"},
+    "browser": {"site": "desk"},
     "mcp": {"command": ["a"]},
     "recorded": {"path": "nowhere"},
     "tool_star.hierarchical_reward": {"answer": "a", "format": "b"},
