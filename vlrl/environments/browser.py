@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +31,8 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 SETTLE = 1.0  # seconds that a page is given to load before it is shown
 TRIES = 3  # looks at a page that goes on to other pages
 SLACK = 5.0  # seconds beyond `call_seconds` for leaving a page that does not answer
-KEYS = ("Enter", "Tab", "Escape", "Backspace", "Delete", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "PageUp", "PageDown", "Home", "End")
+Work = Callable[[Any], Coroutine[Any, Any, Any]]  # what is done to a page
+Key = Literal["Enter", "Tab", "Escape", "Backspace", "Delete", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "PageUp", "PageDown", "Home", "End"]
 NOWHERE = "http://127.0.0.1:9"  # the proxy of everything that is not allowed
 FLAGS = (
     *("--headless=new", "--remote-debugging-port=0", "--no-first-run", "--no-default-browser-check", "--disable-gpu", "--disable-dev-shm-usage"),
@@ -143,7 +144,7 @@ class Browser(ToolEnvironment):
             return self.state.session
 
     def toolbox(self) -> Sequence[Tool]:
-        return BrowserEpisode(self).tools.values()  # type: ignore[return-value]  # a view of tools in their order
+        return list(BrowserEpisode(self).tools.values())
 
     def episode(self) -> ToolEpisode:
         return BrowserEpisode(self)
@@ -189,44 +190,39 @@ class BrowserEpisode(ToolEpisode):
 
     def click(self, x: float, y: float) -> Observation:
         """Clicks on the page. x, y: the place on the newest screenshot."""
-        assert self.tab is not None
         place = self.action.spaces[-1].to_original((x, y)) if self.action.spaces else (x, y)
         width, height = self.settings.size
         if not (0 <= place[0] < width and 0 <= place[1] < height):
             raise ValueError("the place is outside the screenshot")
-        return self.done(self.tab.page.mouse.click(*place))
+        return self.done(lambda page: page.mouse.click(*place))
 
     def type_text(self, text: str) -> Observation:
         """Types a text where the cursor is."""
-        assert self.tab is not None
-        return self.done(self.tab.page.keyboard.insert_text(text[:2000]))
+        return self.done(lambda page: page.keyboard.insert_text(text[:2000]))
 
-    def press(self, key: Literal[KEYS]) -> Observation:  # type: ignore[valid-type]  # the keys, in one place
+    def press(self, key: Key) -> Observation:
         """Presses a key."""
-        assert self.tab is not None
-        return self.done(self.tab.page.keyboard.press(key))
+        return self.done(lambda page: page.keyboard.press(key))
 
     def scroll(self, pixels: int) -> Observation:
         """Scrolls down (up if negative) by so many pixels."""
-        assert self.tab is not None
-        return self.done(self.tab.page.mouse.wheel(0, max(-10_000, min(pixels, 10_000))))
+        return self.done(lambda page: page.mouse.wheel(0, max(-10_000, min(pixels, 10_000))))
 
     def go_to(self, address: str) -> Observation:
         """Opens an address."""
-        assert self.tab is not None and self.session is not None
+        assert self.session is not None
         server = self.settings.server()
         address = server.address(address) if server is not None and address.startswith("/") else address
         if not allowed(address, self.session.hosts):
             raise ValueError("this address is not allowed")
-        return self.done(self.tab.page.goto(address, wait_until="commit", timeout=1000 * self.limit))
+        return self.done(lambda page: page.goto(address, wait_until="commit", timeout=1000 * self.limit))
 
     def back(self) -> Observation:
         """Goes back to the page before."""
-        assert self.tab is not None
-        return self.done(self.tab.page.go_back(wait_until="commit", timeout=1000 * self.limit))
+        return self.done(lambda page: page.go_back(wait_until="commit", timeout=1000 * self.limit))
 
-    def done(self, work: Coroutine[Any, Any, Any]) -> Observation:
-        """Carry out an action and show the page."""
+    def done(self, work: Work) -> Observation:
+        """Do something to the page and show it."""
         assert self.session is not None and self.tab is not None
         return self.shown(self.session.ask(self.tab.act(work, self.home, self.limit), 3 * self.limit + SLACK))
 
@@ -313,15 +309,15 @@ class Tab:
 
     async def go(self, address: str, seconds: float) -> View:
         """Open an address and look at it."""
-        return await self.act(self.page.goto(address, wait_until="commit", timeout=1000 * seconds), "", seconds)
+        return await self.act(lambda page: page.goto(address, wait_until="commit", timeout=1000 * seconds), "", seconds)
 
-    async def act(self, work: Coroutine[Any, Any, Any], home: str, seconds: float) -> View:
+    async def act(self, work: Work, home: str, seconds: float) -> View:
         """Do something to the page, and look at it. A page that does not answer is left for `home`."""
         from playwright.async_api import Error
 
         try:
             try:
-                await asyncio.wait_for(work, seconds)
+                await asyncio.wait_for(work(self.page), seconds)
             except Error as error:
                 self.notes.append(f"The page could not be opened or reached: {str(error).splitlines()[0][:160]}")
             return await self._settled(seconds)
@@ -422,7 +418,7 @@ class BrowserSession:
 
     async def open(self, size: tuple[int, int]) -> Tab:
         """A tab in a new context."""
-        viewport = {"width": size[0], "height": size[1]}
+        viewport: Any = {"width": size[0], "height": size[1]}
         context = await self.browser.new_context(viewport=viewport, accept_downloads=False, service_workers="block", permissions=[])
         return await Tab(context, self.hosts).start()
 
