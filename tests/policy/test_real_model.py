@@ -94,6 +94,9 @@ def name(request):
     return request.param
 
 
+by_vllm = pytest.mark.parametrize("name", ["stand_in", pytest.param("smollm2", marks=pytest.mark.slow)])  # the real model: 70 CPU seconds
+
+
 def asked(text: str) -> Prompt:
     return Prompt(Row(text, text), ({"role": "user", "content": text},))
 
@@ -146,6 +149,7 @@ def test_sampled_trained_and_plain_log_probs_agree(policies, name, temperature):
 
 
 @pytest.mark.vllm
+@by_vllm
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_vllm_samples_the_trainers_law(policies, vllm_engines, name, temperature):
     policy, engine = policies(name), vllm_engines(name)
@@ -307,6 +311,7 @@ def test_special_tokens_stop_as_strings_and_are_counted_as_text(policies, name):
 
 
 @pytest.mark.vllm
+@by_vllm
 def test_vllm_stops_where_hf_stops(policies, vllm_engines, name):
     """Stop strings cut out of greedy completions, at every place, of several lengths."""
     policy, engine = policies(name), vllm_engines(name)
