@@ -29,6 +29,8 @@ MODELS = {
     "asearcher": ["environment={name: search}"],
     "ikea": ["environment={name: search}"],
     "router_r1": ["environment={name: router, models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"],
+    "mctr": WITH_TOOLS[:1],
+    "llm_i": WITH_TOOLS,
     "zerosearch": ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"],
     "gtr": ["replay.corrector={name: scripted}"],
     "os_r1": WITH_TOOLS,

@@ -146,13 +146,14 @@ def proof_of(about: Mapping[str, Any], preset: str) -> Proof | None:
 
 @cache
 def model_of(task: str) -> str:
-    """The tiny model that can read a task's rows: text, or pictures and videos."""
+    """The tiny model that can read a task's rows, and the pictures that its environment answers with: text, or pictures and videos."""
+    from vlrl.methods.common.conversation import PICTURE_REPLIES
     from vlrl.trainer.data import read_rows
     from vlrl.trainer.run import Run
 
     run = Run(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"]))
     rows = next(iter(read_rows(run, "train").values()))
-    return "models/tiny_qwen2_5_vl" if rows[0].media else "models/tiny_text"
+    return "models/tiny_qwen2_5_vl" if rows[0].media or run.has(PICTURE_REPLIES) else "models/tiny_text"
 
 
 def proof_config(preset: str, task: str, proof: Proof | None, overrides: Sequence[str] = ()) -> Config:

@@ -28,7 +28,10 @@ class AskedModel:
 
     def answer(self, text: str, sampling: Sampling, seed: int, name: str, gold: Any = None) -> Completion:
         """The answer to a text as the user's message. `name` and `gold` are id and answer of the row that it is asked for."""
-        request = Request(Prompt(Row(name, text, gold), ({"role": "user", "content": text},)), sampling, seed=seed)
+        return self.reply(Request(Prompt(Row(name, text, gold), ({"role": "user", "content": text},)), sampling, seed=seed))
+
+    def reply(self, request: Request) -> Completion:
+        """The first completion of a request."""
         if not self.one_at_a_time:
             return self._first(request)
         with self.lock:
