@@ -197,3 +197,25 @@ def test_blocks_of_the_vocabulary_keep_the_law(vocabulary):
     common = expected >= 5
     pooled = np.append(counts[common], counts[~common].sum()), np.append(expected[common], expected[~common].sum())
     assert chisquare(*pooled).pvalue > 1e-3
+
+
+def test_stop_strings_decode_only_where_a_token_can_end_one(text_policy, tools, monkeypatch):
+    """Every sampled text stops where a decode of all of it at every token would; few tokens are decoded for that."""
+    from vlrl.engine.base import PolicyLM
+    from vlrl.engine.hf.engine import HF
+
+    engine, prompt, stops = HF().attach(text_policy), tools.prompt("Say"), ("é", "e t", "</answer>", "q", "\n\n")
+    calls = []
+    decode = PolicyLM.decode_all
+    monkeypatch.setattr(PolicyLM, "decode_all", lambda self, ids: calls.append(len(ids)) or decode(self, ids))
+    free = {c.index: c.ids for c in engine.generate([tools.request(prompt, n=12, max_tokens=60, temperature=1.0)])}
+    stopped = {c.index: c for c in engine.generate([tools.request(prompt, n=12, max_tokens=60, temperature=1.0, stop=stops)])}
+    drawn, decoded = sum(len(c.ids) for c in stopped.values()), sum(n > 2 for n in calls)
+    ends = 0
+    for index, ids in free.items():
+        end = next((n for n in range(1, len(ids) + 1) if any(stop in decode(engine.lm, ids[:n]) for stop in stops)), len(ids))
+        assert stopped[index].ids == ids[:end]
+        ends += end < len(ids)
+    assert ends >= 3 and decoded < drawn / 2, (ends, decoded, drawn)
+    closing = text_policy.tokenizer.convert_tokens_to_ids("</answer>")
+    assert [engine.lm.may_end(closing, (stop,)) for stop in ("x>", "x<y", "zz")] == [True, False, False]

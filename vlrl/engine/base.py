@@ -82,6 +82,22 @@ class PolicyLM:
         """Text of completion ids with special tokens, in which stop strings are looked for (as vLLM does): every token has at least one byte."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
+    @cached_property
+    def _written(self) -> dict[int, frozenset[str] | None]:
+        return {}
+
+    def may_end(self, token: int, stops: Sequence[str]) -> bool:
+        """Whether the token can be the one that completes a stop string: it writes the last character of one.
+
+        The characters of a token are kept, so that most steps decode nothing. They are those of the token after itself: a tokenizer may drop a space
+        at the beginning of a text. A token that holds a part of a character may complete any string.
+        """
+        if token not in self._written:
+            text = self.decode_all([token, token])
+            self._written[token] = None if "\ufffd" in text else frozenset(text)
+        written = self._written[token]
+        return written is None or any(stop[-1:] in written for stop in stops)
+
     def masks(self, layout: Any) -> Any:
         return self.family.masks(self.model, layout)
 

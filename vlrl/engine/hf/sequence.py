@@ -82,7 +82,7 @@ def finish_reason(lm: PolicyLM, sequence: SequenceState) -> Finish | None:
     if sequence.ids[-1] in sequence.stop_ids:
         return "stop"
     stops = sequence.sampling.stop
-    if stops:
+    if stops and lm.may_end(sequence.ids[-1], stops):
         window = sequence.ids[-max(len(stop.encode()) for stop in stops) - 4 :]
         tail = lm.decode_all(window)
         before = lm.decode_all(window[:-1]) if any(stop in tail for stop in stops) else tail
