@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,31 @@ def read_jsonl(path: str | Path, keys: Mapping[str, type] | None = None) -> list
     return [row for row, _ in parse_jsonl(Path(path), keys)]
 
 
-def parse_jsonl(path: Path, keys: Mapping[str, type] | None = None) -> list[tuple[dict[str, Any], str]]:
-    """(object, its line) of a JSONL file, as `read_jsonl`."""
+def thinned_jsonl(path: str | Path, keys: Mapping[str, type] | None, limit: int) -> tuple[list[dict[str, Any]], int]:
+    """(objects, number of lines) of a JSONL file. Of one with at least 2 `limit` lines a part is parsed, for curves: about 2 `limit` at most.
+
+    Of every stretch of lines / `limit` lines one is taken, at a place that varies, so that nothing which is recorded every so many lines is missed or
+    met each time; further the first, the last, and lines which have other keys or another phase than the one before (again `limit` at most).
+    """
+    path = Path(path)
+    lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    count = sum(1 for line in lines if line)
+    every = count // limit
+    if every < 2:
+        rows = [row for row, _ in parse_jsonl(path, keys)]
+        return rows, len(rows)
+    chosen = {0, len(lines) - 1, len(lines) - 2, len(lines) - 3, *(i * every + (i * 2654435761 >> 8) % every for i in range(limit))}
+    shapes = [(line.count(b'":'), line[(at := line.find(b'"phase"')) : line.find(b",", at)] if line else b"") for line in lines]
+    changed = [i for i in range(1, len(lines)) if shapes[i] != shapes[i - 1]]
+    chosen |= set(changed[:: len(changed) // limit + 1])
+    return [row for row, _ in parse_jsonl(path, keys, chosen)], count
+
+
+def parse_jsonl(path: Path, keys: Mapping[str, type] | None = None, chosen: Container[int] | None = None) -> list[tuple[dict[str, Any], str]]:
+    """(object, its line) of a JSONL file, as `read_jsonl`; of the lines with a number in `chosen` (from 0) only, if that is given."""
     found, torn = [], []
     for number, raw in enumerate(path.read_bytes().split(b"\n") if path.is_file() else (), 1):
-        if not raw.strip():
+        if (chosen is not None and number - 1 not in chosen) or not raw.strip():
             continue
         try:
             line = raw.decode("utf-8")

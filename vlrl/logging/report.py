@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlrl.files import write_whole
+from vlrl.files import thinned_jsonl, write_whole
 from vlrl.logging.browse import sample
 from vlrl.logging.charts import Band, Point, line_chart, number
 from vlrl.logging.live import clock
-from vlrl.logging.recorder import EVENTS, METRICS, SESSIONS, TIMINGS, read_record
+from vlrl.logging.recorder import EVENTS, KEYS, METRICS, SESSIONS, TIMINGS, read_record
 from vlrl.redact import blank
 
 REPORT = "report.html"
+PARSED = 3000  # steps of a run that are read for curves of 240 points
 _TEMPLATES = Path(__file__).parent / "templates"
 _FIRST = ("reward/total", "loss", "entropy", "kl", "clip_fraction", "length/mean", "grad_norm", "lr")
 _SECTIONS = ("reward", "heldout", "training", "length")
@@ -27,23 +28,27 @@ _CLOSED = ("engine", "data", "gate", "loss", "other")  # plumbing: there, but no
 
 
 def render_report(folder: str | Path) -> Path:
-    """Write `report.html` into a run folder and return its path. Raises ValueError if the folder holds no metrics."""
+    """Write `report.html` into a run folder and return its path. Raises ValueError if the folder holds no metrics.
+
+    Of a run longer than `PARSED` steps, curves and sums of seconds are those of a part of the steps (see `thinned_jsonl`).
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     folder = Path(folder)
-    metrics = read_record(folder, METRICS)
+    metrics, steps = thinned_jsonl(folder / METRICS, KEYS[METRICS], PARSED)
     if not metrics:
         raise ValueError(f"{folder}: no {METRICS} with a finished step in it; give the output folder of a run")
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "clock": clock}
-    page = environment.get_template("report.html.j2").render(**_content(folder, metrics))
+    page = environment.get_template("report.html.j2").render(**_content(folder, metrics, steps))
     path = folder / REPORT
     write_whole(path, page)
     return path
 
 
-def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    timings, events = read_record(folder, TIMINGS), read_record(folder, EVENTS)
+def _content(folder: Path, metrics: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
+    timings, timed = thinned_jsonl(folder / TIMINGS, KEYS[TIMINGS], PARSED)
+    events = read_record(folder, EVENTS)
     summary = _summary(folder)
     bands = phase_bands(metrics)
     cards = sample(folder / "rollouts")
@@ -51,8 +56,8 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "title": str(summary.get("name") or folder.resolve().name),
         "bands": bands,
-        "steps": len(metrics),
-        "spent": sum(sum_seconds(row["seconds"]) for row in timings),
+        "steps": steps,
+        "spent": sum(sum_seconds(row["seconds"]) for row in timings) * timed / max(len(timings), 1),
         "heldout": heldout_table(events, summary),
         "answers": answers_table(summary),
         "sections": chart_sections(metrics, bands),
