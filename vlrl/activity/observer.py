@@ -62,7 +62,8 @@ class Activity:
         slots = [slot for slot in run.rewards if any(slot in rollout.rewards for rollout in group)]
         for slot in slots:
             values = [rollout.rewards[slot] for rollout in group if slot in rollout.rewards]
-            self.figures.add(f"rewards.{slot}", varies=float(max(values) - min(values) > SMALL))
+            if len(values) > 1:  # a group of one has nothing to differ from, as an estimator without a group baseline may want it
+                self.figures.add(f"rewards.{slot}", varies=float(max(values) - min(values) > SMALL))
             marks = run.rewards[slot].form_marks
             if marks:
                 asked = group.prompt.text + group.prompt.prefix + group.row.target  # a cold start on demonstrations teaches their form

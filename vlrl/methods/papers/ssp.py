@@ -1,0 +1,222 @@
+"""SSP: search self-play. One policy proposes questions to given answers, by searching, and solves them, by searching.
+
+    ssp              rollout strategy: proposals, the gate of valid questions, solutions
+    ssp.advantage    advantage estimator: GRPO for the solver, REINFORCE for the proposer
+
+The proposer's reward is `solver_failure`. Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3 and algorithm 1; checked against Alibaba-Quark/SSP
+at b4797e1, quarl/trainer/ppo/ssp_ray_trainer.py, quarl/utils/problem_extraction.py and examples/train_ssp.sh.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import ClassVar
+
+from vlrl.capabilities import Annotation, Capability
+from vlrl.context import RunContext
+from vlrl.episodes import EPISODE_END
+from vlrl.methods.common.conversation import EPISODE_ANNOTATIONS
+from vlrl.methods.common.correctness import success_rate
+from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit, within_limit
+from vlrl.methods.core.advantage import GRPO
+from vlrl.methods.core.rollout import Independent, MultiTurn
+from vlrl.registry import register
+from vlrl.stages import State, transient
+from vlrl.types import Group, Prompt, Rollout, Row
+
+SOLVED: Annotation[float] = Annotation(
+    "ssp.solved",
+    float,
+    hint="rollout: {name: ssp}",
+    doc="share of the solver's answers to the proposed question that are correct; -1 for no valid question",
+)
+_QUESTION = re.compile(r"<question>\s*(.*?)\s*</question>", re.DOTALL)
+_SEARCH = re.compile(r"<search>\s*(.*?)\s*</search>", re.DOTALL)
+_INFORMATION = re.compile(r"<information>\s*(.*?)\s*</information>", re.DOTALL)
+PROPOSE = (
+    "Write a hard question whose answer is: {answer}\nSearch for facts about the answer before you write: reason inside <think> </think> tags, put a "
+    "query inside <search> </search> tags; what is found is shown inside <information> </information> tags. Search at least twice, each time for "
+    "something new. The question must follow from the facts, have no other answer, and not name the answer. End with the question inside "
+    "<question> </question> tags."
+)
+CHECK = "Documents:\n{documents}\n\nAnswer the question from the documents, without a search: {question}"
+
+
+@dataclass
+class SspState(State):
+    """Sums of the current step and of the last one: proposals, those that keep the rules, those that the gate lets through, and what was solved."""
+
+    counts: dict[str, float] = transient(factory=dict)
+    logged: dict[str, float] = transient(factory=dict)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A question that keeps the rules: the row that it is for, the rollout that wrote it, and the documents that the rollout was shown."""
+
+    given: Row
+    rollout: Rollout
+    question: str
+    documents: str
+
+
+@register("ssp")
+@dataclass(frozen=True)
+class Ssp(MultiTurn):
+    """Search self-play: the policy searches and writes `proposals` questions to each row's answer; valid ones are solved by searching, n times each.
+
+        proposer  tau ~ pi(. | propose, a),  q = Q(tau),  R = 1 - (1/n) sum_j r_j;    solver  rho_j ~ pi(. | q),  r_j = 1[A(rho_j) = a]
+
+    Two kinds of groups are trained on: proposals (task `task`, scored by `solver_failure`) and solutions, scored as the given row is; the row's own
+    question is not asked. A question is valid if it keeps the rules (the first <question> has 10 to 1000 characters and at least 10 words, does
+    not hold the answer; at least two searches, no two alike; something was found) and passes the gate: with everything that its proposer was shown,
+    and `noise` other proposers' documents of the step, shuffled, the policy answers it without searching, and correctly. Gate answers are not trained
+    on. What cannot be solved because it is invalid has SOLVED -1.
+    Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3.1-3.3 and algorithm 1, noise of sec. 4.4. Release: Alibaba-Quark/SSP at b4797e1,
+    quarl/utils/problem_extraction.py (the rules), examples/train_ssp.sh (proposals 1, noisy_RAG_materials 4). Deviates: the policy answers the gate
+    (the paper's solver; the release asks another model) and the row's outcome compares (the release: an LLM judge); both roles are in one update
+    (the release's combine_update, which its script leaves off); a step with invalid questions has fewer solutions (the release reuses older
+    questions); the words of the prompts are ours; a fault of the gate's is an error, in the release a valid question.
+    Edge: only what the environment showed is a document, not tags that the policy wrote; an answer that is a list stands for its first entry; a
+    row without an answer is never valid. Logs `ssp/kept` (share of proposals that keep the rules), `ssp/valid` and `ssp/solved`.
+    """
+
+    proposals: int = 1
+    noise: int = 4
+    gate: bool = True
+    task: str = "propose"
+    ask: str = PROPOSE
+    check_with: str = CHECK
+    provides: ClassVar[tuple[Capability, ...]] = (*EPISODE_ANNOTATIONS, SOLVED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.proposals < 1 or self.noise < 0:
+            raise ValueError(f"proposals={self.proposals} must be at least 1, noise={self.noise} not negative")
+        for field, text, holes in (("ask", self.ask, ("{answer}",)), ("check_with", self.check_with, ("{documents}", "{question}"))):
+            if missing := [hole for hole in holes if hole not in text]:
+                raise ValueError(f"{field}={text[:60]!r} must contain {' and '.join(missing)}")
+
+    def init_state(self) -> SspState:
+        return SspState()
+
+    @cached_property
+    def single(self) -> Independent:
+        """Answers without a search."""
+        return Independent()
+
+    def check(self, run: RunContext) -> None:
+        super().check(run)
+        check_task(run, self.name, self.task)
+
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+        given = {f"{prompt.row.id}/propose": (prompt, count) for prompt, count in zip(prompts, counts, strict=True)}
+        asking = [self.proposing(prompt) for prompt in prompts]
+        asking = [prompt for prompt in asking if within_limit(prompt, run)]
+        proposed = super().__call__(asking, [self.proposals] * len(asking), run)
+        kept = []
+        for group in proposed:
+            for rollout in group:
+                SOLVED.set(rollout, -1.0)
+                proposal = self.read(given[group.row.id][0].row, rollout, run)
+                kept += [proposal] if proposal is not None else []
+        valid = self.gated(kept, run) if self.gate else kept
+        solving = {f"{proposal.given.id}/solve-{place}": proposal for place, proposal in enumerate(valid)}
+        rows = [
+            derived_row(p.given, name.removeprefix(f"{p.given.id}/"), p.question, p.given.answer, p.given.task, p.given.rewards)
+            for name, p in solving.items()
+        ]
+        solver_prompts = prompts_within_limit(run, rows)
+        counted = [given[f"{solving[prompt.row.id].given.id}/propose"][1] for prompt in solver_prompts]
+        solved = super().__call__(solver_prompts, counted, run)
+        run.score(solved)
+        for group in solved:
+            if len(group):
+                SOLVED.set(solving[group.row.id].rollout, success_rate(group.rollouts))
+        shares = [success_rate(group.rollouts) for group in solved if len(group)]
+        self.count({"proposals": sum(map(len, proposed)), "kept": len(kept), "valid": len(shares), "solved": sum(shares)})
+        return [*proposed, *solved]
+
+    def proposing(self, prompt: Prompt) -> Prompt:
+        """The prompt of the proposer for a row: `ask` alone, without what the prompt template asks of answers."""
+        row = derived_row(prompt.row, "propose", self.ask.replace("{answer}", neutralised(gold_of(prompt.row))), prompt.row.answer, self.task)
+        message = {"role": "user", "content": [{"type": "text", "text": row.question}]}
+        return Prompt(row=replace(row, images=(), videos=()), messages=(message,))
+
+    def read(self, given: Row, rollout: Rollout, run: RunContext) -> Proposal | None:
+        """The question that a proposer wrote, with what it found; None where it breaks a rule."""
+        found = _QUESTION.search(rollout.text)
+        question = neutralised(found[1]) if found is not None and EPISODE_END[rollout] == "done" else ""
+        gold, searches = gold_of(given), [query.casefold() for query in _SEARCH.findall(rollout.text)]
+        documents = "\n\n".join(shown(rollout, run))
+        worded = 10 <= len(question) <= 1000 and len(question.split()) >= 10
+        searched = len(searches) >= 2 and len(set(searches)) == len(searches) and bool(documents)
+        if not (worded and searched and gold) or gold.casefold() in question.casefold():
+            return None
+        return Proposal(given, rollout, question, documents)
+
+    def gated(self, proposals: Sequence[Proposal], run: RunContext) -> list[Proposal]:
+        """The proposals whose question the policy answers from their documents, among those of others."""
+        asked: dict[str, Proposal] = {}
+        rows = []
+        for place, proposal in enumerate(proposals):
+            draw = random.Random(f"{run.seed}/{run.phase}/{run.step}/{proposal.given.id}/{place}")
+            others = list(dict.fromkeys(other.documents for other in proposals if other.documents != proposal.documents))
+            documents = [proposal.documents, *draw.sample(others, min(self.noise, len(others)))]
+            draw.shuffle(documents)
+            text = self.check_with.replace("{question}", proposal.question).replace("{documents}", "\n\n".join(documents))
+            row = derived_row(proposal.given, f"gate-{place}", text, proposal.given.answer, proposal.given.task, proposal.given.rewards)
+            rows.append(row)
+            asked[row.id] = proposal
+        prompts = prompts_within_limit(run, rows)
+        answers = self.single(prompts, [1] * len(prompts), run)
+        run.score(answers)
+        return [asked[group.row.id] for group in answers if any(rollout.correct for rollout in group)]
+
+    def count(self, values: Mapping[str, float]) -> None:
+        """Add to the sums of the step."""
+        counts = self.state.counts
+        counts.update({name: counts.get(name, 0.0) + value for name, value in values.items()})
+
+    def end_step(self, run: RunContext) -> None:
+        self.state.logged, self.state.counts = self.state.counts, {}
+
+    def metrics(self) -> Mapping[str, tuple[float, float]]:
+        of = {"kept": "proposals", "valid": "proposals", "solved": "valid"}
+        logged = self.state.logged
+        return {f"ssp/{name}": (logged[name], logged[total]) for name, total in of.items() if logged.get(total)}
+
+
+def gold_of(row: Row) -> str:
+    """A row's answer as text, the first of several; "" without one."""
+    answers = list(row.answer) if isinstance(row.answer, (list, tuple)) else [row.answer]
+    return str(answers[0]).strip() if answers and answers[0] is not None else ""
+
+
+def shown(rollout: Rollout, run: RunContext) -> list[str]:
+    """The documents that the environment showed in a rollout: what stands in its information tags, in the tokens that the policy did not sample."""
+    runs = groupby(zip(rollout.ids, rollout.loss_mask or [True] * len(rollout)), key=lambda pair: pair[1])
+    texts = [run.policy.decode([token for token, _ in tokens]) for sampled, tokens in runs if not sampled]
+    return [document for text in texts for document in _INFORMATION.findall(text) if document]
+
+
+@register("ssp.advantage")
+@dataclass(frozen=True)
+class SspAdvantage(GRPO):
+    """SSP's advantages: those of `grpo` for the solver's groups, A = R (REINFORCE without a baseline) for the proposer's.
+
+    Paper: Search Self-play (SSP), arXiv:2510.18821, eq. 4 and 5; release: examples/train_ssp.sh (proposer.n 1 with GRPO's estimator, which is the
+    reward itself for a group of one). Edge: a proposer's group is one whose rollouts have SOLVED; invalid questions with reward 0 teach nothing.
+    """
+
+    requires: ClassVar[tuple[Capability, ...]] = (SOLVED,)
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        proposers = [bool(len(group)) and all(SOLVED.on(rollout) for rollout in group) for group in groups]
+        solvers = iter(super().__call__([group for group, proposer in zip(groups, proposers) if not proposer]))
+        return [[rollout.reward for rollout in group] if proposer else next(solvers) for group, proposer in zip(groups, proposers)]
