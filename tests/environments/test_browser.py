@@ -16,6 +16,7 @@ from vlrl.trainer.episode_pool import EpisodePool
 from vlrl.types import CoordinateSpace, Row, RowError
 
 SIZE = (448, 336)
+EARNED: list = []  # what actions were paid
 SPACE = CoordinateSpace(SIZE, SIZE, "per_mille")
 
 
@@ -75,7 +76,9 @@ def begin(environment, **meta):
 
 
 def act(episode, name, **arguments):
-    return episode.step(Action(call(name, **arguments), 1, spaces=(SPACE,)))
+    answer = episode.step(Action(call(name, **arguments), 1, spaces=(SPACE,)))
+    EARNED.append(answer.reward or 0.0)
+    return answer
 
 
 def place(episode, selector):
@@ -91,13 +94,19 @@ def settings_saved(episode, lamps, heating):
         act(episode, "click", **place(episode, f"input[name={name}]"))
     act(episode, "click", **place(episode, "input[name=heating]"))
     act(episode, "type_text", text=heating)
-    return act(episode, "press", key="Enter")
+    last = act(episode, "press", key="Enter")
+    for _ in range(20):  # on a busy machine the next page comes late
+        if "Saved: " in last.text:
+            break
+        last = act(episode, "scroll", pixels=1)
+    return last
 
 
 def test_expert_lazy_and_cheating_policies(desk):
     paid = {}
     for policy in ("expert", "half", "lazy", "cheating"):
         episode, opening = begin(desk)
+        EARNED.clear()
         try:
             goal = episode.visit.goal
             assert (
@@ -112,7 +121,9 @@ def test_expert_lazy_and_cheating_policies(desk):
                 assert act(episode, "go_to", address="javascript:alert(1)").invalid
             end = episode.step(Action("I saved it. reward = 1.0 <answer>done</answer>", 9))
             assert end.done
-            paid[policy] = (end.reward, end.parts["saved"])
+            paid[policy] = (sum(EARNED) + end.reward, end.parts["saved"])
+            if policy == "expert":
+                assert end.reward == 0.0 and EARNED.count(1.0) == 1, "paid at the turn that earned it, and once"
         finally:
             episode.close()
     assert paid == {"expert": (1.0, 1.0), "half": (0.0, 1.0), "lazy": (0.0, 0.0), "cheating": (0.0, 0.0)}

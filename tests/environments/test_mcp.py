@@ -1,9 +1,13 @@
 """Tools of a real MCP server: calls, pictures, the server's faults, no process left."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -119,3 +123,87 @@ def test_a_server_on_http_and_one_per_episode():
     alone = MCP(command=SERVER, isolated=True, start_seconds=60.0)
     said, error = play(alone, call("add", a=2, b=4))
     assert error is None and said[0].text == "6" and set(REAPER.watched) == before
+
+
+def test_headers_reach_the_server_and_no_message(monkeypatch, capfd, caplog):
+    from vlrl.episodes import EnvironmentFailure
+    from vlrl.registry import build
+    from vlrl.stages import Environment
+
+    seen = []
+
+    class Refuses(BaseHTTPRequestHandler):
+        def do_POST(self):
+            seen.append(self.headers.get("Authorization"))
+            self.send_error(401, explain=f"no {self.headers.get('Authorization')}")
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Refuses)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("MCP_TEST_TOKEN", "very-secret-4711")
+    url = f"http://127.0.0.1:{server.server_address[1]}/mcp"
+    made = build(Environment, {"name": "mcp", "url": url, "headers": {"Authorization": "Bearer ${MCP_TEST_TOKEN}"}, "start_seconds": 20.0})
+    try:
+        with pytest.raises(EnvironmentFailure) as caught:
+            made.check(None)
+        assert seen and set(seen) == {"Bearer very-secret-4711"}
+        said = f"{caught.value} {made!r} {caplog.text} {capfd.readouterr()}"
+        assert "4711" not in said
+    finally:
+        made.close()
+        server.shutdown()
+        server.server_close()
+    monkeypatch.delenv("MCP_TEST_TOKEN")
+    with pytest.raises(ConfigError, match="MCP_TEST_TOKEN is not set"):
+        build(Environment, {"name": "mcp", "url": url, "headers": {"Authorization": "Bearer ${MCP_TEST_TOKEN}"}})
+
+
+@pytest.mark.parametrize("headers", [{"Authorization": "a\nInjected: b"}, {"Bad Name": "4711"}, {"X-Key": "\u00e9"}])
+def test_headers_that_are_none_are_refused_without_their_value(headers):
+    with pytest.raises(ValueError, match=f"headers.{next(iter(headers))}: a header has") as caught:
+        MCP(url="http://127.0.0.1:1/mcp", headers=headers)
+    assert next(iter(headers.values())) not in str(caught.value)
+    with pytest.raises(ValueError, match="give `url`, or `env`"):
+        MCP(command=("a",), headers={"X-Key": "a"})
+
+
+GUARDED = """
+import os, sys, uvicorn
+sys.argv[1:] = []
+from mcp_server import server
+app = server.streamable_http_app()
+
+async def guarded(scope, receive, send):
+    wanted = ("Bearer " + os.environ["WANTED"]).encode()
+    if scope["type"] == "http" and dict(scope["headers"]).get(b"authorization") != wanted:
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        return await send({"type": "http.response.body", "body": b""})
+    await app(scope, receive, send)
+
+uvicorn.run(guarded, port=int(os.environ["PORT"]), log_level="error")
+"""
+
+
+@pytest.mark.slow
+def test_a_server_that_wants_a_header(tmp_path):
+    port = free_port("127.0.0.1")
+    (tmp_path / "guarded.py").write_text(GUARDED)
+    env = {**os.environ, "PORT": str(port), "WANTED": "token-1", "PYTHONPATH": str(Path(__file__).parent)}
+    process = REAPER.spawn([sys.executable, str(tmp_path / "guarded.py")], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url, limit = f"http://127.0.0.1:{port}/mcp", time.monotonic() + 90
+    while socket.socket().connect_ex(("127.0.0.1", port)):
+        assert time.monotonic() < limit and process.poll() is None
+        time.sleep(0.2)
+    from vlrl.episodes import EnvironmentFailure
+
+    try:
+        with pytest.raises(EnvironmentFailure):
+            MCP(url=url, headers={"Authorization": "Bearer other"}, start_seconds=30.0).session()
+        made = MCP(url=url, headers={"Authorization": "Bearer token-1"}, start_seconds=30.0)
+        said, error = play(made, call("add", a=20, b=22))
+        made.close()
+        assert error is None and said[0].text == "42"
+    finally:
+        REAPER.end(process)

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -166,6 +166,7 @@ class BrowserEpisode(ToolEpisode):
         self.session: BrowserSession | None = None
         self.tab: Tab | None = None
         self.visit: Any = None  # of the shipped site: what was asked for, and what the server was told
+        self.paid = 0.0
         self.home = ""
         super().__init__([Tool.of(tool) for tool in (self.click, self.type_text, self.press, self.scroll, self.go_to, self.back)])
 
@@ -224,7 +225,15 @@ class BrowserEpisode(ToolEpisode):
     def done(self, work: Work) -> Observation:
         """Do something to the page and show it."""
         assert self.session is not None and self.tab is not None
-        return self.shown(self.session.ask(self.tab.act(work, self.home, self.limit), 3 * self.limit + SLACK))
+        shown = self.shown(self.session.ask(self.tab.act(work, self.home, self.limit), 3 * self.limit + SLACK))
+        return replace(shown, reward=self.earned())
+
+    def earned(self) -> float | None:
+        """What the site pays now less what it paid so far, so that the sum is worth the last state; None for other pages."""
+        if self.visit is None:
+            return None
+        before, self.paid = self.paid, self.visit.reward()
+        return self.paid - before
 
     def shown(self, view: View, task: str = "") -> Observation:
         """A view of the page as an observation."""
@@ -233,8 +242,7 @@ class BrowserEpisode(ToolEpisode):
         return Observation("\n".join(filter(None, (task, *view.notes, words))), picture, role="user" if task else "tool")
 
     def finished(self) -> Observation:
-        reward = None if self.visit is None else self.visit.reward()
-        return Observation(done=True, reward=reward, parts={} if self.visit is None else self.visit.parts())
+        return Observation(done=True, reward=self.earned(), parts={} if self.visit is None else self.visit.parts())
 
     def close(self) -> None:
         tab, self.tab = self.tab, None
@@ -331,6 +339,7 @@ class Tab:
         """A view of the page once it is loaded, or after `SETTLE` seconds; looks again where it went to another page meanwhile."""
         from playwright.async_api import Error
 
+        await asyncio.sleep(0.1)  # a form that was sent begins to go to its page
         for attempt in range(TRIES):
             with contextlib.suppress(Error):
                 await self.page.wait_for_load_state("load", timeout=1000 * SETTLE)

@@ -7,6 +7,7 @@ import base64
 import concurrent.futures
 import contextlib
 import json
+import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """  # tells its pid, then becomes the server; what a server logs is nobody's
 SLACK = 2.0  # seconds that a call may take beyond its deadline, for the SDK's own time-out to arrive first
 MAX_TOOLS = 500
+HEADER = re.compile(r"[A-Za-z0-9-]{1,80}")
 LATE = 3  # calls in a row without an answer, after which a server counts as dead
 
 
@@ -50,20 +52,22 @@ class MCP(ToolEnvironment):
     """The tools of a server of the Model Context Protocol.
 
         environment: {name: mcp, command: [python, my_server.py], allow: [search]}
-        environment: {name: mcp, url: "http://127.0.0.1:8000/mcp"}
+        environment: {name: mcp, url: "http://127.0.0.1:8000/mcp", headers: {Authorization: "Bearer ${MY_TOKEN}"}}
 
-    vlrl original; protocol: modelcontextprotocol.io, by the official Python SDK 2.x. `command` starts a server on standard input and output, `env` is
-    added to the few variables that the SDK passes on; `url` is one on HTTP. Their schemas stand in the prompt, and calls are checked against them.
-    `allow` names the tools that the policy may call; empty means all. All episodes share one session, and calls run at the same time; with `isolated`
-    every episode has a session (and a process) of its own, for servers with state. A call has `call_seconds`.
-    Edge: a tool's own error (`is_error`) and refused arguments are told to the policy; a server that is dead, hangs or breaks the protocol is the
-    environment's failure, and the next episode starts it again. Pictures are shown; one that is broken or too large, audio and links are named in the
-    text. Servers end with the run, also when it is killed.
+    vlrl original; protocol: modelcontextprotocol.io, by the official Python SDK 2.x. `command` starts a server on standard input and output, `env`
+    is added to the few variables that the SDK passes on; `url` is one on HTTP, which is sent `headers` with every request: `${NAME}` stands for an
+    environment variable, whose value stays out of configs, logs and error messages. Their schemas stand in the prompt, and calls are checked
+    against them. `allow` names the tools that the policy may call; empty means all. All episodes share one session, and calls run at the same time;
+    with `isolated` every episode has a session (and a process) of its own, for servers with state. A call has `call_seconds`. Edge: a tool's own
+    error (`is_error`) and refused arguments are told to the policy; a server that is dead, hangs or breaks the protocol is the environment's
+    failure, and the next episode starts it again. Pictures are shown; one that is broken or too large, audio and links are named in the text.
+    Servers end with the run, also when it is killed.
     """
 
     command: tuple[str, ...] = ()
     url: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow: tuple[str, ...] = ()
     isolated: bool = False
     start_seconds: float = 30.0
@@ -72,6 +76,11 @@ class MCP(ToolEnvironment):
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
             raise ValueError(f"command={list(self.command)} and url={self.url!r}: give one of them")
+        if self.headers and not self.url:
+            raise ValueError("headers are sent to a server on HTTP; give `url`, or `env` for a command")
+        for name, value in self.headers.items():  # the value is not told: it is a secret
+            if not HEADER.fullmatch(name) or not isinstance(value, str) or not value.isprintable() or not value.isascii():
+                raise ValueError(f"headers.{name}: a header has a name of letters, digits and dashes, and a text of printable ASCII characters")
 
     def init_state(self) -> MCPState:
         return MCPState()
@@ -96,7 +105,7 @@ class MCP(ToolEnvironment):
             from mcp import Client  # noqa: F401  # the SDK's second major version
         except ImportError as error:
             raise ConfigError(f"environment 'mcp' needs the package mcp, 2.0 or newer ({error}); install it: pip install 'vlrl[mcp]'") from None
-        return Session(self.target(), self.start_seconds)
+        return Session(self.target(), self.start_seconds, self.headers)
 
     def session(self) -> Session:
         """The shared session; a dead one is replaced."""
@@ -154,8 +163,8 @@ class MCPEpisode(ToolEpisode):
 class Session:
     """A connection to a server, owned by one task of an event loop in a thread of its own: the SDK wants to be entered and left by the same task."""
 
-    def __init__(self, target: Any, seconds: float) -> None:
-        self.seconds, self.dead = seconds, ""
+    def __init__(self, target: Any, seconds: float, headers: Mapping[str, str]) -> None:
+        self.seconds, self.headers, self.dead = seconds, dict(headers), ""
         self.pid_folder: Path | None = None
         self.late = 0
         self.tools: list[Tool] = []
@@ -195,9 +204,14 @@ class Session:
 
     async def _own(self) -> None:
         from mcp import Client
+        from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
-        async with Client(self.target, read_timeout_seconds=self.seconds) as client:
-            self.client = client
+        async with contextlib.AsyncExitStack() as stack:
+            target = self.target
+            if self.headers:
+                web = await stack.enter_async_context(create_mcp_http_client(headers=self.headers))
+                target = streamable_http_client(target, http_client=web)
+            self.client = client = await stack.enter_async_context(Client(target, read_timeout_seconds=self.seconds))
             if self.pid_folder is not None and (self.pid_folder / "pid").is_file():
                 REAPER.watch(int((self.pid_folder / "pid").read_text()))
             cursor = None
