@@ -29,15 +29,20 @@ _QUIET = {
     "GLOO_LOG_LEVEL": "ERROR",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
+# oneDNN keeps code for the last 1,024 sizes of matrices, 0.4 MB each, in two caches; a run has new lengths of sequences in every step
+_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
 _NOISY = ("transformers", "accelerate", "deepspeed", "DeepSpeed", "vllm", "datasets", "huggingface_hub", "httpx", "torch.distributed", "peft")
 
 
 def quiet(verbose: bool = False) -> None:
     """Silence the warnings and progress bars of libraries, here and in child processes, unless `verbose` or VLRL_VERBOSE=1 asks for them.
 
+    Bounds the memory of their caches, too.
+
     Variables that the environment sets already are left as they are. Call it before the libraries are imported.
     """
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    for name, value in {"TOKENIZERS_PARALLELISM": "false", **_CACHES}.items():
+        os.environ.setdefault(name, value)
     if verbose:
         os.environ[VERBOSE] = "1"
     if wants_chatter():

@@ -58,7 +58,8 @@ def test_old_log_probs_are_computed_only_off_policy(tmp_path):
     before = run.policy.counters["head_rows"]
     learn(groups, run)
     trained = sum(len(r) for g in groups if any(r.advantage for r in g) for r in g)
-    assert run.policy.counters["head_rows"] - before == trained
+    rows = run.policy.counters["head_rows"] - before
+    assert 0.9 * trained < rows <= trained, "one pass, in which a first token that rollouts of a group share counts once"
     assert "old_logp" not in groups[0].rollouts[0].signals
     run = open_run(tmp_path, "ppo_epochs=2", reward="test_loop_ids")
     train_step(run)

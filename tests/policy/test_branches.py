@@ -9,28 +9,48 @@ from torch import Tensor
 
 from vlrl.bench.memory import peak_bytes
 from vlrl.policy import branches
-from vlrl.policy.branches import Branches, Span, attention
-from vlrl.policy.packing import Layout, dense_mask, image_runs
+from vlrl.policy.branches import Branches, attention
+from vlrl.policy.packing import Layout, Node, dense_mask, image_runs
 from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
 
-def layout_of(rows: list[tuple[int, list[int]]], images: tuple[int, int] = (0, 0)) -> Layout:
-    """Rows of a prompt and its completions' lengths, padded to the longest; image tokens at `images` of the first row."""
-    length = max(prompt + sum(spans) for prompt, spans in rows)
-    order, segment = torch.zeros(len(rows), length, dtype=torch.long), torch.full((len(rows), length), -1)
-    for r, (prompt, spans) in enumerate(rows):
-        order[r, :prompt], segment[r, :prompt], at = torch.arange(prompt), 0, prompt
-        for k, n in enumerate(spans, start=1):
-            order[r, at : at + n], segment[r, at : at + n] = prompt + torch.arange(n), k
-            at += n
+Tree = tuple[int, list["Tree"]]  # tokens of a node, and its children
+
+
+def layout_of(rows: list[Tree], images: tuple[int, int] = (0, 0)) -> Layout:
+    """Rows of trees, padded to the longest; image tokens at `images` of the first row."""
+    placed = [place(tree, 0, 0) for tree in rows]
+    length = max(nodes[0][0].below for nodes in placed)
+    order, below = torch.zeros(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.long)
+    for r, nodes in enumerate(placed):
+        for k, (node, first) in enumerate(nodes):
+            part = slice(node.start, node.end)
+            order[r, part], below[r, part] = first + torch.arange(node.end - node.start), node.below if k else length
     types = torch.zeros_like(order)
     types[0, images[0] : images[1]] = 1
     nothing = torch.zeros(0, dtype=torch.long)
-    return Layout(order, order, order, segment, types, nothing, nothing, tuple(range(len(rows))))
+    return Layout(order, order, order, below, types, nothing, nothing, tuple(tuple(node for node, _ in nodes) for nodes in placed))
 
 
-ROWS = [(7, [5, 1, 9]), (12, [4, 13]), (3, [2])]
+def place(tree: Tree, at: int, first: int) -> list[tuple[Node, int]]:
+    """(node, index of its first token in its sequence) of a tree whose root begins at `at` of the row."""
+    size, children = tree
+    found: list[tuple[Node, int]] = []
+    end = at + size
+    for child in children:
+        more = place(child, end, first + size)
+        found += more
+        end = more[0][0].below
+    return [(Node(at, at + size, end), first), *found]
+
+
+def flat(prompt: int, completions: list[int]) -> Tree:
+    return prompt, [(n, []) for n in completions]
+
+
+ROWS = [flat(7, [5, 1, 9]), flat(12, [4, 13]), flat(3, [2])]
+TREES = [(7, [(6, [(5, []), (2, [(3, []), (1, [])])]), (9, [])]), (4, []), (0, [(5, [(2, []), (3, [])]), (4, [])])]
 
 
 def inputs(layout: Layout, heads: int, key_heads: int, size: int = 8) -> list[Tensor]:
@@ -39,24 +59,33 @@ def inputs(layout: Layout, heads: int, key_heads: int, size: int = 8) -> list[Te
     return [torch.randn(rows, length, h, size, generator=generator).transpose(1, 2).requires_grad_() for h in (heads, key_heads, key_heads)]
 
 
-def test_spans_of_packed_rows() -> None:
-    found = Branches.of(layout_of(ROWS))
-    assert found.prompt_R == (7, 12, 3)
-    assert found.spans_R[0] == (Span(7, 12), Span(12, 13), Span(13, 22)) and found.spans_R[2] == (Span(3, 5),)
+def test_the_mask_of_a_tree() -> None:
+    """By hand: root of 2 tokens; a node of 1 with children of 1 and 1; a node of 1."""
+    layout = layout_of([(2, [(1, [(1, []), (1, [])]), (1, [])])])
+    assert layout.nodes_R == ((Node(0, 2, 6), Node(2, 3, 5), Node(3, 4, 4), Node(4, 5, 5), Node(5, 6, 6)),) and layout.has_branches
+    assert dense_mask(layout.order_RL, layout.below_RL)[0, 0].int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 0, 1, 0],
+        [1, 1, 0, 0, 0, 1],
+    ]
 
 
 @pytest.mark.parametrize("window", [None, 1, 3, 6, 100])
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
-@pytest.mark.parametrize("images", [(0, 0), (2, 6)])
-def test_values_and_gradients_equal_those_of_a_dense_mask(window: int | None, key_heads: int, images: tuple[int, int]) -> None:
-    layout = layout_of(ROWS, images)
+@pytest.mark.parametrize("images", [(0, 0), (2, 6), (8, 12)])
+@pytest.mark.parametrize("rows", [ROWS, TREES], ids=["groups", "trees"])
+def test_values_and_gradients_equal_those_of_a_dense_mask(window: int | None, key_heads: int, images: tuple[int, int], rows: list[Tree]) -> None:
+    layout = layout_of(rows, images)
     q, k, v = inputs(layout, 4, key_heads)
-    real = (layout.segment_RL >= 0)[:, :, None, None]
+    real = (layout.below_RL > 0)[:, :, None, None]
     image_RL = image_runs(layout.types_RL)
-    mask = dense_mask(layout.order_RL, layout.segment_RL, window, image_RL)
+    mask = dense_mask(layout.order_RL, layout.below_RL, window, image_RL) | ~real.squeeze(-1)[:, None]
     keys, values = (x.repeat_interleave(4 // key_heads, dim=1) for x in (k, v))
     wanted = (((q @ keys.transpose(-1, -2)) * 0.3).masked_fill(~mask, float("-inf")).softmax(-1) @ values).transpose(1, 2) * real
-    found, _ = attention(None, q, k, v, None, scaling=0.3, branches=Branches.of(layout, True), sliding_window=window)
+    found, _ = attention(None, q, k, v, None, scaling=0.3, branches=Branches(layout, True), sliding_window=window)
     torch.testing.assert_close(found * real, wanted, atol=2e-6, rtol=0)
     weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1))
     for got, want in zip(torch.autograd.grad((found * real * weights).sum(), (q, k, v)), torch.autograd.grad((wanted * weights).sum(), (q, k, v))):
@@ -64,9 +93,9 @@ def test_values_and_gradients_equal_those_of_a_dense_mask(window: int | None, ke
 
 
 def test_a_completion_does_not_see_its_siblings() -> None:
-    layout = layout_of([(4, [3, 3])])
+    layout = layout_of([flat(4, [3, 3])])
     q, k, v = inputs(layout, 2, 2)
-    found, _ = attention(None, q, k, v, None, branches=Branches.of(layout))
+    found, _ = attention(None, q, k, v, None, branches=Branches(layout))
     (grad,) = torch.autograd.grad(found[0, 7:].sum(), v)
     assert bool((grad[0, :, 4:7] == 0).all()) and bool((grad[0, :, :4] != 0).all())
 
@@ -94,11 +123,11 @@ def test_the_saved_config_names_no_attention(tmp_path) -> None:
 def test_memory_of_a_packed_row_is_linear_in_its_length() -> None:
     peaks = []
     for tokens in (1024, 2048):
-        layout = layout_of([(32, [tokens] * 8)])
+        layout = layout_of([flat(32, [tokens] * 8)])
         q, k, v = inputs(layout, 2, 2)
 
         def work(q: Tensor = q, k: Tensor = k, v: Tensor = v, layout: Layout = layout) -> None:
-            attention(None, q, k, v, None, branches=Branches.of(layout))[0].sum().backward()
+            attention(None, q, k, v, None, branches=Branches(layout))[0].sum().backward()
 
         peaks.append(peak_bytes(work)[1])
     assert peaks[1] / peaks[0] < 2.1, peaks  # a dense mask would give 4

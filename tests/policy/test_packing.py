@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from vlrl.policy import Family
 from vlrl.policy.encoded import EncodedPrompt
-from vlrl.policy.packing import block_mask, build_layout, dense_mask, image_runs, mask_mod, packing_is_cheaper
+from vlrl.policy.packing import Node, block_mask, build_layout, dense_mask, grow_tree, image_runs, mask_mod, packing_is_cheaper
 from vlrl.registry import ConfigError, build
 
 
@@ -20,10 +20,10 @@ def test_a_packed_row() -> None:
     layout = build_layout([prompt(1, 2), prompt(9)], [0, 0, 1], [[3, 4, 5], [6], [7, 8]], [[0, 1, 2], [0], [1]], 3, pad_id=0, packed=True)
     assert layout.ids_RL.tolist() == [[1, 2, 3, 4], [9, 7, 0, 0]]  # last tokens predict nothing; the second completion adds none
     assert layout.positions.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
-    assert layout.segment_RL.tolist() == [[0, 0, 1, 1], [0, 1, -1, -1]]
+    assert layout.below_RL.tolist() == [[4, 4, 4, 4], [4, 4, 0, 0]]
     assert layout.source_N.tolist() == [1, 2, 3, 1, 5]  # the prompt's last token predicts every completion's first
     assert layout.target_N.tolist() == [0, 1, 2, 3, 7]
-    assert not layout.has_branches and layout.prompt_of_row == (0, 1)
+    assert not layout.has_branches and layout.nodes_R == ((Node(0, 2, 4), Node(2, 4, 4)), (Node(0, 2, 2),))
 
 
 def test_completion_positions_continue_the_prompts() -> None:
@@ -38,7 +38,7 @@ def test_a_padded_row_per_completion() -> None:
     layout = build_layout([prompt(1, 2)], [0, 0], [[3, 4], [5]], [[0, 1], [0]], 2, pad_id=0, packed=False)
     assert layout.ids_RL.tolist() == [[1, 2, 3], [1, 2, 0]]
     assert layout.source_N.tolist() == [1, 2, 4]
-    assert not layout.has_branches and layout.prompt_of_row == (0, 0)
+    assert not layout.has_branches and layout.nodes_R == ((Node(0, 3, 3),), (Node(0, 2, 2),))
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,23 @@ def test_a_padded_row_per_completion() -> None:
     ],
 )
 def test_packing_is_cheaper_for_long_prompts_and_short_completions(prompt_length: int, lengths: list[int], linear: float, cheaper: bool) -> None:
-    assert packing_is_cheaper([prompt_length], [0] * len(lengths), lengths, linear) is cheaper
+    padded = [prompt_length + length - 1 for length in lengths]
+    assert packing_is_cheaper([prompt_length + sum(length - 1 for length in lengths)], padded, linear) is cheaper
 
 
 def test_attention_mask_of_a_packed_row() -> None:
-    order, segment = torch.tensor([[0, 1, 2, 3, 2, 0]]), torch.tensor([[0, 0, 1, 1, 2, -1]])
-    assert dense_mask(order, segment)[0, 0].int().tolist() == [
+    order, below = torch.tensor([[0, 1, 2, 3, 2, 0]]), torch.tensor([[6, 6, 4, 4, 5, 0]])
+    assert dense_mask(order, below)[0, 0].int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0],
         [1, 1, 1, 1, 0, 0],
         [1, 1, 0, 0, 1, 0],  # the second completion does not attend to the first
-        [1, 1, 0, 0, 0, 1],
+        [1, 1, 0, 0, 0, 0],  # padding sees the prompt, so that no softmax is empty
     ]
-    near = dense_mask(order, segment, window=2)[0, 0].int().tolist()
+    near = dense_mask(order, below, window=2)[0, 0].int().tolist()
     assert near[3] == [0, 0, 1, 1, 0, 0] and near[4] == [0, 1, 0, 0, 1, 0]  # two back in its own sequence
-    both = dense_mask(order, segment, image_RL=torch.tensor([[1, 1, 0, 0, 0, 0]]))[0, 0].int().tolist()
+    both = dense_mask(order, below, image_RL=torch.tensor([[1, 1, 0, 0, 0, 0]]))[0, 0].int().tolist()
     assert both[0] == [1, 1, 0, 0, 0, 0]
 
 
@@ -79,12 +80,15 @@ def test_runs_of_image_tokens() -> None:
 @pytest.mark.parametrize("window", [None, 3])
 def test_flex_masks_equal_dense_masks(window: int | None) -> None:
     generator = torch.Generator().manual_seed(0)
-    segment = torch.randint(-1, 4, (2, 160), generator=generator).sort(-1).values.roll(-20, -1)
-    order = torch.arange(160).expand(2, -1)
+    nodes = [Node(0, 40, 150), Node(40, 70, 120), Node(70, 100, 100), Node(100, 120, 120), Node(120, 150, 150)]
+    below, order = torch.zeros(2, 160, dtype=torch.long), torch.zeros(2, 160, dtype=torch.long)
+    for k, node in enumerate(nodes):
+        above = sum(other.end - other.start for other in nodes[:k] if node.start < other.below)
+        below[:, node.start : node.end], order[:, node.start : node.end] = node.below if k else 160, above + torch.arange(node.end - node.start)
     images = image_runs((torch.rand(2, 160, generator=generator) > 0.7).long())
-    dense = dense_mask(order, segment, window, images)
-    assert torch.equal(create_mask(mask_mod(order, segment, window, images), 2, 1, 160, 160, device="cpu"), dense)
-    blocks = block_mask(order, segment, window, images).to_dense().bool()[:, 0]
+    dense = dense_mask(order, below, window, images)
+    assert torch.equal(create_mask(mask_mod(order, below, window, images), 2, 1, 160, 160, device="cpu"), dense)
+    blocks = block_mask(order, below, window, images).to_dense().bool()[:, 0]
     for q, k in ((0, 0), (1, 0), (1, 1)):
         part = dense[:, 0, q * 128 : (q + 1) * 128, k * 128 : (k + 1) * 128]
         assert torch.equal(blocks[:, q, k], part.flatten(1).any(-1))

@@ -1,7 +1,7 @@
 """Attention of packed groups on a CPU without a dense mask: cost grows with the sum of the completions' lengths, not with its square.
 
-A row holds a prompt and G completions, each of which attends to the prompt and to itself (`vlrl.policy.packing`). Completions attend to the prompt in
-one call and to themselves in one call each; two partial results o_1, o_2 with log-sum-exps l_1, l_2 of their scores merge exactly:
+A row holds a tree of nodes: a prompt, what completions share, and the completions (`vlrl.policy.packing`). A node's tokens attend to themselves in
+one call, and all tokens below a node attend to it in one call; two partial results o_1, o_2 with log-sum-exps l_1, l_2 of their scores merge exactly:
 
     l = log(e^{l_1} + e^{l_2}),    o = e^{l_1 - l} o_1 + e^{l_2 - l} o_2
 
@@ -9,16 +9,15 @@ The backward pass of a part needs l and o of the whole row only, because softmax
 (Dao et al. 2022, arXiv:2205.14135, sec. 3.1 and app. B.4). Kernels are those behind torch's scaled_dot_product_attention on a CPU, whose mask of
 G completions of T tokens would have (P + G T)^2 entries per layer.
 
-With a sliding window, queries are taken in blocks of one window, whose keys are those of the block and of the window before it: a band, the same
-small mask for every block.
+With a sliding window, queries are taken in blocks of one window, whose keys are those of the block and of the window before it, in the node and in
+those above it: a band, the same small mask for every block.
 
-Shape legend: R rows, L tokens of a row, H query heads, J key-value heads, D head size, P prompt tokens, T tokens of a completion, B queries of a
-block, S tokens of a prompt with one completion, K keys.
+Shape legend: R rows, L tokens of a row, H query heads, J key-value heads, D head size, Q queries of a node or a block, K keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,57 +25,70 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlrl.policy.packing import Layout, dense_mask, image_runs
+from vlrl.policy.packing import Layout, Node, image_runs
 
 ATTENTION_NAME = "vlrl_branches"
 LEAST_ROW = 384  # tokens of a row: below, one call with a dense mask takes less time than several calls
 
 
 @dataclass(frozen=True)
-class Span:
-    """Tokens [start, end) of a row, one completion."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
 class Branches:
-    """The completions in packed rows: per row the prompt's length and the completions' spans. `bidirectional_images`: see `mask_mod`."""
+    """The nodes of packed rows. `bidirectional_images`: see `mask_mod`."""
 
-    prompt_R: tuple[int, ...]
-    spans_R: tuple[tuple[Span, ...], ...]
     layout: Layout
     bidirectional_images: bool = False
 
-    @classmethod
-    def of(cls, layout: Layout, bidirectional_images: bool = False) -> Branches:
-        """The branches of packed rows."""
-        prompts, spans = [], []
-        for segment_L in layout.segment_RL.cpu():
-            ids, counts = segment_L.unique_consecutive(return_counts=True)
-            ends = counts.cumsum(0)
-            pieces = [(int(i), Span(int(end - n), int(end))) for i, n, end in zip(ids, counts, ends)]
-            prompts.append(next((span.end for i, span in pieces if i == 0), 0))
-            spans.append(tuple(span for i, span in pieces if i > 0))
-        return cls(tuple(prompts), tuple(spans), layout, bidirectional_images)
+    @cached_property
+    def images_RL(self) -> Tensor | None:
+        """`image_runs` of the rows; None where no image attends in both directions."""
+        runs_RL = image_runs(self.layout.types_RL) if self.bidirectional_images else None
+        return runs_RL if runs_RL is not None and bool(runs_RL.any()) else None
 
     @cached_property
-    def _prompt_masks(self) -> dict[tuple[int, int | None], Tensor | None]:
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return int(self.layout.order_RL.max()) + 1
+
+    @cached_property
+    def _kept(self) -> dict[Any, Any]:
         return {}
 
-    def prompt_mask(self, row: int, window: int | None) -> Tensor | None:
-        """(1, 1, P, P) of a row's prompt where causal attention is not enough, else None. Kept for the next layer."""
-        size = self.prompt_R[row]
-        if window is not None and window >= size:
-            window = None
-        if (row, window) not in self._prompt_masks:
-            part = slice(row, row + 1), slice(0, size)
-            images_RL = image_runs(self.layout.types_RL[part]) if self.bidirectional_images else None
-            plain = window is None and (images_RL is None or not bool(images_RL.any()))
-            mask = None if plain else dense_mask(self.layout.order_RL[part], self.layout.segment_RL[part], window, images_RL)
-            self._prompt_masks[row, window] = mask
-        return self._prompt_masks[row, window]
+    def own_masks(self, row: int) -> tuple[Tensor | None, ...]:
+        """Of each node of a row, (1, 1, Q, Q) of its tokens to themselves where causal attention is not enough. Kept for the next layer."""
+        if row not in self._kept:
+            self._kept[row] = tuple(self._own_mask(row, slice(node.start, node.end)) for node in self.layout.nodes_R[row])
+        return self._kept[row]
+
+    def _own_mask(self, row: int, own: slice) -> Tensor | None:
+        if self.images_RL is None or not bool(self.images_RL[row, own].any()):
+            return None
+        images_Q = self.images_RL[row, own]
+        place = torch.arange(len(images_Q))
+        return ((place <= place[:, None]) | ((images_Q == images_Q[:, None]) & (images_Q > 0)))[None, None]
+
+    def bands(self, row: int, window: int) -> list[tuple[slice, Tensor, Tensor]]:
+        """(queries, places of their keys (K,), mask (Q, K)) of each call with a sliding window. Kept for the next layer."""
+        if (row, window) not in self._kept:
+            self._kept[row, window] = list(self._bands(row, window))
+        return self._kept[row, window]
+
+    def _bands(self, row: int, window: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        order_L, nodes = self.layout.order_RL[row], self.layout.nodes_R[row]
+        images_L = None if self.images_RL is None else self.images_RL[row]
+        for node in nodes:
+            above = [place for other in nodes if other.end <= node.start < other.below for place in range(other.start, other.end)]
+            own = torch.arange(node.start, node.end)
+            whole = images_L is not None and bool(images_L[own].any())  # an image is as long as it is: one block
+            for begin in range(node.start, node.end, len(own) if whole else window):
+                end = node.end if whole else min(begin + window, node.end)
+                first = max(node.start, begin - window + 1)  # the oldest key in the node
+                earlier = above[len(above) - min(len(above), max(window - 1 - (begin - node.start), 0)) :]
+                keys = torch.cat([torch.tensor(earlier, dtype=torch.long), torch.arange(first, end)])
+                distance = order_L[begin:end, None] - order_L[keys]
+                mask = (distance >= 0) & (distance < window)
+                if images_L is not None:
+                    mask = mask | ((images_L[begin:end, None] == images_L[keys]) & (images_L[keys] > 0))
+                yield slice(begin, end), keys, mask
 
 
 def attention(
@@ -102,12 +114,12 @@ def attention(
     query, key, value = (x.to(wanted) for x in (query, key, value))
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = []
-    for r, (prompt, spans) in enumerate(zip(branches.prompt_R, branches.spans_R)):
+    for r, nodes in enumerate(branches.layout.nodes_R):
         q, k, v = (x[r : r + 1] for x in (query, key, value))
-        if sliding_window is None or sliding_window >= max((prompt + s.end - s.start for s in spans), default=0):
-            rows.append(_Merged.apply(q, k, v, prompt, spans, branches.prompt_mask(r, sliding_window), scaling))
+        if sliding_window is None or sliding_window >= branches.longest:
+            rows.append(_Merged.apply(q, k, v, nodes, branches.own_masks(r), scaling))
         else:
-            rows.append(_windowed(q, k, v, prompt, spans, branches.prompt_mask(r, sliding_window), scaling, sliding_window))
+            rows.append(_windowed(q, k, v, branches.bands(r, sliding_window), scaling))
     return torch.cat(rows), None
 
 
@@ -116,15 +128,14 @@ def _repeated(x_1JKD: Tensor, times: int) -> Tensor:
     return x_1JKD if times == 1 else x_1JKD.repeat_interleave(times, dim=1)
 
 
-def _parts(prompt: int, spans: tuple[Span, ...], mask: Tensor | None) -> Iterator[tuple[slice, slice, bool, Tensor | None]]:
-    """(queries, keys, causal, mask) of each call: the prompt, all completions to the prompt, each completion to itself."""
-    whole = slice(0, prompt)
-    yield whole, whole, mask is None, mask
-    if spans:
-        yield slice(spans[0].start, spans[-1].end), whole, False, None
-    for span in spans:
-        own = slice(span.start, span.end)
-        yield own, own, True, None
+def _parts(nodes: Sequence[Node], masks: Sequence[Tensor | None]) -> Iterator[tuple[slice, slice, bool, Tensor | None]]:
+    """(queries, keys, causal, mask) of each call: of every node, its tokens to themselves and all tokens below it to it."""
+    for node, mask in zip(nodes, masks):
+        own = slice(node.start, node.end)
+        if node.end > node.start:
+            yield own, own, mask is None, mask
+            if node.below > node.end:
+                yield slice(node.end, node.below), own, False, None
 
 
 class _Merged(torch.autograd.Function):
@@ -132,18 +143,18 @@ class _Merged(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, prompt: int, spans: tuple[Span, ...], mask: Tensor | None, scaling: float
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, nodes: tuple[Node, ...], masks: tuple[Tensor | None, ...], scaling: float
     ) -> Tensor:
         _, heads, length, size = query.shape
         keys, values = (_repeated(x, heads // x.shape[1]) for x in (key, value))
         out_1LHD = query.new_zeros(1, length, heads, size)
         out = out_1LHD.transpose(1, 2)
-        lse_1HL = query.new_zeros(1, length, heads, dtype=torch.float32).transpose(1, 2)
-        for part, (q, k, causal, part_mask) in enumerate(_parts(prompt, spans, mask)):
+        lse_1HL = query.new_full((1, length, heads), float("-inf"), dtype=torch.float32).transpose(1, 2)
+        for part, (q, k, causal, mask) in enumerate(_parts(nodes, masks)):
             new, new_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                query[:, :, q], keys[:, :, k], values[:, :, k], 0.0, causal, attn_mask=_additive(part_mask, query), scale=scaling
+                query[:, :, q], keys[:, :, k], values[:, :, k], 0.0, causal, attn_mask=_additive(mask, query), scale=scaling
             )
-            if part < 2:
+            if part < 2:  # the root's: the first that these queries see
                 out[:, :, q], lse_1HL[:, :, q] = new, new_lse
                 continue
             before = lse_1HL[:, :, q]
@@ -151,27 +162,27 @@ class _Merged(torch.autograd.Function):
             out[:, :, q].lerp_(new, weight.to(new.dtype))
             lse_1HL[:, :, q] = torch.logaddexp(before, new_lse)
         ctx.save_for_backward(query, key, value, out_1LHD, lse_1HL)
-        ctx.how = prompt, spans, mask, scaling
+        ctx.how = nodes, masks, scaling
         return out_1LHD
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out_1LHD, lse_1HL = ctx.saved_tensors
-        prompt, spans, mask, scaling = ctx.how
+        nodes, masks, scaling = ctx.how
         grad, out = grads[0].transpose(1, 2), out_1LHD.transpose(1, 2)
         heads, j = query.shape[1], key.shape[1]
         keys, values = (_repeated(x, heads // j) for x in (key, value))
         grad_query, grad_keys, grad_values = (torch.zeros_like(query), torch.zeros_like(keys), torch.zeros_like(values))
-        for q, k, causal, part_mask in _parts(prompt, spans, mask):
+        for q, k, causal, mask in _parts(nodes, masks):
             dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
                 grad[:, :, q], query[:, :, q], keys[:, :, k], values[:, :, k], out[:, :, q], lse_1HL[:, :, q], 0.0, causal,
-                attn_mask=_additive(part_mask, query), scale=scaling,
+                attn_mask=_additive(mask, query), scale=scaling,
             )  # fmt: skip
             grad_query[:, :, q] += dq
             grad_keys[:, :, k] += dk
             grad_values[:, :, k] += dv
         grad_key, grad_value = (x if heads == j else x.unflatten(1, (j, -1)).sum(2) for x in (grad_keys, grad_values))
-        return grad_query, grad_key, grad_value, None, None, None, None
+        return grad_query, grad_key, grad_value, None, None, None
 
 
 def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
@@ -179,25 +190,12 @@ def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
     return None if mask is None else torch.zeros(mask.shape, dtype=like.dtype).masked_fill_(~mask, float("-inf"))
 
 
-def _windowed(
-    query: Tensor, key: Tensor, value: Tensor, prompt: int, spans: tuple[Span, ...], mask: Tensor | None, scaling: float, window: int
-) -> Tensor:
+def _windowed(query: Tensor, key: Tensor, value: Tensor, bands: Sequence[tuple[slice, Tensor, Tensor]], scaling: float) -> Tensor:
     """Attention of one packed row with a sliding window, (1, L, H, D)."""
     attend = torch.nn.functional.scaled_dot_product_attention
     times = query.shape[1] // key.shape[1]
     keys, values = _repeated(key, times), _repeated(value, times)
-    shared = slice(0, prompt)
-    pieces = [attend(query[:, :, shared], keys[:, :, shared], values[:, :, shared], mask, is_causal=mask is None, scale=scaling)]
-    for span in spans:
-        first = max(0, prompt - window + 1)  # the oldest key of the completion's first token
-        own_K, own_V = (torch.cat([x[:, :, first:prompt], x[:, :, span.start : span.end]], dim=2) for x in (keys, values))
-        for begin in range(span.start, span.end, window):
-            end = min(begin + window, span.end)
-            place = torch.arange(begin, end)[:, None] - span.start + prompt - first  # of the queries among the keys
-            low, high = max(0, int(place[0]) - window + 1), int(place[-1]) + 1
-            other = torch.arange(low, high)
-            band = (other <= place) & (other > place - window)
-            pieces.append(attend(query[:, :, begin:end], own_K[:, :, low:high], own_V[:, :, low:high], band, scale=scaling))
+    pieces = [attend(query[:, :, own], keys[:, :, places], values[:, :, places], mask, scale=scaling) for own, places, mask in bands]
     done = torch.cat(pieces, dim=2)
     padding = query.shape[2] - done.shape[2]
     return torch.nn.functional.pad(done, (0, 0, 0, padding)).transpose(1, 2)

@@ -173,6 +173,21 @@ def _rows_per_pass(logits_NV: Tensor) -> int:
     return max(1, CACHE_NUMBERS // width if logits_NV.device.type == "cpu" else count)
 
 
+def once(source_N: Tensor, ids_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The scored tokens without repetitions: a token that several completions share is predicted from the same hidden state.
+
+    Returns source, ids and temperature of the distinct tokens, and for each of the N the number of its own among them (None: all are distinct).
+    """
+    places = source_N.unique()
+    if len(places) == len(source_N):
+        return source_N, ids_N, temperature_N, None
+    told_3N = torch.stack([source_N, ids_N, temperature_N.contiguous().view(torch.int32).long()])
+    distinct_3N, copies_N = told_3N.unique(dim=1, return_inverse=True)
+    if distinct_3N.shape[1] == len(source_N):
+        return source_N, ids_N, temperature_N, None
+    return distinct_3N[0], distinct_3N[1], distinct_3N[2].int().view(torch.float32), copies_N
+
+
 def scatter_to_BT(value: Tensor, target_N: Tensor, shape: torch.Size) -> Tensor:
     """(N, ...) to (B, T, ...), zero for tokens that were not scored."""
     flat_BT = value.new_zeros(shape.numel(), *value.shape[1:])

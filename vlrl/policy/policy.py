@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,11 @@ from vlrl.policy import adapters
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.encoder import DummyImage, PromptEncoder
 from vlrl.policy.family import Family, base, forbid, linear_cost
-from vlrl.policy.forward import scatter_to_BT
-from vlrl.policy.packing import build_layout, packing_is_cheaper
+from vlrl.policy.forward import once, scatter_to_BT
+from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
 from vlrl.policy.sharding import world_size
-from vlrl.types import CoordinateSpace, Prompt, TokenBatch
+from vlrl.types import CoordinateSpace, Prompt, Rollout, TokenBatch
 
 if TYPE_CHECKING:
     from vlrl.stages import AuxTensor
@@ -188,31 +189,43 @@ class Policy:
         ids = [row[:n] for row, n in zip(batch.ids_BT.tolist(), lengths)]
         scored = [row.nonzero()[:, 0].tolist() for row in scored_BT]
         prompt_B = batch.prompt_B.tolist()
-        packed = self.packed and (self._rows_share_no_pairs or self._packing_is_cheaper([len(p) for p in prompts], prompt_B, lengths))
-        layout = build_layout(prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed).to(self.device)
-        shown = [f for p in layout.prompt_of_row for f in prompts[p].features]
+        roots = [prompt.root.key for prompt in batch.prompts]
+        packed = self.packed and (self._rows_share_no_pairs or self._packing_is_cheaper(prompts, prompt_B, ids, roots))
+        layout = build_layout(prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed, roots).to(self.device)
+        shown = layout.media
         unique = list({f.key: f for f in shown}.values())
         index = {f.key: i for i, f in enumerate(unique)}
         collective = self.params.forward_is_collective
         dummies = [self.encoder.features_of(DummyImage())] if self.family.is_multimodal and collective and world_size() > 1 else []
-        ids_N = batch.ids_BT.to(self.device).flatten()[layout.target_N]
-        temperature_N = batch.temperature_BT.to(self.device).flatten()[layout.target_N].float()
+        ids_N, temperature_N = (x.to(self.device).flatten()[layout.target_N] for x in (batch.ids_BT, batch.temperature_BT.float()))
+        source_N, ids_N, temperature_N, copies_N = once(layout.source_N, ids_N, temperature_N)
         self.encoder.count_patches(unique)
         self.counters["head_rows"] += len(ids_N)
         self.counters["tokens"] += layout.ids_RL.numel()
         self._set_training_mode(torch.is_grad_enabled())
         net = self.params.wrapped if collective else self.params.net
         assert net is not None
-        out = net(layout, ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(aux_tensors), dummies)
-        return {name: scatter_to_BT(value, layout.target_N, batch.ids_BT.shape) for name, value in out.items()}
+        out = net(replace(layout, source_N=source_N), ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(aux_tensors), dummies)
+        values = out if copies_N is None else {name: value[copies_N] for name, value in out.items()}
+        return {name: scatter_to_BT(value, layout.target_N, batch.ids_BT.shape) for name, value in values.items()}
+
+    def row_tokens(self, rollouts: Sequence[Rollout]) -> int:
+        """The number of tokens that these rollouts, packed, add to a batch: what they share counts once."""
+        prompts = list({rollout.prompt.for_training.key: rollout.prompt.for_training for rollout in rollouts}.values())
+        places = {prompt.key: p for p, prompt in enumerate(prompts)}
+        prompt_B = [places[rollout.prompt.for_training.key] for rollout in rollouts]
+        _, rows = trees_of([self.encode(p) for p in prompts], prompt_B, [r.ids for r in rollouts], True, [p.root.key for p in prompts])
+        return sum(row.length for row in rows)
 
     @property
     def _rows_share_no_pairs(self) -> bool:
         """Whether a packed row computes no attention between its completions, so that packing is never dearer."""
         return self.family.attn == "flex" or self.family.has_branch_attention(self.model)
 
-    def _packing_is_cheaper(self, prompts: list[int], prompt_B: list[int], lengths_B: list[int]) -> bool:
-        return packing_is_cheaper(prompts, prompt_B, lengths_B, linear_cost(base(self.model).config.get_text_config()))
+    def _packing_is_cheaper(self, prompts: Sequence[EncodedPrompt], prompt_B: Sequence[int], ids: Sequence[Sequence[int]], roots: list[str]) -> bool:
+        sequences, rows = trees_of(prompts, prompt_B, ids, True, roots)
+        linear = linear_cost(base(self.model).config.get_text_config())
+        return packing_is_cheaper([row.length for row in rows], [sequence.shape[1] for sequence in sequences], linear)
 
     def _set_training_mode(self, training: bool) -> None:
         if self.model.training != training:

@@ -109,10 +109,9 @@ def split_mini_batches(groups: Sequence[Group], num_minibatches: int, order: Seq
 
 def cost(run: RunContext, group: Group) -> int:
     """Tokens that a group adds to a micro-batch, in the policy's layout."""
-    prompt = len(run.policy.encode(group.rollouts[0].prompt.for_training))
     if run.policy.packed:
-        return prompt + sum(map(len, group))
-    return len(group) * (prompt + max(map(len, group)))
+        return run.policy.row_tokens(group.rollouts) + len(group)
+    return len(group) * max(len(run.policy.encode(rollout.prompt.for_training)) + len(rollout) for rollout in group)
 
 
 # --- inputs of the loss -----------------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from vlrl.engine.hf.sampler import Sampler
 from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish_reason, start_sequence
 from vlrl.policy.cpu_matmul import pack, packed_weights
 from vlrl.policy.encoded import EncodedPrompt, MediaEmbeds
-from vlrl.policy.packing import Layout
+from vlrl.policy.packing import Layout, Node
 from vlrl.types import Completion, Request, Sampling
 
 PrefillKey = tuple[str, tuple[int, ...]]
@@ -207,8 +207,8 @@ def prefill(
     order_PL = torch.arange(width, device=lm.device).expand(len(sources), -1)
     real_PL = order_PL < torch.tensor([[len(encoded) + len(ids)] for encoded, ids in sources], device=lm.device)
     types_PL = torch.tensor([encoded.types + [0] * (width - len(encoded)) for encoded, _ in sources], device=lm.device)
-    unscored = torch.zeros(0, dtype=torch.long)
-    layout = Layout(ids_PL, positions_PL, order_PL, torch.where(real_PL, 0, -1), types_PL, unscored, unscored, tuple(range(len(sources))))
+    unscored, whole = torch.zeros(0, dtype=torch.long), ((Node(0, width, width),),) * len(sources)
+    layout = Layout(ids_PL, positions_PL, order_PL * real_PL, width * real_PL, types_PL, unscored, unscored, whole)
     counters["prompts_prefilled"] += len(sources)
     counters["prefill_tokens"] += sum(len(encoded) + len(ids) for encoded, ids in sources)
     shown, kinds = [embeds[f.key] for f in features], [f.kind for f in features]
