@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,9 +36,13 @@ class DatasetPart:
 
     def build(self, index: int) -> BuiltRow:
         """The row of a record, with its place. Raises RowError."""
+        built = self.build_unplaced(index)
+        return built._replace(row=replace(built.row, origin=self.records.location(index)))
+
+    def build_unplaced(self, index: int) -> BuiltRow:
+        """The row of a record without its place (`origin`), for checks. Raises RowError."""
         try:
-            built = self.builder.build(self.records.get(index), index)
-            return built._replace(row=replace(built.row, origin=self.records.location(index)))
+            return self.builder.build(self.records.get(index), index)
         except BadRecord as error:
             raise RowError(str(error)) from None
 
@@ -91,11 +96,11 @@ def check_records(parts: Sequence[DatasetPart], check: str, quarantine: Quaranti
     first_with_id: dict[str, str] = {}
     usable: list[int] = []
     media: list[tuple[int, Media]] = []
-    for number in range(checked):
-        part, index = find_part(parts, ends, number)
+    places = ((part, index) for part in parts for index in range(len(part.records)))
+    for number, (part, index) in enumerate(itertools.islice(places, checked)):
         location = part.records.location(index)
         try:
-            built = part.build(index)
+            built = part.build_unplaced(index)
             if built.row.id in first_with_id:
                 raise RowError(f"duplicate id {built.row.id!r}, first at {first_with_id[built.row.id]}")
         except RowError as error:

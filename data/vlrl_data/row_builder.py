@@ -147,7 +147,8 @@ class RowBuilder:
         validate_row(row, options.answers, options.max_characters)
         if row.id in options.pass_rates:
             row = replace(row, meta={**row.meta, "pass_rate": options.pass_rates[row.id]["pass_rate"]})
-        unread = [name for name, value in record.record.items() if name in self.family.known - record.read and value not in (None, "", [], {})]
+        known, read = self.family.known, record.read
+        unread = [name for name, value in record.record.items() if name in known and name not in read and value not in (None, "", [], {})]
         return BuiltRow(self._within_budget(self._in_pixels(row, units)), (*unread, *sorted(map(str, set(extra) - set(plain)))))
 
     def _refuse_unknown(self, extra: Mapping[str, Any]) -> None:

@@ -116,7 +116,11 @@ def _type(value: Any) -> str:
 
 def _check_values(row: Row, max_characters: int) -> None:
     for name in ("id", "question", "answer", "choices", "task", "target", "system", "messages", "rewards", "meta"):
-        for path, value in _leaves(getattr(row, name), (name,)):
+        whole = getattr(row, name)
+        if type(whole) is str:  # nearly always: a million rows are read one by one
+            _check_text(whole, (name,), max_characters)
+            continue
+        for path, value in _leaves(whole, (name,)):
             if isinstance(value, str):
                 _check_text(value, path, max_characters)
             elif isinstance(value, (bytes, bytearray)) and name != "meta":
@@ -132,7 +136,7 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         path, value = pending.pop()
         if len(path) > MAX_DEPTH:
             raise RowError(f"its {path[0]} is nested deeper than {MAX_DEPTH} levels")
-        if isinstance(value, Mapping):
+        if type(value) is dict or isinstance(value, Mapping):
             yield from ((path, key) for key in value if isinstance(key, str))
             pending += [((*path, str(key)), inner) for key, inner in value.items()]
         elif isinstance(value, (list, tuple)):
@@ -201,7 +205,7 @@ def _check_answer(row: Row, answers: str) -> None:
         if answers == "required":
             raise RowError("it has no answer (set `answers: optional` if none is meant)")
         return
-    for path, value in _leaves(answer, ("answer",)):
+    for path, value in _leaves(answer, ("answer",)) if type(answer) is not str else ():
         if isinstance(value, float) and not math.isfinite(value):
             raise RowError(f"its {_dotted(path)} is {value}")
     expected = ANSWER_FORMS.get(row.task)
