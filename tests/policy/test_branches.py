@@ -14,7 +14,6 @@ from vlrl.policy.packing import Layout, Node, dense_mask, image_runs
 from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
-
 Tree = tuple[int, list["Tree"]]  # tokens of a node, and its children
 
 

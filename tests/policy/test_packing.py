@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from vlrl.policy import Family
 from vlrl.policy.encoded import EncodedPrompt
-from vlrl.policy.packing import Node, block_mask, build_layout, dense_mask, grow_tree, image_runs, mask_mod, packing_is_cheaper
+from vlrl.policy.packing import Node, block_mask, build_layout, dense_mask, image_runs, mask_mod, packing_is_cheaper
 from vlrl.registry import ConfigError, build
 
 
