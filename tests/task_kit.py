@@ -38,6 +38,7 @@ MODELS = {
     "tool_star": [*WITH_TOOLS, "reward_shaping.hierarchy.answer=format"],
     "tool_use_via_automated_build_environments": [*WITH_TOOLS, "outcome=null", "rewards.lookup=null"],
     "pure": ["reward_shaping.process.model=tiny"],
+    "rlot": ["rollout.prm=tiny"],
     "verif": ["rewards.rules.judge={model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': ['yes']}}}"],
 }
 
