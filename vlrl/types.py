@@ -236,6 +236,7 @@ class Request:
     seed: int = 0
     prefix_ids: tuple[int, ...] = ()  # completion tokens to continue from
     tag: Any = None  # returned untouched
+    score_prefix: bool = True  # whether log-probs of `prefix_ids` are read; without, they are 0, and an engine may take the prefix from its cache
 
 
 @dataclass

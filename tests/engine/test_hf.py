@@ -1,5 +1,6 @@
 """The in-process engine against transformers' own generation, and against the policy's own log-probs."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -115,6 +116,19 @@ def test_prefix_continues(engine, tools):
     assert engine.score(prompt, sampled.ids)[:4] == pytest.approx(again.logp[:4], abs=1e-4)
     (full,) = engine.generate([tools.request(prompt, max_tokens=4, prefix_ids=sampled.ids[:4])])
     assert (full.ids, full.finish) == (sampled.ids[:4], "length")
+
+
+def test_a_prefix_whose_log_probs_nobody_reads(engine, tools):
+    """The same tokens and log-probs behind it, 0 for its own; beside a request for the same prefix that does read them."""
+    prompt = tools.prompt("Go on", tools.Noise(3))
+    (whole,) = engine.generate([tools.request(prompt, seed=4, max_tokens=12)])
+    scored = tools.request(prompt, seed=4, max_tokens=12, prefix_ids=whole.ids[:5], tag="scored")
+    unscored = dataclasses.replace(scored, score_prefix=False, tag="unscored")
+    for requests in ([scored, unscored], [unscored, scored], [unscored]):
+        for completion in engine.generate(requests):
+            assert completion.ids == whole.ids
+            assert completion.logp[5:] == pytest.approx(whole.logp[5:], abs=1e-4)
+            assert completion.logp[:5] == pytest.approx(whole.logp[:5] if completion.request.tag == "scored" else [0.0] * 5, abs=1e-4)
 
 
 def test_weights_may_change_during_a_call(tools):

@@ -8,7 +8,13 @@ import torch
 from vlrl.engine.hf.engine import HF
 from vlrl.engine.vllm.common import as_flags, check_heads, check_installed, check_versions
 from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
+from vlrl.methods.core.prompt_template import Chat
+from vlrl.methods.core.rollout import MultiTurn
+from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError
+from vlrl.trainer.episode_pool import RunEpisodes
+from vlrl.trainer.run import Run
+from vlrl.trainer.stats import StepStats
 
 needs_vllm = pytest.mark.vllm
 
@@ -97,6 +103,33 @@ def test_options(both, tools):
 
     (counted,) = engine.generate([tools.request(prompt, max_tokens=3, processors=(only,))])
     assert counted.ids == [40, 41, 42]
+
+
+@needs_vllm
+@pytest.mark.parametrize("pictures", [False, True])
+def test_episodes_have_the_tokens_and_log_probs_of_the_training_forward(both, pictures):
+    """Several turns with a tool, pictures in mid-conversation among them; later turns take the earlier ones from the prefix cache."""
+    import importlib.util
+    import pathlib
+    import sys
+
+    script = pathlib.Path(__file__).parents[2] / "scripts" / "check_tokens.py"
+    if not script.is_file():
+        pytest.skip("the scripts are not beside the tests")
+    spec = importlib.util.spec_from_file_location("check_tokens", script)
+    check = sys.modules["check_tokens"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    _, engine, policy = both
+    run = types.SimpleNamespace(seed=0, step=0, phase="rl", policy=policy, engine=engine, stats=StepStats(), warn=pytest.fail, output=None)
+    run.settings, run.sampling = types.SimpleNamespace(error_limit=0.0), Plain(max_tokens=12)
+    run.environment, run.rollout, run.prompt_template = check.CheckTools(pictures=pictures), MultiTurn(max_turns=4), Chat()
+    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.episodes = lambda counted=True: RunEpisodes(run, counted)
+    run.rows = {"rows": list(check.CheckRows(count=6, pictures=pictures)())}
+    before = engine.counters["cached_tokens"]
+    found = check.measure(run, 12)
+    assert found.wrong == [] and found.episodes >= 12 and found.turns > 24 and bool(found.pictures) is pictures
+    assert engine.counters["cached_tokens"] > before
 
 
 @needs_vllm

@@ -1,6 +1,7 @@
 """One call of the in-process engine: requests wait, are prefilled, decode together, and leave as completions (continuous batching).
 
-Shape legend: P prompts of a prefill, L their tokens, A rotary axes, R running sequences, H hidden size, V vocabulary, C given completion tokens.
+Shape legend: P prompts of a prefill, L their tokens, A rotary axes, R running sequences, S new tokens of a step, H hidden size, V vocabulary,
+C given completion tokens.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
+from vlrl.engine.hf.lookup import NgramLookup, worth_running
 from vlrl.engine.hf.sampler import Sampler
 from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish_reason, start_sequence
 from vlrl.policy.cpu_matmul import pack, packed_weights
@@ -26,11 +28,14 @@ PrefillKey = tuple[str, tuple[int, ...]]
 
 
 class Scheduler:
-    """Continuous batching of the sequences of some requests. `token_budget` and `prefill_tokens` are those of the engine."""
+    """Continuous batching of the sequences of some requests. `token_budget`, `prefill_tokens` and `lookup_tokens` are those of the engine."""
 
-    def __init__(self, lm: PolicyLM, requests: Sequence[Request], token_budget: int, prefill_tokens: int, counters: Counter[str]) -> None:
+    def __init__(
+        self, lm: PolicyLM, requests: Sequence[Request], token_budget: int, prefill_tokens: int, lookup_tokens: int, counters: Counter[str]
+    ) -> None:
         self.lm = lm
-        self.token_budget, self.prefill_tokens, self.counters = token_budget, prefill_tokens, counters
+        self.token_budget, self.prefill_tokens, self.lookup_tokens, self.counters = token_budget, prefill_tokens, lookup_tokens, counters
+        self.drafted: Counter[str] = Counter()  # drafted and accepted tokens of this call
         self.cache = KVCache()
         self.running: list[SequenceState] = []
         self.entries: dict[PrefillKey, PrefixEntry] = {}  # prefilled prompts that waiting sequences will need again
@@ -49,11 +54,9 @@ class Scheduler:
                 self._requeue_under_new_weights()
             admitted = self._admit()
             if admitted:
-                logits_RV = torch.stack([entry_of(sequence).logits_V for sequence in admitted])
-                yield from self._draw(admitted, logits_RV, None)
+                yield from self._begin(admitted)
             elif self.running:
-                self.sampler = self.sampler or Sampler(self.running, self.lm.device)
-                yield from self._draw(self.running, self._decode(), self.sampler)
+                yield from self._step()
 
     # --- admission ------------------------------------------------------------------------------------------------------------------
 
@@ -104,7 +107,7 @@ class Scheduler:
             lengths = [sequence.prompt_length for sequence in batch]
             last_PH = hidden_PLH[torch.arange(len(batch)), torch.tensor(lengths) - 1]
             for sequence, hidden_LH in zip(batch, hidden_PLH):
-                if sequence.ids:
+                if sequence.ids and sequence.request.score_prefix:
                     logp = given_logp(self.lm, hidden_LH, len(sequence.encoded), sequence.ids, sequence.sampling)
                     self.given_logp[sequence.prefill_key] = logp
             keys, values = [layer.keys for layer in kv.layers], [layer.values for layer in kv.layers]
@@ -116,65 +119,103 @@ class Scheduler:
     def _logp_of_given(self, sequence: SequenceState) -> list[float]:
         """Log-probs of the tokens so far: the request's prefix under the present policy, tokens drawn in this call as they were drawn."""
         given = len(sequence.request.prefix_ids)
+        if not sequence.request.score_prefix:
+            return [*[0.0] * given, *sequence.logp[given:]]
         return [*self.given_logp[sequence.prefill_key][:given], *sequence.logp[given:]]
 
-    def _decode(self) -> Tensor:
-        """One forward of all running sequences: (R, V) logits of the next token."""
+    def _drafts(self) -> list[list[int]]:
+        """Per running sequence the tokens that are tried after its last one; all empty where that is not expected to pay."""
+        none: list[list[int]] = [[] for _ in self.running]
+        if not self.lookup_tokens:
+            return none
+        drafts = []
+        for sequence in self.running:
+            if sequence.lookup is None:
+                sequence.lookup = NgramLookup(sequence.encoded.ids, self.lm.forbidden_set)
+            sequence.lookup.extend(sequence.ids[len(sequence.lookup.ids) - len(sequence.encoded) :])
+            drafts.append(sequence.lookup.draft(min(self.lookup_tokens, sequence.sampling.max_tokens - len(sequence.ids) - 1)))
+        return drafts if worth_running(drafts, self.drafted) else none
+
+    def _decode(self, drafts_R: list[list[int]]) -> Tensor:
+        """One forward of all running sequences and their drafts: (R, S, V) logits of the next token after the last one and after each drafted one."""
         running, device = self.running, self.lm.device
-        self.cache.begin_step()
-        ids_R1 = torch.tensor([[sequence.ids[-1]] for sequence in running], device=device)
-        positions = torch.tensor([[sequence.encoded.next_position + len(sequence.ids) - 1] for sequence in running], device=device)
+        tokens = 1 + max(map(len, drafts_R))
+        self.cache.begin_step(tokens)
+        ids = [[sequence.ids[-1], *draft, *[sequence.ids[-1]] * (tokens - 1 - len(draft))] for sequence, draft in zip(running, drafts_R)]
+        first = [[sequence.encoded.next_position + len(sequence.ids) - 1] for sequence in running]
+        positions = torch.tensor(first, device=device) + torch.arange(tokens, device=device)
         if running[0].encoded.positions.ndim == 2:
             positions = positions.expand(running[0].encoded.positions.shape[0], -1, -1)
         self.counters["decode_steps"] += 1
         self.counters["decode_rows"] += len(running)
         if self.packed is None:
             self.packed = pack(self.lm.model)
+        ids_RS, cache = torch.tensor(ids, device=device), self.cache
         with shared_attention(self.lm.text_config), packed_weights(self.packed):
-            hidden_R1H, _ = self.lm.hidden(ids_R1, positions, self.lm.no_mask, past_key_values=self.cache, use_cache=True, kv_cache=self.cache)
-            return self.lm.logits(hidden_R1H[:, 0])
+            hidden_RSH, _ = self.lm.hidden(ids_RS, positions, self.lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache)
+            return self.lm.logits(hidden_RSH)
 
     # --- tokens ---------------------------------------------------------------------------------------------------------------------
 
-    def _draw(self, sequences: list[SequenceState], logits_RV: Tensor, sampler: Sampler | None) -> Iterator[Completion]:
-        """Draw a token for each of these sequences (admitted ones, or all running ones), keep the unfinished, yield the finished."""
-        admitted = sampler is None
-        done: dict[int, Finish] = {}
-        if admitted:  # a given prefix may already fill `max_tokens`
-            done = {r: "length" for r, sequence in enumerate(sequences) if len(sequence.ids) >= sequence.sampling.max_tokens}
-        drawing = [sequence for r, sequence in enumerate(sequences) if r not in done]
+    def _begin(self, sequences: list[SequenceState]) -> Iterator[Completion]:
+        """Draw the first token of admitted sequences, let the unfinished run, yield the finished."""
+        done: dict[int, Finish] = {r: "length" for r, sequence in enumerate(sequences) if len(sequence.ids) >= sequence.sampling.max_tokens}
+        drawing = [r for r in range(len(sequences)) if r not in done]  # a given prefix may already fill `max_tokens`
         if drawing:
-            if done:
-                logits_RV = logits_RV[[r for r in range(len(sequences)) if r not in done]]
-            self._append_tokens(drawing, logits_RV, sampler or Sampler(drawing, self.lm.device))
-        for r, sequence in enumerate(sequences):
-            if r not in done and (finish := finish_reason(self.lm, sequence)):
-                done[r] = finish
-        if admitted:
-            unfinished = [sequence for r, sequence in enumerate(sequences) if r not in done]
-            if unfinished:
-                capacity = max(sequence.sampling.max_tokens for sequence in unfinished)
-                self.cache.add_sequences([entry_of(sequence) for sequence in unfinished], capacity)
-                self.running = [*self.running, *unfinished]
-                self.sampler = None
-        elif done:
-            self.running = [self.running[r] for r in self.cache.remove(list(done))]
-            self.sampler = None
-        self.counters["tokens"] += len(drawing)
+            logits_RV = torch.stack([entry_of(sequences[r]).logits_V for r in drawing])
+            done |= self._append_tokens(sequences, drawing, logits_RV, Sampler([sequences[r] for r in drawing], self.lm.device))
+        unfinished = [sequence for r, sequence in enumerate(sequences) if r not in done]
+        if unfinished:
+            capacity = max(sequence.sampling.max_tokens for sequence in unfinished)
+            self.cache.add_sequences([entry_of(sequence) for sequence in unfinished], capacity)
+            self.running, self.sampler = [*self.running, *unfinished], None
+        yield from self._completed(sequences, done)
+
+    def _step(self) -> Iterator[Completion]:
+        """A decode step: one token of every running sequence, and one more after each drafted token that is the one drawn.
+
+        A token is drawn from the policy's law with its own random number whether or not one was drafted in its place, so that drafts change neither
+        the law nor, but for rounding, a single sample.
+        """
+        drafts_R, running = self._drafts(), self.running
+        logits_RSV = self._decode(drafts_R)
+        self.sampler = self.sampler or Sampler(running, self.lm.device)
+        before, done, rows = [len(sequence.ids) for sequence in running], {}, list(range(len(running)))
+        for place in range(logits_RSV.shape[1]):
+            sampler = Sampler([running[r] for r in rows], self.lm.device) if place else self.sampler
+            logits_RV = logits_RSV[rows, place] if place else logits_RSV[:, 0]
+            done |= self._append_tokens(running, rows, logits_RV, sampler)
+            rows = [r for r in rows if r not in done and drafts_R[r][place : place + 1] == running[r].ids[-1:]]
+            if not rows:
+                break
+        tokens_R = [len(sequence.ids) - n for sequence, n in zip(running, before)]
+        if logits_RSV.shape[1] > 1:
+            self.cache.take_back([logits_RSV.shape[1] - n for n in tokens_R])
+            counts = {"drafted": sum(map(len, drafts_R)), "accepted": sum(tokens_R) - len(running)}
+            self.drafted.update(counts)
+            self.counters.update(counts)
+        if done:
+            self.running, self.sampler = [running[r] for r in self.cache.remove(list(done))], None
+        yield from self._completed(running, done)
+
+    def _completed(self, sequences: list[SequenceState], done: dict[int, Finish]) -> Iterator[Completion]:
         for r, finish in done.items():
             self.counters["completions"] += 1
             yield completion_of(self.lm, sequences[r], finish)
 
-    def _append_tokens(self, drawing: list[SequenceState], logits_RV: Tensor, sampler: Sampler) -> None:
-        """Draw the next token of every sequence."""
+    def _append_tokens(self, sequences: list[SequenceState], rows: list[int], logits_RV: Tensor, sampler: Sampler) -> dict[int, Finish]:
+        """Draw the next token of the sequences `rows`; the rows that end with it, and why."""
+        drawing = [sequences[r] for r in rows]
         numbers = [sequence.uniforms[len(sequence.ids) - len(sequence.request.prefix_ids)] for sequence in drawing]
         draw = sampler(logits_RV, torch.tensor(numbers, dtype=torch.float64, device=self.lm.device))
+        self.counters["tokens"] += len(drawing)
         for sequence, token, logp in zip(drawing, draw.ids_R.tolist(), draw.logp_R.tolist()):
             sequence.ids.append(token)
             sequence.logp.append(logp)
             sequence.versions.append(self.version)
         for sequence, top in zip(drawing, draw.top_logprobs or ()):
             sequence.top_logprobs.append(top)
+        return {r: finish for r in rows if (finish := finish_reason(self.lm, sequences[r]))}
 
 
 def entry_of(sequence: SequenceState) -> PrefixEntry:

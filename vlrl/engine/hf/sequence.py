@@ -11,6 +11,7 @@ import numpy as np
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.guided import processor_for
 from vlrl.engine.hf.kv_cache import PrefixEntry
+from vlrl.engine.hf.lookup import NgramLookup
 from vlrl.engine.hf.sampler import uniforms
 from vlrl.policy.encoded import EncodedPrompt
 from vlrl.types import Completion, Request, Sampling
@@ -23,7 +24,7 @@ class SequenceState:
     """Sample `index` of a request, from its prefix to its last token.
 
     `ids`, `logp` (nats) and `versions` are those of the completion so far; `uniforms` are the random numbers of its tokens after the prefix;
-    `entry` holds the prefilled prompt.
+    `entry` holds the prefilled prompt, `lookup` what drafts are looked up in.
     """
 
     request: Request
@@ -38,6 +39,7 @@ class SequenceState:
     top_logprobs: list[dict[int, float]] = field(default_factory=list)
     started: float = 0.0
     entry: PrefixEntry | None = None
+    lookup: NgramLookup | None = None
 
     @property
     def sampling(self) -> Sampling:
@@ -46,7 +48,8 @@ class SequenceState:
     @property
     def prefill_key(self) -> tuple[str, tuple[int, ...]]:
         """Identity of the tokens to prefill before the next token can be drawn: sequences with equal keys share the prefill."""
-        return self.request.prompt.key, tuple(self.ids)
+        unscored = bool(self.request.prefix_ids) and not self.request.score_prefix
+        return self.request.prompt.key + "/unscored" * unscored, tuple(self.ids)
 
     @property
     def max_keys(self) -> int:

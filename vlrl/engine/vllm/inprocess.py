@@ -17,7 +17,7 @@ import torch
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
-from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, ranges, versions_of, vllm_prompt
+from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, ranges, scored_prefix, versions_of, vllm_prompt
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.registry import ConfigError, register
 from vlrl.stages import transient
@@ -231,7 +231,7 @@ class VLLM(VLLMEngine):
         return SamplingParams(
             **common_parameters(request, self.lm.eos_ids),
             logprobs=sampling.top_logprobs,
-            prompt_logprobs=0 if request.prefix_ids else None,
+            prompt_logprobs=0 if scored_prefix(request) else None,
             extra_args=extra_args(request),
             structured_outputs=StructuredOutputsParams(**sampling.guided) if sampling.guided else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -239,7 +239,8 @@ class VLLM(VLLMEngine):
 
     def _completions(self, request: Request, output: Any) -> Iterator[Completion]:
         prefix = list(request.prefix_ids)
-        prefix_logp = prompt_logp(output, prefix)
+        prefix_logp = prompt_logp(output, prefix) if scored_prefix(request) else [0.0] * len(prefix)
+        self.counters.update(prompt_tokens=len(output.prompt_token_ids), cached_tokens=output.num_cached_tokens or 0)
         wanted = request.sampling.top_logprobs
         for sample in output.outputs:
             ids = [*prefix, *sample.token_ids]

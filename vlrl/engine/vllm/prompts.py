@@ -100,6 +100,11 @@ def common_parameters(request: Request, eos_ids: Sequence[int]) -> dict[str, Any
     }
 
 
+def scored_prefix(request: Request) -> bool:
+    """Whether vLLM computes log-probs of the given tokens. It then takes nothing of them from its prefix cache."""
+    return bool(request.prefix_ids) and request.score_prefix
+
+
 def finished_prefix(request: Request, version: int, text: str) -> list[Completion]:
     """The completions of a request whose prefix already fills `max_tokens`."""
     ids = list(request.prefix_ids)

@@ -19,7 +19,7 @@ import torch
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
-from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, prompt_ids, ranges, versions_of
+from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, prompt_ids, ranges, scored_prefix, versions_of
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.registry import ConfigError, register
 from vlrl.services.http import JsonClient, ServiceError
@@ -256,7 +256,7 @@ class VLLMServer(VLLMEngine):
             raise ValueError(f"row {prompt.row.id!r} shows a video: engine 'vllm_server' sends images only; use engine 'vllm' or 'hf'")
         parameters = common_parameters(request, self.lm.eos_ids) | {
             "logprobs": sampling.top_logprobs,
-            "prompt_logprobs": 0 if request.prefix_ids else None,
+            "prompt_logprobs": 0 if scored_prefix(request) else None,
             "extra_args": extra_args(request, in_process=False),
             "structured_outputs": dict(sampling.guided) if sampling.guided else None,
         }
@@ -281,7 +281,7 @@ class VLLMServer(VLLMEngine):
 
     def _completions(self, request: Request, answer: Mapping[str, Any], version: int) -> Iterator[Completion]:
         prefix = list(request.prefix_ids)
-        prefix_logp = prompt_logp(answer, prefix)
+        prefix_logp = prompt_logp(answer, prefix) if scored_prefix(request) else [0.0] * len(prefix)
         wanted = request.sampling.top_logprobs
         for choice in answer["choices"]:
             entries = choice["logprobs"]["content"]

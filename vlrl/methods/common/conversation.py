@@ -125,7 +125,8 @@ class Conversation:
         """The request for the policy's next turn, which ends where the conversation's room does."""
         limit = len(self.segment.ids) + min(self.sampling.max_tokens, max(self.room(policy), 1))
         sampling = replace(self.sampling, stop=(*self.sampling.stop, *stops), max_tokens=limit)
-        return Request(prompt=self.prompt, sampling=sampling, seed=(self.seed + self.turns) % 2**63, prefix_ids=tuple(self.segment.ids), tag=self)
+        seed = (self.seed + self.turns) % 2**63
+        return Request(self.prompt, sampling, seed=seed, prefix_ids=tuple(self.segment.ids), tag=self, score_prefix=False)
 
     def add_turn(self, completion: Completion, policy: Any) -> str:
         """Append the policy's turn. Returns its text. Raises ValueError where the engine did not continue the tokens that it was given."""
