@@ -20,7 +20,7 @@ LENGTHS, GROUPS = [5, 1, 3, 4, 2, 5], [0, 0, 0, 1, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
 DENOMINATORS = Denominators(tokens=float(sum(LENGTHS)), sequences=6.0, groups=2.0)
 # signal where all rewards of a group are equal: no or a batch-wide baseline, the past, a critic, confidence (see their docstrings)
-SIGNAL_WITHOUT_CONTRAST = {"nsr", "reinforce", "reinforce_pp", "r1_reward.sigma_filter", "gae", "remax", "progrpo", "spae", "pure"}
+SIGNAL_WITHOUT_CONTRAST = {"nsr", "reinforce", "reinforce_pp", "r1_reward.sigma_filter", "gae", "gtr.advantage", "remax", "progrpo", "spae", "pure"}
 SIGNAL_WITHOUT_CONTRAST |= {"agentrl.task_advantage"}  # its second baseline is the mean over the tokens of a task's groups
 REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     **{source: {"path": "nowhere"} for source in ("files", "folder", "hub", "webdataset")},

@@ -4,14 +4,17 @@ kl             the KL to a reference policy
 trust_region   TRPA's KL to the policy that the step started from
 entropy_bonus  the entropy of the policy
 nll            the supervised loss, maximum likelihood
+dpo            direct preference optimisation on the pairs of a group
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch.nn.functional import logsigmoid
 
 from vlrl import functional
 from vlrl.capabilities import Capability
@@ -19,6 +22,7 @@ from vlrl.context import RunContext
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS
 from vlrl.methods.core.reward_shaping import KL_IN_REWARD, Estimator
 from vlrl.methods.core.token_weight import after_given_tokens
+from vlrl.methods.core.turn_advantage import episodes_of
 from vlrl.registry import ConfigError, register
 from vlrl.stages import LossTerm
 from vlrl.types import LossInputs, PerToken
@@ -134,3 +138,49 @@ class NLL(LossTerm):
         keep_BT = keep_B[:, None] & ~after_given_tokens(x) if self.given else keep_B[:, None]
         nll_BT = torch.where(keep_BT, -x.logp_BT, 0.0)
         return PerToken(nll_BT, {"nll": nll_BT.detach()})
+
+
+@register("dpo")
+@dataclass(frozen=True, kw_only=True)
+class DPO(LossTerm):
+    """Direct preference optimisation on the pairs (w, l) of a group:
+
+        L = mean over pairs of -log sigma( beta [ (log pi(w) - log ref(w)) - (log pi(l) - log ref(l)) ] )
+
+    log pi(y) sums the trained tokens of an episode. `pairs`: "correct" takes every correct episode with every wrong one, "best" the one with the
+    highest reward and the one with the lowest. Every rollout of a group carries its group's mean, so that the step's loss is the mean over rollouts.
+    Both episodes of a pair are scored under the prompts that they are trained with: these should be equal.
+    Paper: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. Edge: a group without a pair (all alike) adds 0. With policy_loss zero_loss it is the whole
+    objective. Logs the margin (nats, times beta) and the share of pairs that are ranked right. Shapes: (B,).
+    """
+
+    beta: float = 0.1
+    pairs: Literal["correct", "best"] = "correct"
+    needs = ("ref_logp",)
+
+    def __post_init__(self) -> None:
+        if self.beta <= 0:
+            raise ValueError(f"beta={self.beta} must be above 0")
+
+    def __call__(self, x: LossInputs) -> PerToken:
+        ratio_B = torch.where(x.mask_BT > 0, x.logp_BT - x["ref_logp"], 0.0).sum(-1)
+        place = {id(rollout): b for b, rollout in enumerate(x.batch.rollouts)}
+        rows, margins = [], []
+        for group in x.batch.groups:
+            episodes = episodes_of(group)
+            values = [ratio_B[[place[id(rollout)] for rollout in episode]].sum() for episode in episodes]
+            found = [self.beta * (values[good] - values[bad]) for good, bad in self.chosen([(e[-1].correct, e[-1].reward) for e in episodes])]
+            loss = -logsigmoid(torch.stack(found)).mean() if found else 0.0 * ratio_B.sum()
+            rows += [loss] * len(group)
+            margins += [margin.detach() for margin in found]
+        told = torch.stack(margins) if margins else ratio_B.detach()[:0]
+        return PerToken(torch.stack(rows), {"dpo/margin": told, "dpo/ranked_right": (told > 0).float()})
+
+    def chosen(self, episodes: Sequence[tuple[bool, float]]) -> list[tuple[int, int]]:
+        """(better, worse) places among episodes given as (correct, reward)."""
+        if self.pairs == "correct":
+            right, wrong = ([place for place, (correct, _) in enumerate(episodes) if correct is wanted] for wanted in (True, False))
+            return [(good, bad) for good in right for bad in wrong]
+        rewards = [reward for _, reward in episodes]
+        best, worst = rewards.index(max(rewards)), rewards.index(min(rewards))
+        return [(best, worst)] if rewards[best] > rewards[worst] else []

@@ -42,8 +42,9 @@ class AgentRlvr(MultiTurn):
     the failed attempt and the guided success side by side, the pairs that the paper prefers over each other. `train_on` "plain" updates the policy
     on the prompt without guidance, "guided" on the prompt that it was sampled with. GUIDED marks second attempts; with "plain" their source is
     "guided".
-    Paper: arXiv:2506.11425, sec. 3.2-3.3. Deviates: the update is the run's policy gradient, where the paper takes DPO on pairs; the guidance comes
-    from the row, where there an LLM writes it. Edge: a row without guidance, and a guided prompt above `max_prompt_tokens`, are not tried again.
+    Paper: arXiv:2506.11425, sec. 3.2-3.3. The paper updates by DPO: loss term `dpo`, with "plain", because both attempts of a pair need the same
+    prompt. Deviates: the guidance comes from the row, where there an LLM writes it. Edge: a row without guidance, and a guided prompt above
+    `max_prompt_tokens`, are not tried again.
     Logs the second attempts and the share that is correct. Units: `share` of characters.
     """
 

@@ -1,6 +1,7 @@
 """GTR: a corrector rewrites the agent's thoughts; the policy learns actions by reinforcement and thoughts from the corrected ones.
 
     gtr                  replay: corrected thoughts, aggregated over steps, as rollouts of source "corrected"
+    gtr.advantage        advantage: PPO's, of the agent's own turns; corrected thoughts get none
     gtr.thought_weight   token weight: lambda on the tokens of thoughts, 1 on those of actions, 0 on corrected thoughts
 
 Paper: Wei et al. 2025 (GTR), arXiv:2503.08525, sec. 4; the weight of thoughts is that of RL4VLM (Zhai et al. 2024, arXiv:2405.10292, sec. 4.3). The
@@ -21,8 +22,10 @@ from torch import Tensor
 from vlrl.context import RunContext
 from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.common.stored_groups import packed, unpacked
+from vlrl.methods.core.advantage import GAE
+from vlrl.methods.core.critic import RETURNS
 from vlrl.registry import build, register
-from vlrl.stages import Engine, ReplayBuffer, State, TokenWeight, transient
+from vlrl.stages import TOKEN_ADVANTAGES, Engine, ReplayBuffer, State, TokenWeight, transient
 from vlrl.types import Group, LossInputs, Request, Rollout
 
 _THOUGHT = re.compile(r"<think>((?:(?!</?think>).)*)</think>", re.DOTALL)
@@ -128,6 +131,24 @@ class Gtr(ReplayBuffer):
         ids = self.run.policy.encode_text(text.removeprefix(rollout.prompt.prefix))
         made = Rollout(rollout.prompt, ids, text, [0.0] * len(ids), source=CORRECTED, spaces=rollout.spaces, version=self.run.policy.version)
         return Group(rollout.prompt, [made], name)
+
+
+@register("gtr.advantage")
+@dataclass(frozen=True)
+class GtrAdvantage(GAE):
+    """GTR's PPO advantage: `gae` over the agent's own rollouts; corrected thoughts (source "corrected") get 0 and no part in the whitening.
+
+    Paper: arXiv:2503.08525, sec. 4.1 (L_PPO is over the agent's transitions, L_SFT over corrected thoughts); GAE: arXiv:1506.02438, eq. 16. The
+    critic (callback `critic`) learns from the agent's own rollouts, too. Edge: a step of corrected thoughts alone gives zeros.
+    """
+
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
+        own = [Group(group.prompt, [r for r in group if r.source != CORRECTED], group.id) for group in groups]
+        values = [iter(row) for row in super().__call__(own)]
+        for rollout in (r for group in groups for r in group if r.source == CORRECTED):
+            TOKEN_ADVANTAGES.set(rollout, [0.0] * len(rollout))
+            RETURNS.set(rollout, [0.0] * len(rollout))
+        return [[0.0 if r.source == CORRECTED else next(row) for r in group] for group, row in zip(groups, values, strict=True)]
 
 
 @register("gtr.thought_weight")
