@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -95,12 +96,15 @@ def test_the_mcp_server_of_the_guide(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_guide_trains_as_written(tmp_path, name):
-    """`vlrl check` and `vlrl train` on the files of the page, in their folder; only the size of the run is smaller."""
+    """The commands of the page for its files, in their folder; only the size of the training is smaller."""
     pytest.importorskip({"lights": "gymnasium", "mcp_towns": "mcp"}.get(name, "vlrl"))
     saved(tmp_path)
-    for words in (["check", f"{name}.yaml"], ["train", f"{name}.yaml", "steps=2", "group_size=2", "prompts_per_step=2", "output=run"]):
-        command = [sys.executable, "-m", "vlrl", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment_of(tmp_path), capture_output=True, text=True, timeout=540)
+    commands = re.findall(rf"`vlrl ((?:check|train) {name}\.yaml[^`]*)`", PAGE.read_text(encoding="utf-8"))
+    assert [command.split()[0] for command in commands] in (["check", "train"], ["check"]), commands
+    commands = [*commands[:1], f"train {name}.yaml steps=2 group_size=2 prompts_per_step=2 output=run"]
+    for command in commands:
+        words = [sys.executable, "-m", "vlrl", *shlex.split(command)]
+        done = subprocess.run(words, cwd=tmp_path, env=environment_of(tmp_path), capture_output=True, text=True, timeout=540)
         assert done.returncode == 0, done.stdout + done.stderr
     steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert sum(step.get("environment/episodes", 0) for step in steps) >= 8 and not any(step.get("environment/end/error") for step in steps)

@@ -30,7 +30,7 @@ def call(name, **arguments):
 
 @pytest.fixture(scope="module")
 def environment():
-    made = MCP(command=SERVER, allow=("add", "picture", "fails", "hangs", "dies", "endless"), call_seconds=20.0, start_seconds=60.0)
+    made = MCP(command=SERVER, allow=("add", "picture", "fails", "hangs", "dies", "endless"), call_seconds=20.0, start_seconds=60.0, pictures=True)
     made.check(None)
     yield made
     made.close()
@@ -70,6 +70,15 @@ def test_pictures_and_long_texts(environment):
     said, error = play(environment, call("picture"), call("endless"))
     assert error is None and said[0].media[0].load().size == (30, 20) and "not shown" in said[0].text and "seen" in said[0].text
     assert len(said[1].text) < (1 << 20) + 20 and said[1].reward is None and not said[1].done, "what a server asks for is text"
+
+
+def test_pictures_that_are_off_are_named(environment):
+    from mcp_types import CallToolResult, ImageContent
+
+    from vlrl.environments.mcp import shown
+
+    result = CallToolResult(content=[ImageContent(type="image", data="AAAA", mime_type="image/png")], is_error=False)
+    assert shown(result, False).text == "[image, not shown]" and not MCP(command=SERVER).provides and environment.provides
 
 
 @pytest.mark.slow

@@ -400,6 +400,10 @@ class BrowserSession:
                 self.ready.set_exception(EnvironmentFailure(self.dead))
         finally:
             self.dead = self.dead or "closed"
+            left = asyncio.all_tasks(self.loop)  # of calls that wait for a browser that is gone
+            for task in left:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self.loop.close()
 
     async def _own(self, seconds: float) -> None:

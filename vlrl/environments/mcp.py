@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.episodes import EnvironmentFailure, Observation, Picture
@@ -60,8 +61,8 @@ class MCP(ToolEnvironment):
     against them. `allow` names the tools that the policy may call; empty means all. All episodes share one session, and calls run at the same time;
     with `isolated` every episode has a session (and a process) of its own, for servers with state. A call has `call_seconds`. Edge: a tool's own
     error (`is_error`) and refused arguments are told to the policy; a server that is dead, hangs or breaks the protocol is the environment's
-    failure, and the next episode starts it again. Pictures are shown; one that is broken or too large, audio and links are named in the text.
-    Servers end with the run, also when it is killed.
+    failure, and the next episode starts it again. Pictures are shown with `pictures: true`, to policies that see; without it they are named in the
+    text, as are broken and too large ones, audio and links. Servers end with the run, also when it is killed.
     """
 
     command: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ class MCP(ToolEnvironment):
     allow: tuple[str, ...] = ()
     isolated: bool = False
     start_seconds: float = 30.0
-    provides = (PICTURE_REPLIES,)
+    pictures: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -81,6 +82,10 @@ class MCP(ToolEnvironment):
         for name, value in self.headers.items():  # the value is not told: it is a secret
             if not HEADER.fullmatch(name) or not isinstance(value, str) or not value.isprintable() or not value.isascii():
                 raise ValueError(f"headers.{name}: a header has a name of letters, digits and dashes, and a text of printable ASCII characters")
+
+    @property
+    def provides(self) -> Sequence[Capability]:
+        return (PICTURE_REPLIES,) if self.pictures else ()
 
     def init_state(self) -> MCPState:
         return MCPState()
@@ -105,7 +110,7 @@ class MCP(ToolEnvironment):
             from mcp import Client  # noqa: F401  # the SDK's second major version
         except ImportError as error:
             raise ConfigError(f"environment 'mcp' needs the package mcp, 2.0 or newer ({error}); install it: pip install 'vlrl[mcp]'") from None
-        return Session(self.target(), self.start_seconds, self.headers)
+        return Session(self.target(), self.start_seconds, self.headers, self.pictures)
 
     def session(self) -> Session:
         """The shared session; a dead one is replaced."""
@@ -163,8 +168,8 @@ class MCPEpisode(ToolEpisode):
 class Session:
     """A connection to a server, owned by one task of an event loop in a thread of its own: the SDK wants to be entered and left by the same task."""
 
-    def __init__(self, target: Any, seconds: float, headers: Mapping[str, str]) -> None:
-        self.seconds, self.headers, self.dead = seconds, dict(headers), ""
+    def __init__(self, target: Any, seconds: float, headers: Mapping[str, str], pictures: bool) -> None:
+        self.seconds, self.headers, self.pictures, self.dead = seconds, dict(headers), pictures, ""
         self.pid_folder: Path | None = None
         self.late = 0
         self.tools: list[Tool] = []
@@ -234,7 +239,7 @@ class Session:
         work = self.client.call_tool(name, dict(arguments), read_timeout_seconds=seconds)
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
-            answer = shown(future.result(seconds + SLACK))
+            answer = shown(future.result(seconds + SLACK), self.pictures)
             self.late = 0
             return answer
         except MCPError as error:
@@ -274,14 +279,14 @@ def _never(name: str, **arguments: Any) -> None:
     raise EnvironmentFailure(f"tool {name!r} is called through its session")
 
 
-def shown(result: Any) -> Observation:
+def shown(result: Any, pictures: bool) -> Observation:
     """A tool's result as an observation: texts and pictures; what cannot be shown is named."""
     texts: list[str] = []
     media: list[Picture] = []
     for item in result.content or ():
         if item.type == "text":
             texts.append(item.text)
-        elif item.type == "image":
+        elif item.type == "image" and pictures:
             try:
                 media.append(Picture.from_bytes(base64.b64decode(item.data)))
             except (MediaError, ValueError) as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.environments.tool_calls import STOP, last_call
 from vlrl.episodes import Action, EnvironmentFailure, Episode, Observation, Picture
@@ -47,24 +48,28 @@ class Verifiers(Environment):
         data: {train: {towns: {name: verifiers, id: towns, count: 500}}}
         environment: {name: verifiers, id: towns}
 
-    vlrl original; interfaces: verifiers 0.1 (`load_environment`, run with 0.1.14) and 0.4 (`Taskset`, run with 0.4.0), found by what the package has.
-    It runs in a process of its own, by the interpreter `python` (default: this one): both releases, and many environments, need other versions of
-    packages than training does. `id` is the environment's module, `args` its arguments (0.4: fields of its taskset), `path` folders with environments
-    that are not installed. Rows: source `verifiers`. The package asks for each turn; what is new in its conversation is the observation, pictures
-    included. Its tools are called by <tool_call>, and their schemas are shown. The reward comes at the end; its parts are the package's metrics.
-    Edge: a conversation that rewrites what was said, rewards over groups (0.1), and several agents (0.4) are refused; a call that cannot be parsed is
-    told to the policy and never reaches the environment; an episode that ends at `rollout.max_turns` has no reward, so that `max_turns` of the
-    environment should be the smaller one. A process that dies, or leaves three calls in a row unanswered, is replaced by the next episode.
-    Units: `start_seconds` for loading the environment.
+    vlrl original; interfaces: verifiers 0.1 (`load_environment`, run with 0.1.14) and 0.4 (`Taskset`, run with 0.4.0), found by what the package
+    has. It runs in a process of its own, by the interpreter `python` (default: this one): both releases, and many environments, need other versions
+    of packages than training does. `id` is the environment's module, `args` its arguments (0.4: fields of its taskset), `path` folders with
+    environments that are not installed. Rows: source `verifiers`. The package asks for each turn; what is new in its conversation is the
+    observation. Pictures in it are shown with `pictures: true`. Its tools are called by <tool_call>, and their schemas are shown. The reward comes
+    at the end; its parts are the package's metrics. Edge: a conversation that rewrites what was said, rewards over groups (0.1), and several agents
+    (0.4) are refused; a call that cannot be parsed is told to the policy and never reaches the environment; an episode that ends at
+    `rollout.max_turns` has no reward, so that `max_turns` of the environment should be the smaller one. A process that dies, or leaves three calls
+    in a row unanswered, is replaced by the next episode. Units: `start_seconds` for loading the environment.
     """
 
     stops: ClassVar[tuple[str, ...]] = (STOP,)
-    provides = (PICTURE_REPLIES,)
     id: str
     args: Mapping[str, Any] = field(default_factory=dict)
     python: str = ""
     path: tuple[str, ...] = ()
     start_seconds: float = 120.0
+    pictures: bool = False
+
+    @property
+    def provides(self) -> Sequence[Capability]:
+        return (PICTURE_REPLIES,) if self.pictures else ()
 
     def init_state(self) -> VerifiersState:
         return VerifiersState()
@@ -168,8 +173,8 @@ class VerifiersEpisode(Episode):
             if message["role"] == "assistant":
                 raise EnvironmentFailure(f"environment {self.settings.id!r} speaks for the policy; its turns could not be trained")
             text, pictures = content_of(message.get("content"))
-            texts.append(text)
-            media += pictures
+            texts += [text, *(["[a picture, not shown]"] * len(pictures) if not self.settings.pictures else [])]
+            media += pictures if self.settings.pictures else []
         self.said = now
         by_tool = calls > 0 and all(message["role"] == "tool" for message in messages[known:])
         return Observation("\n".join(filter(None, texts)), tuple(media), calls=calls, role="tool" if by_tool else "user")
