@@ -58,6 +58,10 @@ class PolicyLM:
         return tuple(sorted(self.policy.forbidden_ids))
 
     @cached_property
+    def forbidden_set(self) -> frozenset[int]:
+        return frozenset(self.forbidden_ids)
+
+    @cached_property
     def vocab_size(self) -> int:
         return self.text_config.vocab_size
 

@@ -24,18 +24,24 @@ class HF(PolicyEngine):
 
     vlrl original (shared prompt attention as in Juravsky et al. 2024, arXiv:2402.05099; continuous batching as in Yu et al., OSDI 2022).
     Prompts and images that requests share are computed once per call. `token_budget` bounds the keys and values held at once (prompt plus
-    `max_tokens` of every running completion, in tokens), `prefill_tokens` those of one prefill, padding included. Edge: a single completion
+    `max_tokens` of every running completion, in tokens), `prefill_tokens` those of one prefill, padding included. `lookup_tokens`: speculative
+    decoding with at most so many drafted tokens per step and completion, by n-gram lookup (vlrl/engine/hf/lookup.py); 0 is none. A drafted token is
+    kept where it is the one that the completion's own random number draws, so that law and samples stay (Leviathan et al. 2023, arXiv:2211.17192,
+    for a draft without randomness). Edge: a single completion
     larger than the budget runs alone; models with recurrent or chunked layers are refused. If the weights are updated during a call (while the
     generator is suspended at a `yield`), unfinished completions continue under the new weights, with a version per token.
     """
 
     token_budget: int = 131072
     prefill_tokens: int = 32768
+    lookup_tokens: int = 0
 
     def __post_init__(self) -> None:
         for name in ("token_budget", "prefill_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive (tokens)")
+        if self.lookup_tokens < 0:
+            raise ValueError(f"lookup_tokens is {self.lookup_tokens}; allowed: 0 (no drafts) or a number of tokens")
 
     @property
     def version(self) -> int:
@@ -65,7 +71,7 @@ class HF(PolicyEngine):
     @torch.no_grad()
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         self.counters["requests"] += len(requests)
-        scheduler = Scheduler(self.lm, requests, self.token_budget, self.prefill_tokens, self.counters)
+        scheduler = Scheduler(self.lm, requests, self.token_budget, self.prefill_tokens, self.lookup_tokens, self.counters)
         training = self.lm.model.training
         self.lm.model.eval()
         try:

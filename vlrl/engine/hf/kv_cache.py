@@ -4,7 +4,7 @@ A decode step's query attends to its prompt's keys (shared by all completions of
 sequence's. Nothing is copied per completion; the last row takes the place of a finished one.
 
 Shape legend: N layers, P prompts, R running sequences, J key-value heads, H query heads, Q query heads per key-value head, L prompt tokens,
-C completion capacity, D head size, X queries of a prompt (completions x Q), K keys (L + C), V vocabulary.
+C completion capacity, D head size, S new tokens of a step, X queries of a prompt (completions x Q x S), K keys (L + C), V vocabulary.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PrefixEntry:
 
 
 class KVCache:
-    """A transformers cache (`update`, `get_seq_length`) for one new token per running sequence."""
+    """A transformers cache (`update`, `get_seq_length`) for one new token per running sequence, or for several whose last ones may be taken back."""
 
     def __init__(self) -> None:
         self.prompt_kv_NPJLD: tuple[Tensor, Tensor] | None = None
@@ -115,66 +115,70 @@ class KVCache:
 
     # --- decode step ----------------------------------------------------------------------------------------------------------------
 
-    def begin_step(self) -> None:
-        """Make room for one token per sequence and plan the step."""
+    def begin_step(self, tokens: int = 1) -> None:
+        """Make room for `tokens` new tokens per sequence and plan the step."""
         assert self.prompt_kv_NPJLD is not None and self.own_kv_NRJCD is not None
         device = self.prompt_kv_NPJLD[0].device
         width = self.own_kv_NRJCD[0].shape[3]
-        longest = max(self.length_R) + 1
+        longest = max(self.length_R) + tokens
         if longest > width:
             keys, values = (_widened(x, max(longest, 2 * width)) for x in self.own_kv_NRJCD)
             self.own_kv_NRJCD = keys, values
         if not self._plan:
             self._plan = _plan_step(self.prompt_R, self.length_P, device)
         length_R = torch.tensor(self.length_R, device=device)
-        own_RC = torch.arange(longest, device=device) > length_R[:, None]
-        self._plan.update(longest=longest, length_R=length_R, masks={}, own_R11C=own_RC[:, None, None] if min(self.length_R) + 1 < longest else None)
-        self.length_R = [n + 1 for n in self.length_R]
+        place_RS = length_R[:, None] + torch.arange(tokens, device=device)
+        own_RSC = torch.arange(longest, device=device) > place_RS[..., None]
+        self._plan.update(longest=longest, place_RS=place_RS, masks={}, own_RSC=own_RSC if min(self.length_R) + 1 < longest else None)
+        self.length_R = [n + tokens for n in self.length_R]
 
-    def update(self, key_RJ1D: Tensor, value_RJ1D: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Store one token per sequence and return the sequences' keys and values, (R, J, longest, D)."""
+    def take_back(self, tokens_R: Sequence[int]) -> None:
+        """Drop the last tokens of each sequence, which the step before has stored."""
+        self.length_R = [n - tokens for n, tokens in zip(self.length_R, tokens_R, strict=True)]
+
+    def update(self, key_RJSD: Tensor, value_RJSD: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Store the new tokens and return the sequences' keys and values, (R, J, longest, D)."""
         assert self.own_kv_NRJCD is not None
-        plan, rows = self._plan, key_RJ1D.shape[0]
+        plan, rows = self._plan, key_RJSD.shape[0]
         out = []
-        for kv, new in zip(self.own_kv_NRJCD, (key_RJ1D, value_RJ1D)):
+        for kv, new in zip(self.own_kv_NRJCD, (key_RJSD, value_RJSD)):
             layer = kv[layer_idx]
-            layer[plan["arange_R"], :, plan["length_R"]] = new[:, :, 0].to(
-                layer.dtype
-            )  # under autocast a prefill's keys have a wider type than a step's
+            # under autocast a prefill's keys have a wider type than a step's
+            layer[plan["arange_R"][:, None], :, plan["place_RS"]] = new.transpose(1, 2).to(layer.dtype)
             out.append(layer[:rows, :, : plan["longest"]])
         return out[0], out[1]
 
-    def attend(self, query_RH1D: Tensor, key_RJCD: Tensor, value_RJCD: Tensor, layer: int, scaling: float, window: int | None = None) -> Tensor:
-        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, 1, H, D); with a `window` over the last `window` keys only."""
+    def attend(self, query_RHSD: Tensor, key_RJCD: Tensor, value_RJCD: Tensor, layer: int, scaling: float, window: int | None = None) -> Tensor:
+        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, S, H, D); with a `window` over the last `window` keys only."""
         assert self.prompt_kv_NPJLD is not None
         plan = self._plan
-        rows, heads, _, d = query_RH1D.shape
+        rows, heads, new, d = query_RHSD.shape
         prompts, j = len(self.length_P), key_RJCD.shape[1]
-        q, most, width, place_R = heads // j, plan["most"], plan["width"], plan["place_R"]
+        q, most, width, place_R = heads // j * new, plan["most"], plan["width"], plan["place_R"]
         keys_PJLD, values_PJLD = (x[layer, :, :, :width] for x in self.prompt_kv_NPJLD)
-        query_RJQD = (query_RH1D * scaling).view(rows, j, q, d)
+        query_RJQD = (query_RHSD * scaling).reshape(rows, j, q, d)  # the new tokens of a head are further queries of its key-value head
         shared_PJXL = _to_prompts(query_RJQD, place_R, prompts, most) @ keys_PJLD.transpose(-1, -2)
         if plan["pad_P11L"] is not None:
             shared_PJXL = shared_PJXL.masked_fill_(plan["pad_P11L"], float("-inf"))
         own_RJQC = query_RJQD @ key_RJCD.transpose(-1, -2)
-        if plan["own_R11C"] is not None:
-            own_RJQC = own_RJQC.masked_fill_(plan["own_R11C"], float("-inf"))
+        if plan["own_RSC"] is not None:
+            own_RJQC.unflatten(2, (-1, new)).masked_fill_(plan["own_RSC"][:, None, None], float("-inf"))
         scores = torch.cat([_to_rows(shared_PJXL, place_R, most, q), own_RJQC], dim=-1)
         if window is not None:
-            scores = scores.masked_fill_(self._outside(window), float("-inf"))
-        weights = scores.softmax(-1, dtype=torch.float32).to(query_RH1D.dtype)
+            scores.unflatten(2, (-1, new)).masked_fill_(self._outside(window)[:, None, None], float("-inf"))
+        weights = scores.softmax(-1, dtype=torch.float32).to(query_RHSD.dtype)
         shared_PJXD = _to_prompts(weights[..., :width], place_R, prompts, most) @ values_PJLD
         out_RJQD = _to_rows(shared_PJXD, place_R, most, q) + weights[..., width:] @ value_RJCD
-        return out_RJQD.reshape(rows, 1, heads, d)
+        return out_RJQD.reshape(rows, heads, new, d).transpose(1, 2).contiguous()
 
     def _outside(self, window: int) -> Tensor:
-        """(R, 1, 1, K): the keys outside a sliding window; equal in all layers of a step."""
-        plan, device = self._plan, self._plan["length_R"].device
+        """(R, S, K): the keys outside a sliding window; equal in all layers of a step."""
+        plan, device = self._plan, self._plan["place_RS"].device
         if window not in plan["masks"]:
             begin_R1 = torch.tensor([[self.length_P[p]] for p in self.prompt_R], device=device)
             prompt_RL = torch.arange(plan["width"], device=device).expand(len(self), -1)
             place_RK = torch.cat([prompt_RL, begin_R1 + torch.arange(plan["longest"], device=device)], dim=-1)
-            plan["masks"][window] = (place_RK <= begin_R1 + plan["length_R"][:, None] - window)[:, None, None]
+            plan["masks"][window] = place_RK[:, None] <= (begin_R1 + plan["place_RS"] - window)[..., None]
         return plan["masks"][window]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
