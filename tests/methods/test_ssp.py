@@ -33,7 +33,7 @@ def scored(solved):
 def test_the_proposer_is_paid_for_failures(solved, failure, intermediate):
     assert SOLVED == REWARDED
     assert SolverFailure(invalid=-0.5)(scored(solved)) == pytest.approx(failure, abs=1e-12)
-    assert SolverFailure(kind="intermediate", invalid=-0.5)(scored(solved)) == pytest.approx(intermediate, abs=1e-12)
+    assert SolverFailure(pays="intermediate", invalid=-0.5)(scored(solved)) == pytest.approx(intermediate, abs=1e-12)
 
 
 def test_the_reward_refuses_to_pay_for_invalid_questions():

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from vlrl.capabilities import Capability
 from vlrl.environments.search import ACTION, CorpusEpisode, Search
@@ -94,5 +95,5 @@ class ReseekEpisode(CorpusEpisode):
             return answer
         said = verdict[1].lower()
         useful = "useful" if self.judging.useful(result, self.golds) else "useless"
-        forget = "observation" if said == "no" and self.judging.drop else ""
+        forget: Literal["", "observation"] = "observation" if said == "no" and self.judging.drop else ""
         return replace(answer, parts={f"{said}_{useful}": 1.0}, forget=forget)

@@ -23,14 +23,14 @@ SOLVED: Annotation[float] = Annotation(
 class SolverFailure(Reward):
     """SSP's reward of a proposer: 1 - s, s the solver's share of correct answers to its question; `invalid` for a question that is not valid.
 
-    With `kind` "intermediate" it is 4 s (1 - s) for 0 < s < 1, and 0 at the ends. Range: [0, 1], and `invalid`.
+    With `pays` "intermediate" it is 4 s (1 - s) for 0 < s < 1, and 0 at the ends. Range: [0, 1], and `invalid`.
     Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3.2 and algorithm 1; release: Alibaba-Quark/SSP at b4797e1,
     quarl/trainer/ppo/ssp_ray_trainer.py (_compute_proposer_rewards: "1-acc", "intermediate_difficulty"), examples/train_ssp.sh (1-acc, format_penalty
     0). Raises KeyError without the rollout strategy `ssp`, which measures s.
     """
 
     requires = (SOLVED,)
-    kind: Literal["failure", "intermediate"] = "failure"
+    pays: Literal["failure", "intermediate"] = "failure"
     invalid: float = 0.0
 
     def __post_init__(self) -> None:
@@ -41,4 +41,4 @@ class SolverFailure(Reward):
         solved = SOLVED[rollout]
         if solved < 0:
             return self.invalid
-        return 1.0 - solved if self.kind == "failure" else 4.0 * solved * (1.0 - solved)
+        return 1.0 - solved if self.pays == "failure" else 4.0 * solved * (1.0 - solved)
