@@ -261,9 +261,8 @@ def main() -> int:
             kills, left = play(place / name, options, every, random.Random(options.seed))
             figures, wrong = check(place / name, options)
             found += [f"{name}: {text}" for text in (*wrong, *left)]
-            print(
-                f"{name}: {kills} kills, {figures['episodes']:.0f} episodes: {figures['end/done']:.0f} done, {figures['end/error']:.0f} environment errors;"
-            )
+            ends = f"{figures['end/done']:.0f} done, {figures['end/error']:.0f} environment errors"
+            print(f"{name}: {kills} kills, {figures['episodes']:.0f} episodes: {ends};")
             print(f"  growth of the process {figures['mb']:+.1f} MB (to {figures['mb_last']:.0f}), {figures['files']:+.0f} open files, ", end="")
             print(
                 f"{figures['threads']:+.0f} threads; left over: {len(left)}; {figures['cpu']:.0f} CPU-seconds, {time.time() - begun:.0f} s",

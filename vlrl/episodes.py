@@ -19,13 +19,14 @@ Rules of the protocol:
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vlrl.capabilities import Annotation
 from vlrl.types import Clip, CoordinateSpace, Media, MediaError, Message, Row
@@ -57,6 +58,8 @@ TURN_SPANS: Annotation[list] = Annotation(
 TURN_STATES: Annotation[list] = Annotation("turn_states", list, hint=HINT, doc="per turn of the episode: key of the state that it was written in")
 ACTIONS: Annotation[list] = Annotation("actions", list, hint=HINT, doc="per turn of the episode: the policy's text")
 INVALID_ACTIONS: Annotation[int] = Annotation("invalid_actions", int, hint=HINT, doc="actions that could not be carried out")
+
+E = TypeVar("E", bound="Episode")
 
 MAX_PIXELS = 4096 * 4096  # of a picture in an observation
 MAX_TEXT = 1 << 20  # characters of an observation
@@ -254,6 +257,24 @@ class Episode(ABC):
 
     def close(self) -> None:
         """Free everything. Called once, also after an exception; perhaps from another thread while `step` hangs."""
+
+    @property
+    def stateless(self) -> bool:
+        """Whether an answer depends on the row and the action alone, so that an episode that goes on elsewhere need not repeat earlier actions."""
+        return False
+
+    def copy(self) -> Episode | None:
+        """A second episode in the same state, for a branch. Called between two turns in the trainer's thread: quick, and without processes or
+        connections. None where that is not possible: a branch then repeats the actions."""
+        return None
+
+
+def copied(episode: E, *fields: str) -> E:
+    """An episode with the same attributes, of which `fields` (lists, dicts: what `step` changes in place) are copied."""
+    made = copy.copy(episode)
+    for name in fields:
+        setattr(made, name, copy.copy(getattr(episode, name)))
+    return made
 
 
 @dataclass

@@ -61,7 +61,7 @@ def test_entropy_by_hand():
 @pytest.mark.parametrize(("base", "branches"), [(1.0, 2), (0.0, 0)])
 def test_branches_share_their_trunk_and_go_on_by_themselves(text_policy, tools, base, branches):
     strategy = Arpo(base=base, max_turns=3)
-    groups, _ = sampled(text_policy, tools, strategy, [4, 4])
+    groups, run = sampled(text_policy, tools, strategy, [4, 4])
     for group in groups:
         assert len(group) == 4 and sorted(CONVERSATION[r] for r in group) == [0, 1, 2, 3], "the group is full, with or without branches"
         copies = [rollout for rollout in group if BRANCHED.on(rollout)]
@@ -75,13 +75,15 @@ def test_branches_share_their_trunk_and_go_on_by_themselves(text_policy, tools, 
         assert len({ACTIONS[rollout][1] for rollout in group}) == 4, "every conversation draws from a stream of its own"
     strategy.end_step(None)
     assert strategy.metrics()["arpo/branches"] == (2.0 * branches, 0.0)
+    assert run.stats.counts["environment/tool_calls"] == 8 - 2 * branches, "a branch does not call what its trunk has called"
+    assert run.stats.counts["environment/calls"] == 8 + 8 + (8 - 2 * branches), "resets, last turns, and turns with a call"
 
 
 def test_a_rise_of_entropy_opens_branches_and_a_fall_closes_them(text_policy, tools):
     groups, run = sampled(text_policy, tools, Arpo(share=1.0, max_turns=3), [2, 2])
     assert all(not BRANCHED.on(rollout) for group in groups for rollout in group), "no room for branches"
     started = []
-    pool = SimpleNamespace(start=lambda owner, row, seed, history: started.append((owner, history)))
+    pool = SimpleNamespace(branch=lambda owner, trunk: started.append((owner, trunk.owner)))
     for latest, opened in ((100.0, 8), (-100.0, 0)):
         strategy = Arpo(base=0.5, weight=0.2)
         trunks = [trunk_of(text_policy, tools, attempt) for attempt in range(8)]
@@ -89,7 +91,7 @@ def test_a_rise_of_entropy_opens_branches_and_a_fall_closes_them(text_policy, to
         strategy.state.entropy = {id(trunk): Entropies(0.0, latest) for trunk in trunks}
         started.clear()
         strategy.before_turns([SimpleNamespace(owner=trunk) for trunk in trunks], pool, run)
-        assert len(started) == opened and all(history == ["call"] for _, history in started)
+        assert len(started) == opened and all(branch.actions == trunk.actions == ["call"] for branch, trunk in started)
         strategy.state.wanted = {0: 11}
         strategy.state.forest = list(trunks)
         started.clear()
@@ -109,7 +111,7 @@ def test_a_branch_changes_nothing_of_its_trunk(text_policy, tools):
     branch = branch_of(trunk, 5, 7)
     branch.segment.add([9], [0.0], True, [0])
     branch.actions.append("x")
-    assert trunk.segment.ids == [1, 2] and trunk.actions == ["call"] and branch.replayed == ["call"] and (branch.attempt, branch.left_at) == (5, 1)
+    assert trunk.segment.ids == [1, 2] and trunk.actions == ["call"] and (branch.attempt, branch.left_at) == (5, 1)
 
 
 def test_wrong_settings_are_refused():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from vlrl.episodes import Action, Episode, Observation, TryAgain
+from vlrl.episodes import Action, Episode, Observation, TryAgain, copied
 from vlrl.stages import Environment
 from vlrl.trainer.episode_pool import EpisodePool
 from vlrl.types import Row
@@ -183,3 +183,82 @@ def test_earlier_actions_are_repeated():
         pool.step(handle, Action("two", 2))
         pool.collect(5.0)
         assert handle.observation.done
+
+
+class Counter(Episode):
+    """Says how many steps there were. `kind`: whether it can be copied, keeps no state, or neither."""
+
+    def __init__(self, kind, stepped):
+        self.kind, self.stepped, self.said = kind, stepped, []
+
+    @property
+    def stateless(self):
+        return self.kind == "stateless"
+
+    def copy(self):
+        if self.kind == "broken":
+            raise OSError("no copy today")
+        return copied(self, "said") if self.kind == "copied" else None
+
+    def step(self, action):
+        self.stepped.append(action.text)
+        self.said.append(action.text)
+        return Observation(action.text if self.stateless else " ".join(self.said), calls=1)
+
+
+@dataclass(frozen=True)
+class Counters(Environment):
+    """Episodes of `Counter`."""
+
+    name = "counters"
+    what: str = ""
+    stepped: list = field(default_factory=list)
+
+    def episode(self):
+        return Counter(self.what, self.stepped)
+
+
+@pytest.mark.parametrize(("kind", "repeated"), [("copied", 0), ("stateless", 0), ("neither", 2), ("broken", 2)])
+def test_a_branch_goes_on_where_its_trunk_is(kind, repeated):
+    """Without a second call of the trunk's actions, where the environment needs none."""
+    world = Counters(what=kind)
+    with EpisodePool(world) as pool:
+        trunk = pool.start("trunk", Row("r", "q"), 3)
+        pool.collect(5.0)
+        for turn, text in enumerate(("a", "b"), 1):
+            pool.step(trunk, Action(text, turn))
+            pool.collect(5.0)
+        branch = pool.branch("branch", trunk)
+        assert pool.busy and pool.collect(5.0) == [branch] and branch.error is None
+        assert branch.observation == trunk.trajectory.opening and world.stepped == ["a", "b"] + ["a", "b"][:repeated]
+        pool.step(branch, Action("c", 3))
+        pool.step(trunk, Action("d", 3))
+        pool.collect(5.0)
+        one, other = trunk.observation.text, branch.observation.text
+        assert (one, other) == (("d", "c") if kind == "stateless" else ("a b d", "a b c")), "neither sees the other's steps"
+        assert [text for text, _ in branch.trajectory.steps] == ["a", "b", "c"] and branch.given == 2, "the record of a branch is whole"
+        assert [text for text, _ in trunk.trajectory.steps] == ["a", "b", "d"] and trunk.given == 0
+
+
+def test_shipped_environments_copy_or_need_no_copy():
+    from vlrl.environments.calculator import Calculator
+    from vlrl.environments.shop import Shop
+    from vlrl.environments.tables import Tables
+    from vlrl.environments.toolset import Toolset
+    from vlrl.environments.zoom import Zoom
+
+    assert Calculator().episode().stateless and Zoom().episode().stateless
+    assert Toolset(of={"a": {"name": "calculator"}, "b": {"name": "zoom"}}).episode().stateless
+    assert not Toolset(of={"a": {"name": "calculator"}, "b": {"name": "tables"}}).episode().stateless
+    episode = Shop().episode()
+    episode.reset(Row("r", "q"), 1)
+    episode.step(Action("search[red]", 1))
+    twin = episode.copy()
+    assert twin.shown() == episode.shown() and len(episode.results) > 1
+    twin.step(Action(f"click[{twin.results[0]}]", 2))
+    twin.chosen["size"] = "large"
+    assert episode.product is None and episode.chosen == {} and twin.product is not None
+    tables = Tables().episode()
+    tables.unsolved = [("f", "1")]
+    tables.copy().unsolved.clear()
+    assert tables.unsolved == [("f", "1")]

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vlrl.context import RunContext
-from vlrl.episodes import Action, EnvironmentFailure, Episode, Observation, Trajectory
+from vlrl.episodes import Action, EnvironmentFailure, Episode, Observation, Trajectory, copied
 from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Environment
@@ -75,6 +75,9 @@ class RecordedEpisode(Episode):
         if not self.left:
             raise EnvironmentFailure(f"no episode of row {row.id!r} was recorded")
         return self.left[0].opening
+
+    def copy(self) -> Episode:
+        return copied(self)
 
     def step(self, action: Action) -> Observation:
         at, self.turn = self.turn, self.turn + 1

@@ -139,6 +139,10 @@ class CorpusEpisode(SearchEpisode):
         if settings.pages:
             self.tools["access"] = Tool.of(self.access)
 
+    @property
+    def stateless(self) -> bool:
+        return type(self) is CorpusEpisode
+
     def passages(self, query: str) -> list[Passage]:
         return self.settings.loaded[1].search(query, self.k)
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from vlrl.context import RunContext
 from vlrl.environments.retrieval import Bm25, Passage, check_bm25
-from vlrl.episodes import Action, Episode, Observation
+from vlrl.episodes import Action, Episode, Observation, copied
 from vlrl.registry import register
 from vlrl.stages import Environment
 from vlrl.types import Row
@@ -188,6 +188,9 @@ class ShopEpisode(Episode):
         products, _ = self.settings.stock
         self.goal = goal_of(list(products.values()), random.Random(f"goal {row.meta.get('seed', seed)}"))
         return Observation(f"Instruction: {self.goal.instruction}\n{self.shown()}")
+
+    def copy(self) -> Episode:
+        return copied(self, "chosen")
 
     def step(self, action: Action) -> Observation:
         found = ACTION.findall(action.text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Observation
+from vlrl.episodes import Episode, Observation, copied
 from vlrl.registry import register
 from vlrl.types import Row, RowError
 
@@ -27,6 +27,9 @@ class TablesEpisode(ToolEpisode):
         self.unsolved = [(str(name), str(value)) for name, value in row.meta.get("goals", ())]
         lines = [f"- {f['name']}({f['argument']}): {f['description']}" for f in functions]
         return Observation("Functions:\n" + "\n".join(lines))
+
+    def copy(self) -> Episode:
+        return copied(self, "unsolved")
 
     def called(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         answer = super().called(name, arguments)

@@ -145,6 +145,10 @@ class ToolEpisode(Episode):
             return self.refused(f"Error: {problem}")
         return self.called(name, arguments)
 
+    @property
+    def stateless(self) -> bool:
+        return type(self) is ToolEpisode  # functions; a subclass may keep something
+
     def called(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         """Carry out a call whose arguments are checked."""
         try:

@@ -35,6 +35,10 @@ class ToolsetEpisode(ToolEpisode):
         owner.action = self.action
         return owner.called(name, arguments)
 
+    @property
+    def stateless(self) -> bool:
+        return all(member.stateless for member in self.members)
+
     def finished(self) -> Observation:
         return self.members[0].finished()
 

@@ -10,7 +10,7 @@ from typing import Any
 from vlrl.context import RunContext
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut
-from vlrl.episodes import Action, Episode, Observation
+from vlrl.episodes import Action, Episode, Observation, copied
 from vlrl.judges.client import check_judge, quoted
 from vlrl.registry import register
 from vlrl.stages import Environment, State, transient
@@ -106,6 +106,9 @@ class ScriptedUser(Episode):
             raise RowError(f"row {row.id!r}: meta['user'] has a slot without `asked` and `says`, or a broken pattern: {error}") from error
         self.slots = len(self.open)
         return Observation(self.told.get("opening", ""))
+
+    def copy(self) -> Episode:
+        return copied(self, "open")
 
     def step(self, action: Action) -> Observation:
         text = action.text[:MAX_TURN]

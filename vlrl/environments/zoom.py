@@ -66,6 +66,10 @@ class ZoomEpisode(ToolEpisode):
         self.settings = settings
         super().__init__([Tool.of(self.zoom)])
 
+    @property
+    def stateless(self) -> bool:
+        return True
+
     def zoom(self, box: list, image: int = 0) -> Observation:
         """Shows an enlarged part of a picture. box: [x1, y1, x2, y2] in pixels of the picture; image: number of the picture, from 0."""
         pictures, place = len(self.action.images), numbers(box, 4)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ HANGING = 256  # abandoned threads that still run, beyond which the run ends
 class EpisodeHandle:
     """An episode in the pool. After `collect` it has the newest `observation`, or the `error` that ended it.
 
-    `owner` is the caller's, returned untouched. `seconds` and `steps` count its calls.
+    `owner` is the caller's, returned untouched. `seconds` and `steps` count its calls. The first `given` steps of the trajectory are a trunk's.
     """
 
     owner: Any
@@ -53,6 +53,7 @@ class EpisodeHandle:
     seconds: float = 0.0
     steps: int = 0
     closed: bool = False
+    given: int = 0
     trajectory: Trajectory = field(default_factory=lambda: Trajectory("", 0))
 
 
@@ -123,6 +124,25 @@ class EpisodePool:
         handle.trajectory = Trajectory(row.id, seed, getattr(self.environment, "name", ""))
         self.handles.append(handle)
         self._submit(_Job(handle, lambda: self._reset(handle), self._limit("turn_seconds"), "reset"))
+        return handle
+
+    def branch(self, owner: Any, trunk: EpisodeHandle) -> EpisodeHandle:
+        """Begin an episode that goes on from where `trunk` is, which waits for its next action; the next `collect` has it, with the opening.
+
+        It is a copy where the environment can make one. Otherwise the trunk's actions are repeated (unless its episodes are stateless).
+        """
+        made, told = None, trunk.trajectory
+        with suppress(*FAULTS):  # a copy that fails is no copy
+            made = trunk.episode.copy() if trunk.episode is not None else None
+        if made is None:
+            handle = self.start(owner, trunk.row, trunk.seed, [text for text, _ in told.steps])
+        else:
+            handle = EpisodeHandle(owner, trunk.row, trunk.seed, number=len(self.handles), episode=made, observation=told.opening)
+            handle.trajectory = replace(told, end="")
+            self.handles.append(handle)
+            with self.changed:
+                self.finished.append(handle)
+        handle.trajectory.steps, handle.given = list(told.steps), len(told.steps)
         return handle
 
     def step(self, handle: EpisodeHandle, action: Action) -> None:
@@ -255,7 +275,7 @@ class EpisodePool:
                 if handle.closed:  # meanwhile
                     raise EnvironmentFailure("the episode was closed before its reset")
                 opening = _checked(episode.reset(handle.row, handle.seed))
-                for turn, text in enumerate(handle.history, 1):
+                for turn, text in enumerate(() if episode.stateless else handle.history, 1):
                     episode.step(Action(text, turn))
             except FAULTS as error:
                 if handle.closed:
@@ -354,9 +374,9 @@ class RunEpisodes(EpisodePool):
     def close(self, handle: EpisodeHandle, end: str = "") -> None:
         """Close an episode; with its `end` it is counted."""
         if end and not handle.closed and self.environment is not None:
-            calls = sum(answer.calls for _, answer in handle.trajectory.steps)
-            invalid = sum(answer.invalid for _, answer in handle.trajectory.steps)
-            values = {"episodes": 1, f"end/{end}": 1, "turns": len(handle.trajectory.steps), "tool_calls": calls, "invalid_actions": invalid}
+            own = handle.trajectory.steps[handle.given :]
+            calls, invalid = sum(answer.calls for _, answer in own), sum(answer.invalid for _, answer in own)
+            values = {"episodes": 1, f"end/{end}": 1, "turns": len(own), "tool_calls": calls, "invalid_actions": invalid}
             self.count({**values, "calls": handle.steps})
             if self.counted:
                 self.run.stats.seconds["environment"] += handle.seconds

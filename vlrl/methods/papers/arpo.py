@@ -15,7 +15,7 @@ from typing import Any
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
 from vlrl.methods.common.conversation import CONVERSATION, Conversation, Segment
-from vlrl.methods.core.rollout import MultiTurn, episode_seed
+from vlrl.methods.core.rollout import MultiTurn
 from vlrl.registry import ConfigError, register
 from vlrl.stages import State, transient
 from vlrl.types import Completion, Group, Prompt
@@ -76,7 +76,7 @@ def branch_of(trunk: Conversation, attempt: int, seed: int) -> Branch:
     values = {name: getattr(trunk, name) for name in ("prompt_index", "prompt", "sampling", "turns", "calls", "max_context", "invalid", "opened")}
     made = Branch(**values, attempt=attempt, seed=seed, segment=copy, left_at=trunk.turns)
     made.actions, made.rewards, made.states = list(trunk.actions), list(trunk.rewards), list(trunk.states)
-    made.parts, made.replayed, made.state = dict(trunk.parts), list(trunk.actions), trunk.state
+    made.parts, made.state = dict(trunk.parts), trunk.state
     return made
 
 
@@ -96,7 +96,8 @@ class Arpo(MultiTurn):
     Paper: arXiv:2507.19849, sec. 3.2, eq. 4-5; release: vllm_rollout_with_tools.py (a uniform draw u forks where u - weight dH <= base, that is with
     probability P; `tokens` 20, 10 alternatives; initial 8 of 16, beam 2).
     Deviates: the release samples one more conversation from the prompt in each round in which none of the prompt goes on, and at the end copies the
-    last one; here they are sampled at the end. The entropy of a branch's first turn is its trunk's. Stateful environments repeat the trunk's actions.
+    last one; here they are sampled at the end. The entropy of a branch's first turn is its trunk's. An environment that keeps a state which it cannot
+    copy (`Episode.copy`) repeats the trunk's actions.
     Edge: the first call of a conversation has dH = 0; a conversation with pictures in a reply does not branch; an engine without alternatives is
     refused. Logs branches and chances. Units: entropy as a share of log(vocabulary), summed over tokens.
     """
@@ -188,4 +189,4 @@ class Arpo(MultiTurn):
                 state.forest.append(branch)
                 state.entropy[id(branch)] = known
                 state.branches += 1
-                pool.start(branch, branch.prompt.row, episode_seed(run, branch.prompt), branch.replayed)
+                pool.branch(branch, handle)
