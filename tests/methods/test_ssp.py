@@ -115,7 +115,9 @@ def test_other_ends_and_answers():
     assert [gold_of(Row("a", "q", gold)) for gold in ("x", ["y", "z"], 3, None)] == ["x", "y", "3", ""]
 
 
-@pytest.mark.parametrize("wrong", [{"proposals": 0}, {"noise": -1}, {"ask": "x"}, {"check_with": "{question}"}, {"max_turns": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"proposals": 0}, {"noise": -1}, {"reuse": -1}, {"temperature": -0.5}, {"ask": "x"}, {"check_with": "{question}"}, {"max_turns": 0}]
+)
 def test_wrong_settings(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Ssp(**wrong)
@@ -175,6 +177,28 @@ def test_both_roles_in_one_batch(run):
     assert [r.reward for g in proposers for r in g] == [0.5, 0.0, 0.0, 0.5]
     made.rollout.end_step(made)
     assert made.rollout.metrics() == {"ssp/kept": (3, 4), "ssp/valid": (2, 4), "ssp/solved": (1.0, 2)}
+    assert {r.temperature for g in proposers for r in g} == {0.8} and {r.temperature for g in solvers for r in g} == {1.0}
+
+
+def test_older_questions_stand_in_for_invalid_ones(run):
+    made = speaking(run, told({}))
+    strategy, prompts = replace(made.rollout, reuse=2), [made.prompt_template(row) for row in made.rows["lookup"][:4]]
+    made.step = 1
+    first = strategy(prompts, [4] * 4, made)
+    strategy.end_step(made)
+    assert len(first) == 6 and [one["id"] for one in strategy.state.pool] == [group.row.id for group in first[4:]]
+    copy = replace(made.rollout, reuse=2)
+    copy.load_state_dict(strategy.state_dict())
+    made.step = 2
+    second = copy(prompts, [4] * 4, made)
+    again = second[6:]
+    assert len(second) == 8 and all(g.row.question == LONG and g.row.task == "lookup" and len(g) == 4 for g in again)
+    assert all("/again-" in g.row.id and g.row.answer in (first[4].row.answer, first[5].row.answer) for g in again)
+    assert [SOLVED[r] for g in second[:4] for r in g] == [0.5, -1.0, -1.0, 0.5], "an older question pays nobody for an invalid one"
+    made.score(second)
+    assert all(g.rollouts[0].outcome is not None for g in again)
+    copy.end_step(made)
+    assert copy.state.pool == [] and replace(made.rollout, reuse=0).older(2, made) == []
 
 
 def test_without_the_gate_questions_are_only_read(run):

@@ -200,7 +200,7 @@ class MultiTurn(SampledStrategy):
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         shown = [self.with_tools(prompt, run) for prompt in prompts]
         conversations = [
-            Conversation(place, attempt, prompt, run.sampling(prompt, attempt), self.seeds(run, prompt), max_context=self.max_context)
+            Conversation(place, attempt, prompt, self.sampling_of(prompt, attempt, run), self.seeds(run, prompt), max_context=self.max_context)
             for place, (prompt, count) in enumerate(zip(shown, counts, strict=True))
             for attempt in range(count)
         ]
@@ -211,6 +211,10 @@ class MultiTurn(SampledStrategy):
             group.prompt = conversation.opened or group.prompt
             group.rollouts += conversation.finished
         return groups
+
+    def sampling_of(self, prompt: Prompt, attempt: int, run: RunContext) -> Sampling:
+        """The sampling parameters of a conversation; a strategy whose prompts have several roles overrides it."""
+        return run.sampling(prompt, attempt)
 
     def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
         if run.environment is None:

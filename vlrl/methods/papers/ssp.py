@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vlrl.capabilities import Annotation, Capability
 from vlrl.context import RunContext
@@ -27,7 +27,7 @@ from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import Independent, MultiTurn
 from vlrl.registry import register
 from vlrl.stages import State, transient
-from vlrl.types import Group, Prompt, Rollout, Row
+from vlrl.types import Group, Prompt, Rollout, Row, Sampling
 
 SOLVED: Annotation[float] = Annotation(
     "ssp.solved",
@@ -35,6 +35,7 @@ SOLVED: Annotation[float] = Annotation(
     hint="rollout: {name: ssp}",
     doc="share of the solver's answers to the proposed question that are correct; -1 for no valid question",
 )
+POOLED = ("id", "question", "answer", "task", "rewards")  # of the row of a valid question
 _QUESTION = re.compile(r"<question>\s*(.*?)\s*</question>", re.DOTALL)
 _SEARCH = re.compile(r"<search>\s*(.*?)\s*</search>", re.DOTALL)
 _INFORMATION = re.compile(r"<information>\s*(.*?)\s*</information>", re.DOTALL)
@@ -49,8 +50,13 @@ CHECK = "Documents:\n{documents}\n\nAnswer the question from the documents, with
 
 @dataclass
 class SspState(State):
-    """Sums of the current step and of the last one: proposals, those that keep the rules, those that the gate lets through, and what was solved."""
+    """Valid questions of earlier steps as the fields of their rows, and those of the current step.
 
+    Also sums of the current step and of the last one: proposals, those that keep the rules, those that the gate lets through, and what was solved.
+    """
+
+    pool: list[dict[str, Any]] = field(default_factory=list)
+    fresh: list[dict[str, Any]] = transient(factory=list)
     counts: dict[str, float] = transient(factory=dict)
     logged: dict[str, float] = transient(factory=dict)
 
@@ -76,12 +82,14 @@ class Ssp(MultiTurn):
     question is not asked. A question is valid if it keeps the rules (the first <question> has 10 to 1000 characters and at least 10 words, does
     not hold the answer; at least two searches, no two alike; something was found) and passes the gate: with everything that its proposer was shown,
     and `noise` other proposers' documents of the step, shuffled, the policy answers it without searching, and correctly. Gate answers are not trained
-    on. What cannot be solved because it is invalid has SOLVED -1.
+    on. An invalid one has SOLVED -1, and in its place a valid question of an earlier step is solved, drawn from a pool that is emptied every `reuse`
+    steps (0: no pool). Proposals are sampled at `temperature`.
     Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3.1-3.3 and algorithm 1, noise of sec. 4.4. Release: Alibaba-Quark/SSP at b4797e1,
-    quarl/utils/problem_extraction.py (the rules), examples/train_ssp.sh (proposals 1, noisy_RAG_materials 4). Deviates: the policy answers the gate
-    (the paper's solver; the release asks another model) and the row's outcome compares (the release: an LLM judge); both roles are in one update
-    (the release's combine_update, which its script leaves off); a step with invalid questions has fewer solutions (the release reuses older
-    questions); the words of the prompts are ours; a fault of the gate's is an error, in the release a valid question.
+    quarl/utils/problem_extraction.py (the rules), examples/train_ssp.sh (proposals 1, noisy_RAG_materials 4, strategy reuse, pool_clear_interval 10),
+    quarl/config/rl_config.yaml (temperature 0.8). Deviates: the policy answers at the gate (the paper's solver; the release asks another model) and
+    the row's outcome compares (the release: an LLM judge); both roles are in one update (the release's combine_update, which its script leaves off);
+    the words of the prompts are ours; a fault of the gate's is an error, in the release a valid question; while the pool is empty there are fewer
+    solutions, in the release those of an empty task.
     Edge: only what the environment showed is a document, not tags that the policy wrote; an answer that is a list stands for its first entry; a
     row without an answer is never valid. Logs `ssp/kept` (share of proposals that keep the rules), `ssp/valid` and `ssp/solved`.
     """
@@ -89,6 +97,8 @@ class Ssp(MultiTurn):
     proposals: int = 1
     noise: int = 4
     gate: bool = True
+    reuse: int = 10
+    temperature: float = 0.8
     task: str = "propose"
     ask: str = PROPOSE
     check_with: str = CHECK
@@ -96,11 +106,12 @@ class Ssp(MultiTurn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.proposals < 1 or self.noise < 0:
-            raise ValueError(f"proposals={self.proposals} must be at least 1, noise={self.noise} not negative")
-        for field, text, holes in (("ask", self.ask, ("{answer}",)), ("check_with", self.check_with, ("{documents}", "{question}"))):
+        if self.proposals < 1 or min(self.noise, self.reuse, self.temperature) < 0:
+            said = f"noise={self.noise}, reuse={self.reuse} and temperature={self.temperature} not negative"
+            raise ValueError(f"proposals={self.proposals} must be at least 1, {said}")
+        for where, text, holes in (("ask", self.ask, ("{answer}",)), ("check_with", self.check_with, ("{documents}", "{question}"))):
             if missing := [hole for hole in holes if hole not in text]:
-                raise ValueError(f"{field}={text[:60]!r} must contain {' and '.join(missing)}")
+                raise ValueError(f"{where}={text[:60]!r} must contain {' and '.join(missing)}")
 
     def init_state(self) -> SspState:
         return SspState()
@@ -114,33 +125,41 @@ class Ssp(MultiTurn):
         super().check(run)
         check_task(run, self.name, self.task)
 
+    def sampling_of(self, prompt: Prompt, attempt: int, run: RunContext) -> Sampling:
+        sampling = super().sampling_of(prompt, attempt, run)
+        return replace(sampling, temperature=self.temperature) if prompt.row.task == self.task else sampling
+
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
-        given = {f"{prompt.row.id}/propose": (prompt, count) for prompt, count in zip(prompts, counts, strict=True)}
-        asking = [self.proposing(prompt) for prompt in prompts]
-        asking = [prompt for prompt in asking if within_limit(prompt, run)]
+        given = {f"{prompt.row.id}/propose": (prompt.row, count) for prompt, count in zip(prompts, counts, strict=True)}
+        asking = [prompt for prompt in map(self.proposing, prompts) if within_limit(prompt, run)]
         proposed = super().__call__(asking, [self.proposals] * len(asking), run)
         kept = []
         for group in proposed:
             for rollout in group:
                 SOLVED.set(rollout, -1.0)
-                proposal = self.read(given[group.row.id][0].row, rollout, run)
+                proposal = self.read(given[group.row.id][0], rollout, run)
                 kept += [proposal] if proposal is not None else []
         valid = self.gated(kept, run) if self.gate else kept
-        solving = {f"{proposal.given.id}/solve-{place}": proposal for place, proposal in enumerate(valid)}
-        rows = [
-            derived_row(p.given, name.removeprefix(f"{p.given.id}/"), p.question, p.given.answer, p.given.task, p.given.rewards)
-            for name, p in solving.items()
-        ]
+        solving = {row.id: proposal for row, proposal in ((solver_row(p, place), p) for place, p in enumerate(valid))}
+        total = sum(map(len, proposed))
+        rows = [solver_row(proposal, place) for place, proposal in enumerate(valid)] + self.older(total - len(valid), run)
         solver_prompts = prompts_within_limit(run, rows)
-        counted = [given[f"{solving[prompt.row.id].given.id}/propose"][1] for prompt in solver_prompts]
-        solved = super().__call__(solver_prompts, counted, run)
+        own = {name: given[f"{proposal.given.id}/propose"][1] for name, proposal in solving.items()}
+        solved = super().__call__(solver_prompts, [own.get(prompt.row.id, run.group_size) for prompt in solver_prompts], run)
         run.score(solved)
-        for group in solved:
-            if len(group):
-                SOLVED.set(solving[group.row.id].rollout, success_rate(group.rollouts))
-        shares = [success_rate(group.rollouts) for group in solved if len(group)]
-        self.count({"proposals": sum(map(len, proposed)), "kept": len(kept), "valid": len(shares), "solved": sum(shares)})
+        new = [group for group in solved if group.row.id in solving and len(group)]
+        for group in new:
+            SOLVED.set(solving[group.row.id].rollout, success_rate(group.rollouts))
+            self.state.fresh.append({key: getattr(group.row, key) for key in POOLED})
+        shares = [success_rate(group.rollouts) for group in new]
+        self.count({"proposals": total, "kept": len(kept), "valid": len(shares), "solved": sum(shares)})
         return [*proposed, *solved]
+
+    def older(self, number: int, run: RunContext) -> list[Row]:
+        """As many valid questions of earlier steps, drawn with replacement; none while there are none."""
+        draw, pool = random.Random(f"{run.seed}/{run.phase}/{run.step}/ssp"), self.state.pool
+        chosen = [draw.choice(pool) for _ in range(number)] if pool and self.reuse else []
+        return [Row(**{**fields, "id": f"{fields['id']}/again-{place}", "rewards": tuple(fields["rewards"])}) for place, fields in enumerate(chosen)]
 
     def proposing(self, prompt: Prompt) -> Prompt:
         """The prompt of the proposer for a row: `ask` alone, without what the prompt template asks of answers."""
@@ -185,11 +204,20 @@ class Ssp(MultiTurn):
 
     def end_step(self, run: RunContext) -> None:
         self.state.logged, self.state.counts = self.state.counts, {}
+        self.state.pool = [*self.state.pool, *run.gather_and_clear(self.state.fresh)]
+        if self.reuse and run.step % self.reuse == 0:
+            self.state.pool = []
 
     def metrics(self) -> Mapping[str, tuple[float, float]]:
         of = {"kept": "proposals", "valid": "proposals", "solved": "valid"}
         logged = self.state.logged
         return {f"ssp/{name}": (logged[name], logged[total]) for name, total in of.items() if logged.get(total)}
+
+
+def solver_row(proposal: Proposal, place: int) -> Row:
+    """The row that the solver gets for a valid question."""
+    given = proposal.given
+    return derived_row(given, f"solve-{place}", proposal.question, given.answer, given.task, given.rewards)
 
 
 def gold_of(row: Row) -> str:
