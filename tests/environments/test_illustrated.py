@@ -165,7 +165,16 @@ def test_tricks_earn_nothing():
 
 
 def test_what_the_policy_writes_never_raises():
-    for text in ("", "\udcff", "<imgen>" * 9000, "<imgen>{" * 5000, "<imgen>{}</imgen>" * 3000, "{" * 60_000, tag("search", query="x" * 30_000)):
+    for text in (
+        "",
+        "\udcff",
+        "<imgen>" * 9000,
+        "<think>" * 9000,
+        "<imgen>{" * 5000,
+        "<imgen>{}</imgen>" * 3000,
+        "{" * 60_000,
+        tag("search", query="x" * 30_000),
+    ):
         seen = written(text)
         assert seen.done and 0 <= value(seen) <= 1
 

@@ -23,9 +23,9 @@ from vlrl.stages import Environment, Reward, State, transient
 from vlrl.types import MediaError, Prompt, Request, Row, RowError, Sampling
 
 SOURCES = {"search": {"query"}, "diffusion": {"prompt"}, "code": {"code"}, "edit": {"img_index", "prompt"}}  # tool: its parameters
-_TAG = re.compile(r"<imgen>(\{.{0,20000}?\})</imgen>", re.DOTALL)
+_TAG = re.compile(r"<imgen>(\{(?:(?!</?imgen>).){0,20000}\})</imgen>", re.DOTALL)
 _CODE = re.compile(r"\s*\{'source': 'code', 'description': '([^']{0,400})', 'params': \{'code': '(.*)'\}\}\s*", re.DOTALL)
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
+_THOUGHT = re.compile(r"<think>(?:(?!</?think>).)*</think>", re.DOTALL)
 _MARK = re.compile(r"<image>|<fail_to_generate_image>")
 SHOWN, FAILED = "<image>", "<fail_to_generate_image>"
 MAX_TEXT = 60_000  # characters of a document

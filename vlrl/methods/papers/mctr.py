@@ -150,7 +150,7 @@ class Mctr(MultiTurn):
     def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
         state: MctrState = self.state
         samples: dict[int, list[Completion]] = defaultdict(list)
-        wanted = [replace(request, n=state.counts[request.tag.prompt_index]) for request in requests]
+        wanted = [replace(request, n=max(state.counts[request.tag.prompt_index], 1)) for request in requests]
         for completion in run.engine.generate(wanted):
             samples[id(completion.request.tag)].append(completion)
         for request in requests:
