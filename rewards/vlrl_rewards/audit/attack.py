@@ -327,6 +327,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "judged": "it asks a language model; without its engine there is none",
     "rules_and_judge": "it asks a language model; without its engine there is none",
     "solve_rate": "it reads a rate that the rollout strategy measures, not the response",
+    "solver_failure": "it reads a rate that the rollout strategy measures, not the response",
     "proxy": "it reads an answer that the rollout strategy requests, not the response",
     "part_of_context": "it scores length only: any text of that length scores 1",
     "environment_return": "it reads what the environment paid for the episode, not the response",
