@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from test_turn_advantage import PROMPT, episode
+from tiny import steps, text_run
 
-from tests.methods.test_turn_advantage import PROMPT, episode
-from tests.methods.tiny import steps, text_run
 from vlrl.methods.common.conversation import SEGMENT
 from vlrl.methods.papers.archer_2 import (
     UTTERANCE_ADVANTAGE,

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+from make import group, inputs
 
-from tests.methods.make import group, inputs
 from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.loss_term import DPO
 

@@ -1,8 +1,8 @@
 """GTR's advantage: PPO's over the agent's own rollouts, whatever corrected thoughts stand beside them."""
 
 import pytest
+from make import group
 
-from tests.methods.make import group
 from vlrl.methods.core.advantage import GAE
 from vlrl.methods.core.critic import RETURNS
 from vlrl.methods.papers.gtr import CORRECTED, GtrAdvantage

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from make import group
 
-from tests.methods.make import group
 from vlrl.methods.papers.gtr_turbo import Elected, GtrTurbo, GtrTurboGuidance, trimmed
 from vlrl.stages import TOKEN_ADVANTAGES
 

@@ -1,11 +1,11 @@
 """MCTR: votes, the label-free reward, rules in memory and their schedule by hand; episodes that are played by vote through a whole rollout."""
 
 import pytest
+from make import end_step
+from make import group as make_group
+from make import run as make_run
+from tiny import opened
 
-from tests.methods.make import end_step
-from tests.methods.make import group as make_group
-from tests.methods.make import run as make_run
-from tests.methods.tiny import opened
 from vlrl.config import load
 from vlrl.methods.papers.mctr import VOTE, Mctr, MctrSelfConsistency, edited, majority, vote_of
 from vlrl.trainer.loop import sample
