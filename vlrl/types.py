@@ -205,14 +205,6 @@ class Prompt:
         return self.train or self
 
     @property
-    def root(self) -> Prompt:
-        """The prompt that the conversation began with."""
-        prompt = self
-        while prompt.continues is not None:
-            prompt = prompt.continues[0]
-        return prompt
-
-    @property
     def text(self) -> str:
         """The text of all messages without media, a line break between parts."""
         contents = [message["content"] for message in self.messages]

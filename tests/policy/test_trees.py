@@ -11,6 +11,7 @@ from samples import PROMPTS, Noise, ask, policy_of
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.policy import branches, packing
 from vlrl.policy.encoded import EncodedPrompt
+from vlrl.policy.encoder import root_of
 from vlrl.policy.forward import once
 from vlrl.policy.packing import Node, build_layout, grow_tree, shared_length
 from vlrl.trainer.loss_inputs import cost, make_batch
@@ -142,7 +143,7 @@ def test_a_conversation_that_goes_on_with_pictures_is_one_row(name: str, monkeyp
     second, other = after(first, turns[0], Noise(2)), after(first, turns[1], Noise(3))
     third = after(second, turns[2], Noise(4))
     rollouts = [Rollout(first, turns[0]), Rollout(second, turns[2]), Rollout(third, turns[3]), Rollout(first, turns[1]), Rollout(other, turns[3])]
-    assert third.root is first and first.root is first
+    assert root_of(third) is first and root_of(first) is first
     group = Group(first, rollouts)
     batch = make_batch([group], policy.pad_id)
     tokens = policy.row_tokens(rollouts)

@@ -279,6 +279,13 @@ class PromptEncoder:
         return [next(remaining) if i in embed_ids else 0 for i in ids]
 
 
+def root_of(prompt: Prompt) -> Prompt:
+    """The prompt that the conversation began with."""
+    while prompt.continues is not None:
+        prompt = prompt.continues[0]
+    return prompt
+
+
 def earlier_part(prompt: Prompt) -> tuple[Prompt, tuple[int, ...], str] | None:
     """`prompt.continues`, its prompt with the media that `prompt` has in their places; None where media were taken away."""
     if prompt.continues is None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from vlrl.policy import adapters
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
-from vlrl.policy.encoder import DummyImage, PromptEncoder
+from vlrl.policy.encoder import DummyImage, PromptEncoder, root_of
 from vlrl.policy.family import Family, base, forbid, linear_cost
 from vlrl.policy.forward import once, scatter_to_BT
 from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
@@ -189,7 +189,7 @@ class Policy:
         ids = [row[:n] for row, n in zip(batch.ids_BT.tolist(), lengths)]
         scored = [row.nonzero()[:, 0].tolist() for row in scored_BT]
         prompt_B = batch.prompt_B.tolist()
-        roots = [prompt.root.key for prompt in batch.prompts]
+        roots = [root_of(prompt).key for prompt in batch.prompts]
         packed = self.packed and (self._rows_share_no_pairs or self._packing_is_cheaper(prompts, prompt_B, ids, roots))
         layout = build_layout(prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed, roots).to(self.device)
         shown = layout.media
@@ -214,7 +214,7 @@ class Policy:
         prompts = list({rollout.prompt.for_training.key: rollout.prompt.for_training for rollout in rollouts}.values())
         places = {prompt.key: p for p, prompt in enumerate(prompts)}
         prompt_B = [places[rollout.prompt.for_training.key] for rollout in rollouts]
-        _, rows = trees_of([self.encode(p) for p in prompts], prompt_B, [r.ids for r in rollouts], True, [p.root.key for p in prompts])
+        _, rows = trees_of([self.encode(p) for p in prompts], prompt_B, [r.ids for r in rollouts], True, [root_of(p).key for p in prompts])
         return sum(row.length for row in rows)
 
     @property
