@@ -30,7 +30,7 @@ from vlrl_data.generators.scenes import GenCounting, draw_scene
 from vlrl_data.lab.digits import draw_digit
 from vlrl_data.lab.shipped_images import digit_ids, label_of
 
-WORDS = [" nothing", *(f" {colour} {shape}" for colour, shape in KINDS), *(f" {digit}" for digit in range(10))]
+WORDS = [" nothing", *(f" {colour} {shape}" for colour, shape in KINDS), *(str(digit) for digit in range(10))]
 DIGIT = 1 + len(KINDS)  # class of the digit 0
 BATCH, MOST, EMPTY = 32, 4, 0.25  # pictures a step, objects in a scene, weight of an empty cell
 
@@ -78,8 +78,7 @@ class Taught:
     def __init__(self, model: Any, processor: Any) -> None:
         self.model, self.processor = model, processor
         self.embeds_CH = word_embeddings(model, processor.tokenizer)
-        gaps_CC = torch.cdist(self.embeds_CH, self.embeds_CH)
-        self.sharpness = 6 / gaps_CC[gaps_CC > 0].min().item() ** 2
+        self.sharpness = 6 / F.pdist(self.embeds_CH).min().item() ** 2
         self.variance = self.embeds_CH.var(0).sum().item()
         self.where = nn.Linear(model.model.connector.modality_projection.proj.in_features, 3)
 

@@ -84,6 +84,15 @@ def test_a_cell_has_the_class_of_the_object_whose_centre_it_holds(tower: ModuleT
             assert picture.getpixel((int(x * 24), int(y * 24))) == COLOURS[colour]
 
 
+def test_a_token_at_a_class_has_its_name(made: tuple[Policy, Policy, Path], tower: ModuleType) -> None:
+    """At E_c every other class has a logit of at most -6, and the nearest pair of classes one of -6."""
+    _, sees, _ = made
+    taught = tower.Taught(sees.model, sees.processor)
+    logits_CC = taught.logits(taught.embeds_CH[None])
+    others = logits_CC[~torch.eye(len(tower.WORDS), dtype=torch.bool)]
+    assert others.max().item() == pytest.approx(-6, abs=1e-2) and logits_CC.diagonal().abs().max() < 1e-2
+
+
 def test_the_tower_learns_and_the_language_model_does_not_move(made: tuple[Policy, Policy, Path], tower: ModuleType, tmp_path: Path) -> None:
     folder = tmp_path / "assembled"
     shutil.copytree(made[2] / "assembled", folder)
