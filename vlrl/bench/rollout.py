@@ -36,7 +36,8 @@ def compare(case: str = "image_336", prompts: int = 8, group: int = 8, repeats: 
     family = build(Family, {"name": "qwen2_5_vl" if chosen.images else "text", "tiny": SIZES})
     policy = Policy(family, device="cuda" if torch.cuda.is_available() else "cpu")
     asked = [g.prompt for g in make_groups(Case(**{**vars(chosen), "prompts": prompts, "group": group}), 200)]
-    ends = tuple(range(1000, 1000 + SIZES["rows"] // chosen.mean))
+    drawn = [i for i in range(SIZES["rows"]) if i not in set(policy.forbidden_ids)]
+    ends = tuple(drawn[40 : 40 + max(1, len(drawn) // chosen.mean)])
     makers = {"vlrl": _ours, "transformers": _transformers, "trl": _trl, "vllm": _vllm, "vllm_bare": _vllm_bare}
     with tempfile.TemporaryDirectory() as folder:
         policy.save(folder)
@@ -64,7 +65,7 @@ def _ours(shared: dict[str, Any]) -> Side:
     engine = build(Engine, "hf").attach(shared["policy"])
 
     def side(seed: int) -> int:
-        shared["policy"].forget()
+        shared["policy"].clear_caches()
         return sum(len(c.ids) for c in engine.generate(_requests(shared, seed)))
 
     return side

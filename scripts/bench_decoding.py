@@ -1,0 +1,35 @@
+"""Decoding of engine `hf` on one CPU thread: tokens per CPU-second of 64 rollouts of mean length 200, with and without n-gram drafts.
+
+python scripts/bench_decoding.py                          # both shapes, a Markdown table
+python scripts/bench_decoding.py small --lookup 0 --lookup 4 --repeats 3
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import typer
+
+from vlrl.bench.decoding import decode
+from vlrl.bench.limit import SHAPES
+
+
+def main(
+    shapes: Annotated[list[str] | None, typer.Argument(help=f"Any of {', '.join(SHAPES)}; all by default.")] = None,
+    mean: Annotated[int, typer.Option(help="Mean number of tokens of a rollout.")] = 200,
+    lookup: Annotated[list[int] | None, typer.Option(help="Values of `lookup_tokens`, interleaved; 0 by default.")] = None,
+    repeats: Annotated[int, typer.Option(help="Runs of each.")] = 1,
+) -> None:
+    """Measure and print."""
+    torch.set_num_threads(1)
+    typer.echo("| shape | lookup_tokens | tokens | steps | CPU s | tokens per CPU-second |\n|---|---|---|---|---|---|")
+    for shape in shapes or SHAPES:
+        for count, r in decode(shape, mean, repeats, lookup or (0,)).items():
+            typer.echo(
+                f"| `{shape}` | {count} | {r['tokens']:,.0f} | {r['steps']:,.0f} | {r['cpu_seconds']:.1f} | {r['tokens_per_cpu_second']:.0f} |"
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)
