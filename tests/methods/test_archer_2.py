@@ -84,16 +84,17 @@ def completion(run, prompt, text):
     return Completion(Request(prompt, Sampling()), 0, run.policy.encode_text(text), [0.0], text, "stop")
 
 
+@pytest.mark.slow
 def test_the_critic_learns_which_utterance_is_paid():
     """Two utterances in one state, one paid 1, one 0; both are drawn again and again: Q tells them apart, V lies between, A has their order."""
-    run = text_run(METHOD, [*SMALL, "replay.updates=1", "replay.lr=3e-3", "replay.batch=8"])
+    run = text_run(METHOD, [*SMALL, "replay.updates=1", "replay.lr=1e-2", "replay.batch=4"])
     prompt, rng = run.prompt_template(Row("a", "2+2=", "4")), random.Random(0)
     told = {text: run.policy.encode_text(text) for text in ("yes", "no")}
     drawn = [Transition(Moment(prompt, told[text], 0), len(told[text]), float(text == "yes"), None) for text in ("yes", "no")]
     fresh = [completion(run, prompt, text) for text in ("yes", "no")]
-    losses = [run.replay.update(drawn, fresh, rng) for _ in range(40)]
+    losses = [run.replay.update(drawn, fresh, rng) for _ in range(20)]
     good, bad = run.replay.judged(drawn, fresh, losses)
-    assert losses[0] > 1.0 and losses[-1] < 0.65, "what is left is the variance of V's goals, 0 or 1 alike: 2 / 4"
+    assert losses[0] > 1.0 and losses[-1] < 0.75, "what is left is the variance of V's goals, 0 or 1 alike: 2 / 4"
     assert UTTERANCE_ADVANTAGE[good.rollouts[0]] > UTTERANCE_ADVANTAGE[bad.rollouts[0]] + 0.3
     run.close()
 

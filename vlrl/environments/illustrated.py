@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,13 @@ SHOWN, FAILED = "<image>", "<fail_to_generate_image>"
 MAX_TEXT = 60_000  # characters of a document
 MAX_SHOWN = 10  # pictures that a judge is shown; more get the lowest scores
 COLOURS = {"red": (220, 40, 40), "green": (40, 160, 60), "blue": (50, 80, 220), "yellow": (240, 210, 40), "purple": (150, 60, 180)}
-EDITS = {"grey": ImageOps.grayscale, "gray": ImageOps.grayscale, "mirror": ImageOps.mirror, "flip": ImageOps.flip, "invert": ImageOps.invert}
+EDITS: Mapping[str, Callable[[Image.Image], Image.Image]] = {
+    "grey": ImageOps.grayscale,
+    "gray": ImageOps.grayscale,
+    "mirror": ImageOps.mirror,
+    "flip": ImageOps.flip,
+    "invert": ImageOps.invert,
+}
 BEFORE = """
 try:
     import numpy as np
@@ -281,7 +287,10 @@ class Document(Episode):
         wanted = tag_of(tag, len(self.pictures))
         if wanted is None or wanted.source not in self.settings.tools_allowed:
             return None
-        tools = {"search": self.search, "diffusion": self.diffusion, "code": self.code, "edit": self.edit}
+        tools: Mapping[str, Callable[..., Image.Image | None]] = {
+            **{"search": self.search, "diffusion": self.diffusion},
+            **{"code": self.code, "edit": self.edit},
+        }
         return tools[wanted.source](**wanted.params)
 
     def search(self, query: str) -> Image.Image | None:
@@ -289,10 +298,10 @@ class Document(Episode):
         if not self.settings.library:
             return drawn(query)
         words = set(query.lower().split()[:64])
-        found = max(self.settings.state.library, key=lambda entry: len(words & entry[0]), default=(set(), None))
-        if not words & found[0]:
+        best = max(self.settings.state.library, key=lambda entry: len(words & entry[0]), default=None)
+        if best is None or not words & best[0]:
             return None
-        with Image.open(found[1]) as image:
+        with Image.open(best[1]) as image:
             return image.convert("RGB")
 
     def diffusion(self, prompt: str) -> Image.Image | None:

@@ -191,7 +191,7 @@ def packed(stored: Sequence[Transition]) -> dict[str, Any]:
     """Utterances as plain values; those whose prompt shows pictures that are not the row's are left out."""
     prompts: dict[int, dict[str, Any]] = {}
     sequences: dict[int, list[int]] = {}
-    rows = []
+    rows: list[tuple[float, int, list[tuple[int, int, int]]]] = []
     for one in stored:
         moments = [one.state, *([one.after] if one.after is not None else [])]
         if all(m.prompt.continues is None and m.prompt.train is None and _own_media(m.prompt) for m in moments):
@@ -199,9 +199,9 @@ def packed(stored: Sequence[Transition]) -> dict[str, Any]:
                 told = {"row": m.prompt.row.id, "messages": list(m.prompt.messages), "prefix": m.prompt.prefix, "options": dict(m.prompt.options)}
                 prompts.setdefault(id(m.prompt), told)
                 sequences.setdefault(id(m.ids), list(m.ids))
-            rows.append([one.reward, one.end, *([id(m.prompt), id(m.ids), m.at] for m in moments)])
+            rows.append((one.reward, one.end, [(id(m.prompt), id(m.ids), m.at) for m in moments]))
     prompt_at, ids_at = ({key: index for index, key in enumerate(found)} for found in (prompts, sequences))
-    places = [[reward, end, *([prompt_at[p], ids_at[i], at] for p, i, at in moments)] for reward, end, *moments in rows]
+    places = [[reward, end, *([prompt_at[p], ids_at[i], at] for p, i, at in found)] for reward, end, found in rows]
     return {"prompts": list(prompts.values()), "sequences": list(sequences.values()), "utterances": places}
 
 
