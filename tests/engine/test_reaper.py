@@ -72,3 +72,23 @@ def test_ending_twice_and_a_number_that_is_used_again():
     assert not folder.exists() and not reaper.processes and not reaper.folders
     reaper.end_all()
     assert REAPER is not reaper and start_time(os.getpid()) and start_time(2**22 + 1) == ""
+
+
+def test_a_folder_is_registered_before_it_is_there(monkeypatch, tmp_path):
+    """A run that is killed while many threads make folders leaves none of them."""
+    from vlrl.services import reaper
+
+    one, told, made = reaper.Reaper(), [], []
+    monkeypatch.setattr(one, "_tell", told.append)
+    monkeypatch.setattr(reaper.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(reaper.os, "mkdir", lambda path, mode: made.append((path, list(told))))
+    folder = one.folder()
+    assert made == [(str(folder), [f"+f {folder}"])] and folder.parent == tmp_path and folder.name.startswith(reaper.PREFIX)
+    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(one, "_tell", told.append)
+        patch.setattr(reaper.tempfile, "gettempdir", lambda: str(tmp_path))
+        real = one.folder()
+    (real / "file").write_text("x")
+    reaper.reap([f"+f {real}".encode(), f"+f {tmp_path}/{reaper.PREFIX}never-made".encode()])
+    assert not real.exists()

@@ -10,12 +10,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -95,10 +97,11 @@ class Reaper:
 
     def folder(self) -> Path:
         """A new temporary folder, registered. Remove it with `remove`."""
-        path = tempfile.mkdtemp(prefix=PREFIX)
-        with self.lock:
+        path = f"{tempfile.gettempdir()}/{PREFIX}{secrets.token_hex(8)}"
+        with self.lock:  # told before it is there: many threads wait here, and the process may be killed meanwhile
             self.folders.add(path)
             self._tell(f"+f {path}")
+        os.mkdir(path, 0o700)
         return Path(path)
 
     def remove(self, folder: Path) -> None:
@@ -168,9 +171,13 @@ def reap(lines: Any) -> None:
             folders.discard(rest)
     for pid, born in processes.items():
         end_group(pid, born)
-    for folder in folders:
-        if os.path.basename(folder).startswith(PREFIX):
+    mine = [folder for folder in folders if os.path.basename(folder).startswith(PREFIX)]
+    for _ in range(3):  # a process that dies may still write, and a thread of the run still make one
+        for folder in mine:
             shutil.rmtree(folder, ignore_errors=True)
+        if not any(map(os.path.isdir, mine)):
+            break
+        time.sleep(0.2)
 
 
 if __name__ == "__main__":
