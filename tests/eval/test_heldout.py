@@ -77,6 +77,19 @@ def test_a_failing_verifier_is_left_out_counted_apart_and_told(tmp_path, reward)
     assert vars(run.stats) == {"scored": 7, "score_errors": 0}  # what training counts is left alone
 
 
+def test_a_reward_beside_the_outcome_takes_no_verdict_away(tmp_path):
+    """Some rewards need what a rollout strategy adds in training."""
+
+    @dataclass(frozen=True)
+    class OfTraining(Reward):
+        def __call__(self, rollout):
+            raise ValueError("no answer with the long answer as context")
+
+    run = fake_run(tmp_path, {"verifier": Scored(), "proxy": OfTraining()})
+    result = heldout.evaluate(run, {"a": rows("a", "1", "0", "broken")})
+    assert (result.accuracy, result.errors) == ({"a": 0.5}, {"a": 1}) and "verifier" in run.warnings[0]
+
+
 def test_rows_that_no_reward_scores_are_errors_too(tmp_path):
     run = fake_run(tmp_path, {"verifier": Scored(tasks=("a",))})
     result = heldout.evaluate(run, {"a": rows("a", "1"), "b": rows("b", "1")})

@@ -116,9 +116,9 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
 
     The entropy and the length in a run's own log are of what it trains on, and what that is depends on the method: these compare.
     """
+    from vlrl.eval.heldout import check_answers
     from vlrl.eval.statistics.samples import pass_at_k
     from vlrl.trainer.data import heldout_by_task
-    from vlrl.trainer.scoring import score
 
     run = opened(config, checkpoint)
     requests = []
@@ -129,9 +129,10 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     groups = [Group(request.prompt, [], id=f"sampled-{i}") for i, request in enumerate(requests)]
     for completion in run.engine.generate(requests):
         groups[completion.request.tag].rollouts.append(run.make_rollout(completion))
-    score(groups, run)
-    correct = [[rollout.correct for rollout in group] for group in groups if len(group)]
-    lengths = [(len(rollout.logp), rollout.correct) for group in groups for rollout in group]
+    verdicts = iter(check_answers([Group(group.prompt, [rollout]) for group in groups for rollout in group], run))
+    checked = [[(len(rollout.logp), next(verdicts)[0]) for rollout in group] for group in groups]
+    lengths = [(length, ok) for group in checked for length, ok in group if ok is not None]
+    correct = [known for group in checked if (known := [ok for _, ok in group if ok is not None])]
     kl = divergence(run, groups, weights)
     run.close()
     surprisal = [-value for group in groups for rollout in group for value in rollout.logp]

@@ -106,12 +106,16 @@ def generate_usable(run: RunContext, rows: Sequence[Row]) -> tuple[list[Group], 
 def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool | None, str]]:
     """(`Rollout.correct`, "") per group of one rollout; (None, reason) where a reward or an environment failed, or no reward decides the outcome.
 
-    The run's statistics are left alone: an error here is neither an error of a training rollout nor counted in `error_limit`.
+    Only the row's outcome slot counts: another reward may need what the rollout strategy adds in training, and its failure leaves the answer's
+    verdict as it is. The run's statistics are left alone: an error here is neither an error of a training rollout nor counted in `error_limit`.
     """
     from vlrl.trainer.scoring import run_rewards, set_outcome
 
-    failures = run_rewards(groups, run.rewards)
-    reasons = {id(rollout): f"reward {slot!r} raised {type(error).__name__}: {error}" for rollout, slot, error in reversed(failures)}
+    reasons = {
+        id(rollout): f"reward {slot!r} raised {type(error).__name__}: {error}"
+        for rollout, slot, error in run_rewards(groups, run.rewards)
+        if [slot] == run.current.outcome_slots(rollout.row)[:1]
+    }
     checked: list[tuple[bool | None, str]] = []
     for group in groups:
         if not len(group):
