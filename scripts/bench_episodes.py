@@ -220,7 +220,7 @@ def check(output: Path, options: argparse.Namespace) -> tuple[dict[str, Any], li
     lives: dict[int, list[dict[str, Any]]] = {}
     for row in read_jsonl(output / PROCESS):
         lives.setdefault(row["pid"], []).append(row)
-    growth = {name: max((change(rows, name) for rows in lives.values() if len(rows) >= 8), default=0.0) for name in ("mb", "files", "threads")}
+    growth = {name: max((change(rows, name) for rows in lives.values() if len(rows) >= 16), default=0.0) for name in ("mb", "files", "threads")}
     if growth["mb"] > MAX_GROWTH_MB or growth["files"] > 0 or growth["threads"] > 0:
         wrong.append(f"the process grows: {growth}")
     if any(row["folders"] or row["tools"] for rows in lives.values() for row in rows):
@@ -230,7 +230,7 @@ def check(output: Path, options: argparse.Namespace) -> tuple[dict[str, Any], li
 
 
 def change(rows: Sequence[Mapping[str, float]], name: str) -> float:
-    """Growth of a figure of one process, from the second to the last quarter of its steps."""
+    """Growth of a figure of one process, from the second to the last quarter of its steps (of at least 16: caches fill at first)."""
     quarter = len(rows) // 4
     return statistics.median(row[name] for row in rows[-quarter:]) - statistics.median(row[name] for row in rows[quarter : 2 * quarter])
 
