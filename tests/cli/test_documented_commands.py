@@ -45,7 +45,7 @@ def commands():
         text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
         for line in LINE.findall(text):
             line = re.split(r"\s{2,}#|\s#\s", line)[0].strip()
-            line = line.replace("$RANK", "1").replace("$HEAD", "10.0.0.1")
+            line = line.removesuffix("; done").replace("$RANK", "1").replace("$HEAD", "10.0.0.1").replace("$s", "1")
             if not PLACEHOLDER.search(line):
                 found[line] = page
     return sorted(found)
