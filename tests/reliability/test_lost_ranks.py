@@ -1,8 +1,7 @@
 """Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a checkpoint. All ranks end in a bounded time
 with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step.
 
-Each trouble and each place is tried once with DDP; `pytest tests/reliability/test_lost_ranks.py -m slow` runs the other cases, ZeRO-2 and ZeRO-3 among
-them.
+Each trouble and each place is tried once with DDP; `pytest tests/reliability/test_lost_ranks.py -m slow` runs the other cases, also with ZeRO.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def harness_module():
                 return f"Error: {error}"[:2000]
 
     module = types.ModuleType(HARNESS)
-    module.VlrlTurns, module.__all__ = VlrlTurns, ["VlrlTurns"]
+    vars(module).update(VlrlTurns=VlrlTurns, __all__=["VlrlTurns"])
     return module
 
 

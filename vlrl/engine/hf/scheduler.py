@@ -180,7 +180,8 @@ class Scheduler:
         drafts_R, running = self._drafts(), self.running
         logits_RSV = self._decode(drafts_R)
         self.sampler = self.sampler or Sampler(running, self.lm.device)
-        before, done, rows = [len(sequence.ids) for sequence in running], {}, list(range(len(running)))
+        before, rows = [len(sequence.ids) for sequence in running], list(range(len(running)))
+        done: dict[int, Finish] = {}
         for place in range(logits_RSV.shape[1]):
             sampler = Sampler([running[r] for r in rows], self.lm.device) if place else self.sampler
             logits_RV = logits_RSV[rows, place] if place else logits_RSV[:, 0]
