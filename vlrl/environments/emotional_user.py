@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.capabilities import Capability
-from vlrl.context import RunContext
-from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut
-from vlrl.environments.user import MAX_TURN, UserState, told_of
+from vlrl.environments.user import MAX_TURN, User, told_of
 from vlrl.episodes import Action, EnvironmentFailure, Episode, Observation
-from vlrl.judges.client import check_judge, quoted
+from vlrl.judges.client import quoted
 from vlrl.methods.common.conversation import FORGETS
 from vlrl.registry import register
-from vlrl.stages import Environment
 from vlrl.types import Row, RowError, Sampling
 
 TRIES = 3
@@ -50,7 +47,7 @@ Write your next words to the assistant, and nothing else: short, natural, about 
 
 @register("emotional_user")
 @dataclass(frozen=True, kw_only=True)
-class EmotionalUser(Environment):
+class EmotionalUser(User):
     """SAGE's sentient user, as in RLVER: after each turn the user's emotion e, from 0 to 100, changes, and the user answers out of it.
 
         e_0 = start,   e_t = clip(e_{t-1} + change_t, 0, 100),   return = e_T / 100
@@ -68,37 +65,20 @@ class EmotionalUser(Environment):
     script is ours. Edge: words of the policy are never read as a change; a model that states no change in three tries is the environment's failure.
     """
 
-    simulator: Mapping[str, Any] = field(default_factory=dict)
     start: float = 30.0
     leaves: float = 10.0
-    patience: int = 8
     thoughts: Literal["hidden", "shown"] = "hidden"
     max_tokens: int = 400
     temperature: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.leaves <= self.start < 100:
             raise ValueError(f"0 <= leaves={self.leaves} <= start={self.start} < 100 is needed")
-        if self.patience < 1 or self.max_tokens < 1 or self.temperature < 0:
-            raise ValueError(
-                f"patience={self.patience} and max_tokens={self.max_tokens} must be at least 1, temperature={self.temperature} not negative"
-            )
 
     @property
     def provides(self) -> Sequence[Capability]:
         return (FORGETS,) if self.thoughts == "hidden" else ()
-
-    def init_state(self) -> UserState:
-        return UserState()
-
-    def check(self, run: RunContext) -> None:
-        if self.simulator:
-            check_judge(self.simulator, "environment.simulator")
-
-    def setup(self, run: RunContext) -> None:
-        super().setup(run)
-        if self.simulator:
-            self.state.model = AskedModel(self.simulator["engine"], run, "environment.simulator.engine")
 
     def episode(self) -> EmotionalEpisode:
         return PlayedEmotions(self) if self.simulator else ScriptedEmotions(self)
