@@ -143,7 +143,7 @@ class NLL(LossTerm):
 @register("dpo")
 @dataclass(frozen=True, kw_only=True)
 class DPO(LossTerm):
-    """Direct preference optimisation on the pairs (w, l) of a group:
+    """Direct preference optimisation: L = -log sigma(beta (margin of w - margin of l)) over the pairs (w, l) of a group.
 
         L = mean over pairs of -log sigma( beta [ (log pi(w) - log ref(w)) - (log pi(l) - log ref(l)) ] )
 
