@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -108,13 +109,13 @@ class EmotionalEpisode(Episode):
         parts = {"change": float(change)}
         return Observation("" if done else self.speak(feeling), reward=(self.emotion - before) / 100, parts=parts, done=done, forget=hidden)
 
+    @abstractmethod
     def feel(self, reply: str) -> tuple[float, str]:
         """By how much a reply changes the emotion, and what the user thinks of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def speak(self, feeling: str) -> str:
         """The user's next words."""
-        raise NotImplementedError
 
 
 class ScriptedEmotions(EmotionalEpisode):
