@@ -171,6 +171,12 @@ def test_a_folder_holds_one_comparison(tmp_path):
         replace(plan(tmp_path, "grpo"), steps=3).claim()
 
 
+def test_presets_with_held_out_rows_of_their_own_are_told(tmp_path):
+    same = "data.heldout.sat={name: gen_sat, split: heldout, count: 8, width: 3, variables: 5, clauses: 13}"
+    sat = Plan(("grpo", "dapo", "saturn"), "tasks/gen_sat", 1, tmp_path, overrides=("data.heldout.sat.count=8",))
+    assert sat.with_other_rows() == ["saturn"] and replace(sat, overrides=(same,)).with_other_rows() == []
+
+
 def test_a_cold_start_that_was_cut_off_starts_again(tmp_path):
     small = plan(tmp_path, "grpo")
     small.cold(0).mkdir(parents=True)

@@ -40,8 +40,12 @@ def compare(
     from vlrl.compare.run import run_plan
     from vlrl.compare.table import markdown, page, summarise
 
+    remark = ""
+    if others := plan.with_other_rows():
+        remark = f"; held out, {', '.join(others)} cannot be compared with {presets[0]}: other rows"
+        typer.echo(f"compare{remark}. Give both the same: --set 'data.heldout.NAME={{...}}'", err=True)
     cells, starts = run_plan(plan, jobs or os.cpu_count() or 1, quiet=as_json)
-    title = f"{task}: {', '.join(presets)} ({steps} steps, {seeds} seeds)"
+    title = f"{task}: {', '.join(presets)} ({steps} steps, {seeds} seeds{remark})"
     page(cells, title, plan.output / "compare.html", starts)
     table = markdown(cells, title, starts)
     (plan.output / "compare.md").write_text(table, encoding="utf-8")

@@ -103,6 +103,15 @@ class Plan:
         ]
         return load([base, preset_file(preset)], [*words, *(text for text in self.overrides if text not in theirs)])
 
+    def with_other_rows(self) -> list[str]:
+        """Presets that are measured on other held-out rows than the first one: a preset can bring its own. Their accuracies do not compare."""
+
+        def heldout(preset: str) -> Any:
+            config = self.config(preset, 0, "")
+            return plain(config.phase(config.phases[-1])).get("data", {}).get("heldout")
+
+        return [preset for preset in self.presets[1:] if heldout(preset) != heldout(self.presets[0])]
+
     def claim(self) -> None:
         """Record the comparison in the output folder, so that a later call can only add presets and seeds to it.
 
