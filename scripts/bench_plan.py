@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vlrl.bench.memory import Load, learn_steps, open_run, peak_bytes
+from vlrl.bench.memory import Load, learn_steps, longest_group, open_run, peak_bytes
 
 BUCKET = 1_000_000
 LAYOUTS_OF_DEEPSPEED = re.compile(r"zero\d")
@@ -81,18 +81,6 @@ def predicted(case: Case, micro: dict[str, int]) -> dict[str, Any]:
     return asdict(memory)
 
 
-def longest(run: Any, load: Load) -> dict[str, int]:
-    """The shape of the longest micro-batch of a step: one group."""
-    from vlrl.trainer.loss_inputs import cost
-
-    group = max(load.groups(0), key=lambda g: cost(run, g))
-    prompt = run.policy.encode(group.prompt)
-    patches = sum(len(next(iter(f.tensors.values()))) for f in prompt.features)
-    length = len(prompt) + sum(len(r) - 1 for r in group)
-    media = sum(f.num_embeds for f in prompt.features)
-    return {"rows": 1, "length": length, "scored": sum(map(len, group)), "patches": patches, "media_tokens": media}
-
-
 def work(case: Case, out: Path) -> None:
     """Run a case in this process and write {"peak", "micro"} (first rank only).
 
@@ -109,7 +97,7 @@ def work(case: Case, out: Path) -> None:
 
         run, peak = peak_bytes(steps)
         if run.accelerator.process_index == 0:
-            out.write_text(json.dumps({"peak": peak, "micro": longest(run, case.load)}), encoding="utf-8")
+            out.write_text(json.dumps({"peak": peak, "micro": longest_group(run, case.load.groups(0))}), encoding="utf-8")
         if case.ranks > 1:
             run.accelerator.wait_for_everyone()
     sys.stdout.flush()

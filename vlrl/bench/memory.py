@@ -107,3 +107,15 @@ def learn_steps(run: Any, load: Load, steps: int = 2) -> None:
         run.step += 1
         run.stats.begin()
         learn(load.groups(1000 * run.accelerator.process_index + step), run)
+
+
+def longest_group(run: Any, groups: Sequence[Group]) -> dict[str, int]:
+    """The fields of `vlrl.plan.memory.MicroBatch` for the most expensive of `groups`, as a micro-batch of its own."""
+    from vlrl.trainer.loss_inputs import cost
+
+    group = max(groups, key=lambda g: cost(run, g))
+    prompt = run.policy.encode(group.prompt)
+    patches = sum(len(next(iter(f.tensors.values()))) for f in prompt.features)
+    length = len(prompt) + sum(len(r) - 1 for r in group)
+    media = sum(f.num_embeds for f in prompt.features)
+    return {"rows": 1, "length": length, "scored": sum(map(len, group)), "patches": patches, "media_tokens": media}

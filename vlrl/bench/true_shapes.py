@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,6 +41,18 @@ def family_of(model: str, **fields: Any) -> Family:
 def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0, device: str = "cpu") -> Policy:
     """A policy whose model has the release's shape with `layers` and `vision_layers` layers (0: all), and random weights; its processor follows the
     release's rules for pictures. Ids of the whole vocabulary can be scored."""
+
+    def loaded(self: Any) -> tuple[Any, Any]:
+        return random_model(family, layers, vision_layers, seed)
+
+    shaped = type(f"Shaped{type(family).__name__}", (type(family),), {"load": loaded})
+    policy = Policy(shaped(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)}), device=device)
+    policy.params.forbidden_ids = policy.params.net.forbidden_ids = tuple(sorted(family.forbidden_ids(policy.processor)))
+    return policy
+
+
+def random_model(family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """(model, processor) of `random_release`; weights are drawn in `dtype`."""
     tiny = dataclasses.replace(family, model="", tiny=Tiny())
     with torch.device("meta"):
         small, processor = tiny.build(Tiny())
@@ -52,19 +65,25 @@ def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed
         setattr(text, name, getattr(small_text, name, None))
     processor = released_processor(family, processor)
 
-    def loaded(self: Any) -> tuple[Any, Any]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = type(meta_model(config))._from_config(config, attn_implementation="sdpa", dtype=torch.float32)
-        for name, parameter in model.named_parameters():
-            if name.endswith("mm_input_projection_weight"):  # zeros by default, which would remove all images
-                parameter.data.normal_(0, 0.02)
-        return model, processor
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = type(meta_model(config))._from_config(config, attn_implementation="sdpa", dtype=dtype)
+    for name, parameter in model.named_parameters():
+        if name.endswith("mm_input_projection_weight"):  # zeros by default, which would remove all images
+            parameter.data.normal_(0, 0.02)
+    return model, processor
 
-    shaped = type(f"Shaped{type(family).__name__}", (type(family),), {"load": loaded})
-    policy = Policy(shaped(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)}), device=device)
-    policy.params.forbidden_ids = policy.params.net.forbidden_ids = tuple(sorted(family.forbidden_ids(processor)))
-    return policy
+
+def save_release(model: str, folder: Path, layers: int = 0, vision_layers: int = 0, dtype: str = "bfloat16") -> Path:
+    """Write the random model and the processor of a config of configs/models to `folder`, for `policy.model`; nothing if it holds them already.
+
+    The whole model by default; its weights are in memory once, in `dtype`.
+    """
+    if not (folder / "config.json").is_file():
+        made, processor = random_model(family_of(model), layers, vision_layers, dtype=getattr(torch, dtype))
+        made.save_pretrained(folder)
+        processor.save_pretrained(folder)
+    return folder
 
 
 def released_processor(family: Family, tiny: Any) -> Any:
