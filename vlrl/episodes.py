@@ -24,7 +24,7 @@ import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -71,6 +71,10 @@ class TryAgain(RuntimeError):
 
 class EnvironmentFailure(RuntimeError):
     """An environment is at fault: dead, hanging, or broken. Never raised for what the policy wrote."""
+
+
+class ReplayDiverged(EnvironmentFailure):
+    """A repeated reset or action was answered otherwise than the first time, so that the episode is not where it should go on from."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,13 @@ class Observation:
         """`state`, or a digest of text and media."""
         return self.state or hashlib.sha256("\x00".join([self.text, *(m.key for m in self.media)]).encode("utf-8", "replace")).hexdigest()[:16]
 
+    def equals(self, other: Observation | str) -> bool:
+        """Whether it is the same as another one, pictures by their keys; a string is the other's `state_key`, which is all that is compared."""
+        if isinstance(other, str):
+            return self.state_key == other
+        keys, others = [medium.key for medium in self.media], [medium.key for medium in other.media]
+        return keys == others and replace(self, media=()) == replace(other, media=())
+
     def check(self) -> None:
         """Raise EnvironmentFailure for what an environment must not return."""
         rewards = [value for value in (self.reward, *self.parts.values()) if value is not None]
@@ -255,6 +266,13 @@ class Episode(ABC):
     def step(self, action: Action) -> Observation:
         """The answer to the policy's turn."""
 
+    def expert(self, view: Action) -> str | None:
+        """What an expert writes next in this state, for a warm-up (rollout `expert_turns`); None where there is no expert.
+
+        `view` is the turn that is to be written: its number, the pictures shown so far and what coordinates in them mean. Called between two turns
+        in the trainer's thread, like `copy`; changes nothing."""
+        return None
+
     def close(self) -> None:
         """Free everything. Called once, also after an exception; perhaps from another thread while `step` hangs."""
 
@@ -265,7 +283,7 @@ class Episode(ABC):
 
     def copy(self) -> Episode | None:
         """A second episode in the same state, for a branch. Called between two turns in the trainer's thread: quick, and without processes or
-        connections. None where that is not possible: a branch then repeats the actions."""
+        connections. None where that is not possible: a branch then repeats the actions, and fails where an answer is not the trunk's."""
         return None
 
 
@@ -275,6 +293,17 @@ def copied(episode: E, *fields: str) -> E:
     for name in fields:
         setattr(made, name, copy.copy(getattr(episode, name)))
     return made
+
+
+@dataclass(frozen=True)
+class Past:
+    """What an episode that goes on elsewhere (a branch, a resumed conversation) has seen: the opening, and each action with its answer.
+
+    An answer that is no longer known whole is given by its `state_key`.
+    """
+
+    opening: Observation | str
+    steps: tuple[tuple[Action, Observation | str], ...] = ()
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from vlrl.episodes import Action, Episode, Observation, TryAgain, copied
+from vlrl.episodes import Action, Episode, Observation, Past, TryAgain, copied
 from vlrl.stages import Environment
 from vlrl.trainer.episode_pool import EpisodePool
 from vlrl.types import Row
@@ -178,7 +178,8 @@ def test_leaving_the_pool_by_an_exception_closes_everything():
 def test_earlier_actions_are_repeated():
     world = World()
     with EpisodePool(world) as pool:
-        handle = pool.start("a", Row("r", "q"), 3, history=["one"])
+        past = Past(Observation("seed 3"), ((Action("one", 1), Observation("ok", calls=1)),))
+        handle = pool.start("a", Row("r", "q"), 3, past)
         assert pool.collect(5.0) == [handle] and handle.observation.text == "seed 3" and handle.trajectory.steps == []
         pool.step(handle, Action("two", 2))
         pool.collect(5.0)

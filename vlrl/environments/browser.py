@@ -403,7 +403,8 @@ class BrowserSession:
             left = asyncio.all_tasks(self.loop)  # of calls that wait for a browser that is gone
             for task in left:
                 task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            if left:  # without tasks `gather` asks for the thread's current loop, which there is none of
+                self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self.loop.close()
 
     async def _own(self, seconds: float) -> None:

@@ -101,6 +101,10 @@ class ImageToolsEpisode(ToolEpisode):
         known: dict[str, Callable[..., Any]] = {"crop": self.crop, "rotate": self.rotate, "draw": self.draw, "measure": self.measure}
         super().__init__([Tool.of(known[name]) for name in settings.allow])
 
+    @property
+    def stateless(self) -> bool:
+        return True  # the pictures shown so far come with the action
+
     def crop(self, box: list, image: int = 0) -> Observation:
         """Shows an enlarged part of a picture. box: [x1, y1, x2, y2]; image: number of the picture, from 0."""
         self.cropping.action = self.action

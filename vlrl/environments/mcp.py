@@ -154,6 +154,10 @@ class MCPEpisode(ToolEpisode):
         self.tools = {tool.name: tool for tool in self.settings.toolbox()}
         return Observation()
 
+    @property
+    def stateless(self) -> bool:
+        return not self.settings.isolated  # episodes that share a session have nothing of their own
+
     def called(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         if self.session is None:
             raise EnvironmentFailure("the episode has no session")

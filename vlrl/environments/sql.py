@@ -81,6 +81,10 @@ class SqlEpisode(ToolEpisode):
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         return Observation("\n".join(["Tables:", *(line for (line,) in lines)])[: self.settings.chars] if lines else "")
 
+    @property
+    def stateless(self) -> bool:
+        return True  # the database is read only
+
     def sql(self, query: str) -> str:
         """Runs one SELECT statement of SQLite and shows its rows. query: the statement."""
         connection, settings = self.connection, self.settings

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlrl.episodes import MAX_TEXT, Action, EnvironmentFailure, Episode, Observation, Trajectory, TryAgain
+from vlrl.episodes import MAX_TEXT, Action, EnvironmentFailure, Episode, Observation, Past, ReplayDiverged, Trajectory, TryAgain
 from vlrl.failures import RunFailure, of_the_machine
 from vlrl.files import TRAJECTORIES, append_jsonl
 from vlrl.registry import ConfigError
@@ -39,13 +39,14 @@ HANGING = 256  # abandoned threads that still run, beyond which the run ends
 class EpisodeHandle:
     """An episode in the pool. After `collect` it has the newest `observation`, or the `error` that ended it.
 
-    `owner` is the caller's, returned untouched. `seconds` and `steps` count its calls. The first `given` steps of the trajectory are a trunk's.
+    `owner` is the caller's, returned untouched. `seconds` and `steps` count its calls. `past` is what is repeated after the reset. `actions` are
+    those of the trajectory's steps, of which the first `given` are a trunk's.
     """
 
     owner: Any
     row: Row
     seed: int
-    history: Sequence[str] = ()
+    past: Past | None = None
     number: int = 0
     episode: Episode | None = None
     observation: Observation | None = None
@@ -54,6 +55,7 @@ class EpisodeHandle:
     steps: int = 0
     closed: bool = False
     given: int = 0
+    actions: list[Action] = field(default_factory=list)
     trajectory: Trajectory = field(default_factory=lambda: Trajectory("", 0))
 
 
@@ -118,31 +120,35 @@ class EpisodePool:
         """Whether an answer is still to be collected."""
         return bool(self.outstanding or self.finished)
 
-    def start(self, owner: Any, row: Row, seed: int, history: Sequence[str] = ()) -> EpisodeHandle:
-        """Begin an episode. `history` are actions that are repeated after the reset; the answers to them are not returned."""
-        handle = EpisodeHandle(owner, row, seed, tuple(history), len(self.handles))
+    def start(self, owner: Any, row: Row, seed: int, past: Past | None = None) -> EpisodeHandle:
+        """Begin an episode. The actions of `past` are repeated after the reset; the episode fails with ReplayDiverged where an answer differs."""
+        handle = EpisodeHandle(owner, row, seed, past, len(self.handles))
         handle.trajectory = Trajectory(row.id, seed, getattr(self.environment, "name", ""))
         self.handles.append(handle)
-        self._submit(_Job(handle, lambda: self._reset(handle), self._limit("turn_seconds"), "reset"))
+        calls = 1 + (len(past.steps) if past is not None else 0)
+        seconds = max(self._limit("turn_seconds"), min(calls * self._limit("turn_seconds"), self._limit("episode_seconds")))
+        self._submit(_Job(handle, lambda: self._reset(handle), seconds, "reset"))
         return handle
 
     def branch(self, owner: Any, trunk: EpisodeHandle) -> EpisodeHandle:
         """Begin an episode that goes on from where `trunk` is, which waits for its next action; the next `collect` has it, with the opening.
 
-        It is a copy where the environment can make one. Otherwise the trunk's actions are repeated (unless its episodes are stateless).
+        It is a copy where the environment can make one. Otherwise the trunk's actions are repeated (unless its episodes are stateless), and the
+        branch fails where the environment does not answer as it answered the trunk.
         """
         made, told = None, trunk.trajectory
         with suppress(*FAULTS):  # a copy that fails is no copy
             made = trunk.episode.copy() if trunk.episode is not None else None
         if made is None:
-            handle = self.start(owner, trunk.row, trunk.seed, [text for text, _ in told.steps])
+            answers = [answer for _, answer in told.steps]
+            handle = self.start(owner, trunk.row, trunk.seed, Past(told.opening, tuple(zip(trunk.actions, answers, strict=True))))
         else:
             handle = EpisodeHandle(owner, trunk.row, trunk.seed, number=len(self.handles), episode=made, observation=told.opening)
             handle.trajectory = replace(told, end="")
             self.handles.append(handle)
             with self.changed:
                 self.finished.append(handle)
-        handle.trajectory.steps, handle.given = list(told.steps), len(told.steps)
+        handle.trajectory.steps, handle.actions, handle.given = list(told.steps), list(trunk.actions), len(told.steps)
         return handle
 
     def step(self, handle: EpisodeHandle, action: Action) -> None:
@@ -275,8 +281,8 @@ class EpisodePool:
                 if handle.closed:  # meanwhile
                     raise EnvironmentFailure("the episode was closed before its reset")
                 opening = _checked(episode.reset(handle.row, handle.seed))
-                for turn, text in enumerate(() if episode.stateless else handle.history, 1):
-                    episode.step(Action(text, turn))
+                if handle.past is not None and not episode.stateless:
+                    self._repeat(episode, opening, handle.past)
             except FAULTS as error:
                 if handle.closed:
                     self._close(handle)
@@ -292,18 +298,35 @@ class EpisodePool:
         episode = handle.episode
         if episode is None:
             raise EnvironmentFailure("the episode is closed")
+        answer = self._answer(episode, action)
+        handle.trajectory.steps.append((action.text, answer))
+        handle.actions.append(action)
+        return answer
+
+    def _answer(self, episode: Episode, action: Action) -> Observation:
+        """The environment's answer; a call that had no effect is repeated."""
         retries = self.environment.retries if self.environment is not None else 0
         for attempt in range(retries + 1):
             try:
-                answer = _checked(episode.step(action))
+                return _checked(episode.step(action))
             except TryAgain:
                 if attempt == retries:
                     raise
                 time.sleep(0.05 * 2**attempt)
-                continue
-            handle.trajectory.steps.append((action.text, answer))
-            return answer
         raise AssertionError("unreachable")
+
+    def _repeat(self, episode: Episode, opening: Observation, past: Past) -> None:
+        """Bring an episode that was reset to where another one was. Raises ReplayDiverged where it does not get there."""
+        seconds, name = self._limit("turn_seconds"), getattr(self.environment, "name", "")
+        for number, (action, told) in enumerate(((None, past.opening), *past.steps)):
+            answer = opening if action is None else self._answer(episode, replace(action, seconds=seconds))
+            if not answer.equals(told):
+                then = told if isinstance(told, str) else told.text
+                raise ReplayDiverged(
+                    f"environment {name!r} answered the repeated {f'action {number}' if number else 'reset'} otherwise than the first time "
+                    f"({answer.text[:60]!r}, then {then[:60]!r}): a branch of an episode needs an environment that a seed determines, or one that "
+                    "can be copied (`Episode.copy`); use a rollout strategy that does not branch"
+                )
 
     def _close(self, handle: EpisodeHandle) -> None:
         """Close the handle's episode, unless it is closed."""
@@ -353,6 +376,8 @@ class RunEpisodes(EpisodePool):
 
         for handle in failed:
             self.close(handle, "error")
+            if isinstance(handle.error, ReplayDiverged):
+                self.count({"replays_diverged": 1})
         if failed and self.counted:
             self.run.stats.scored += len(failed)
             first = failed[0]

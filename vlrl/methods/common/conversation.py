@@ -27,6 +27,7 @@ from vlrl.episodes import (
     Action,
     EpisodeEnd,
     Observation,
+    Past,
     stated_return,
 )
 from vlrl.types import Completion, Message, Prompt, Request, Rollout, Sampling
@@ -98,11 +99,12 @@ class Conversation:
     states: list[str] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
     invalid: int = 0
-    replayed: list[str] = field(default_factory=list)  # actions that the environment has to repeat before the next one: of a resumed conversation
+    past: Past | None = None  # what the environment has to repeat before the next action: of a resumed conversation
     state: str = ""  # key of the state in which the next turn is written
     opened: Prompt | None = None  # the prompt with the opening observation
     begun: bool = False  # whether the environment has begun the episode
     failure: str = ""  # why the environment failed
+    demonstrated: str = ""  # the next turn, where an expert writes it
 
     def room(self, policy: Any) -> int:
         """Tokens that are left for the conversation."""
@@ -146,8 +148,12 @@ class Conversation:
 
     def action(self, policy: Any) -> Action:
         """The policy's last turn for the environment."""
+        return replace(self.view(policy), text=self.actions[-1], turn=self.turns)
+
+    def view(self, policy: Any) -> Action:
+        """What the next turn is written on, as an action without text."""
         spaces = tuple(policy.spaces(self.prompt)) if self.prompt.images or self.prompt.videos else ()
-        return Action(self.actions[-1], self.turns, self.prompt.images, self.prompt.videos, spaces)
+        return Action("", self.turns + 1, self.prompt.images, self.prompt.videos, spaces)
 
     def note(self, answer: Observation) -> None:
         """Keep what the environment says about the last turn."""

@@ -243,7 +243,7 @@ class MultiTurn(SampledStrategy):
         stops = run.environment.stops if run.environment is not None else ()
         with run.episodes(counted) as pool:
             for conversation in conversations:
-                pool.start(conversation, conversation.prompt.row, episode_seed(run, conversation.prompt), conversation.replayed)
+                pool.start(conversation, conversation.prompt.row, episode_seed(run, conversation.prompt), conversation.past)
             while pool.busy:
                 ready = [handle for handle in pool.collect(self.patience) if self.hear(handle, pool, run)]
                 ready.sort(key=lambda handle: (handle.owner.prompt_index, handle.owner.attempt))

@@ -97,7 +97,7 @@ class Arpo(MultiTurn):
     probability P; `tokens` 20, 10 alternatives; initial 8 of 16, beam 2).
     Deviates: the release samples one more conversation from the prompt in each round in which none of the prompt goes on, and at the end copies the
     last one; here they are sampled at the end. The entropy of a branch's first turn is its trunk's. An environment that keeps a state which it cannot
-    copy (`Episode.copy`) repeats the trunk's actions.
+    copy (`Episode.copy`) repeats the trunk's actions; a branch that is answered otherwise than its trunk was is an error of the environment.
     Edge: the first call of a conversation has dH = 0; a conversation with pictures in a reply does not branch; an engine without alternatives is
     refused. Logs branches and chances. Units: entropy as a share of log(vocabulary), summed over tokens.
     """

@@ -24,7 +24,7 @@ import torch
 
 from vlrl.capabilities import Annotation
 from vlrl.context import RunContext
-from vlrl.episodes import ACTIONS, EPISODE_RETURN, TURN_REWARDS, TURN_SPANS, TURN_STATES
+from vlrl.episodes import ACTIONS, EPISODE_RETURN, TURN_REWARDS, TURN_SPANS, TURN_STATES, Action, Past
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.branching import per_token
 from vlrl.methods.common.conversation import CALLS, CONVERSATION, SEGMENT, TURNS, Conversation, Segment
@@ -186,10 +186,18 @@ def resumed(place: int, rollout: Rollout, answer: str, doubts: Sequence[str], ch
     attempt, turns, calls = CONVERSATION[rollout], TURNS[rollout], CALLS[rollout]
     inserted = (end, end + len(bank[chosen]))
     probe = Probe(place, attempt, rollout.prompt, run.sampling(rollout.prompt, attempt), seed, segment, turns, calls, inserted=inserted)
-    probe.replayed, probe.opened, probe.states = ACTIONS[rollout][:-1], rollout.prompt, list(TURN_STATES[rollout])
+    probe.past, probe.opened, probe.states = past_of(rollout, run.policy), rollout.prompt, list(TURN_STATES[rollout])
     paid = TURN_REWARDS[rollout][:-1] if EPISODE_RETURN.on(rollout) else [None] * (turns - 1)
     probe.actions, probe.rewards = [*ACTIONS[rollout][:-1], words], [*paid, None]
     return probe
+
+
+def past_of(rollout: Rollout, policy: Any) -> Past:
+    """What the environment was told and answered before the last turn of a conversation; answers by the keys of their states."""
+    prompt, (opening, *states) = rollout.prompt, TURN_STATES[rollout]
+    spaces = tuple(policy.spaces(prompt)) if prompt.images or prompt.videos else ()
+    actions = [Action(text, turn, prompt.images, prompt.videos, spaces) for turn, text in enumerate(ACTIONS[rollout][:-1], 1)]
+    return Past(opening, tuple(zip(actions, states, strict=True)))
 
 
 def draw_logp(drawn: Sequence[int], bank: Sequence[Sequence[int]]) -> list[float]:
