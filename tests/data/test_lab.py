@@ -12,6 +12,7 @@ from vlrl_data.lab import shipped_images
 from vlrl_data.lab.text import Claim, solutions
 from vlrl_data.media.images import rgb
 
+from vlrl.environments.tool_calls import last_call
 from vlrl.registry import ConfigError, build, names
 from vlrl.stages import Source
 
@@ -154,6 +155,25 @@ def test_arithmetic():
         assert row.answer == eval(row.question.removesuffix("="))
     train, heldout = ({row.question for row in make("lab_arithmetic", split=split, count=600)} for split in ("train", "heldout"))
     assert not train & heldout and len(heldout) > 5
+
+
+def test_sums_that_call_python():
+    """Four demonstrations in ten call, with a program that computes the answer; the others answer at once."""
+    rows = list(make("lab_python", smallest=100, largest=999, called=0.4, count=300))
+    calls = 0
+    for row in rows:
+        first, second = map(int, row.question.removesuffix("=").split("+"))
+        *called, last = row.meta["turns"]
+        assert min(first, second) >= 100 and row.answer == first + second and row.meta["known"] == 0
+        assert last == f"<think></think><answer>{row.answer}</answer>"
+        for turn in called:
+            assert last_call(turn) == ("python", {"code": f"print({first}+{second})"})
+        calls += len(called)
+    assert 90 <= calls <= 150 and make("lab_python", known=True)[0].meta["known"] == 1
+    with pytest.raises(ConfigError, match="called: 2.0 is not between 0 and 1"):
+        make("lab_python", called=2)
+    with pytest.raises(ConfigError, match="smallest: 10 is not between 0 and largest=9"):
+        make("lab_arithmetic", smallest=10)
 
 
 def test_knights_have_one_solution():

@@ -212,3 +212,22 @@ def test_questions_have_their_answers_in_the_corpus_alone():
     assert documents(1) != documents(0) and len(dict(documents())) == len(documents())
     with pytest.raises(ConfigError, match="ask"):
         GenLookup(ask=("colour",))
+
+
+def test_demonstrated_turns_search_and_answer_or_guess():
+    """The turns of a demonstration, played with the environment, end with the answer; a guess is a fact about somebody else, without a search."""
+    environment = Search(k=1)
+    for row in GenLookup(ask=("home", "river", "given"), count=20)():
+        seen = turns(environment, *row.meta["turns"])
+        assert "".join(row.meta["turns"]) == row.target and seen[-1].done and len(seen) == 1 + len(row.meta["queries"])
+        assert all(row.meta["known"] or query in one.text for query, one in zip(row.meta["queries"], seen))
+    guessed = [row for row in GenLookup(ask=("craft",), thoughts=False, guessed=0.5, count=300)() if len(row.meta["turns"]) == 1]
+    assert 120 <= len(guessed) <= 180 and all(row.target.startswith("<think>") for row in guessed)
+    right = sum(row.meta["turns"] == [f"<answer>{row.answer}</answer>"] for row in guessed)
+    assert 0 < right < len(guessed) / 4, "one guess in ten, about, is right"
+    assert not any(len(row.meta["turns"]) == 1 for row in GenLookup(count=50)())
+    assert all(row.meta["known"] and row.answer in row.meta["turns"][0] for row in GenLookup(ask=("given",), guessed=1.0, count=20)()), (
+        "no guess is needed"
+    )
+    with pytest.raises(ConfigError, match="guessed: 2 is not between 0 and 1"):
+        GenLookup(guessed=2)

@@ -41,6 +41,15 @@ def test_malformed_is_minus_one_even_where_it_is_correct(text):
     assert Ikea().value(rollout(text, True)) == -1.0
 
 
+def test_calls_of_another_tool_cost_as_searches_do():
+    called = rollout("<think></think><tool_call>{}</tool_call>\n<think></think><answer>Rome</answer>", True)
+    assert Ikea(call="<tool_call>").value(called) == pytest.approx(1.4, abs=1e-12) and Ikea().value(called) == pytest.approx(1.6, abs=1e-12)
+    called.correct = False
+    assert Ikea(call="<tool_call>").value(called) == 0.05 and Ikea().value(called) == 0.0
+    with pytest.raises(ValueError, match="call is empty"):
+        Ikea(call="")
+
+
 def test_invalid_actions_and_ends():
     assert Ikea().value(rollout(searched(1), True, invalid=1)) == -1.0
     assert Ikea().value(rollout("<think>so</think><search>x</search>", False, end="max_turns")) == 0.05, "cut short is not malformed"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from make import end_step, run
 
+from vlrl.methods.common.conversation import CALLS, CONVERSATION
 from vlrl.methods.core.metric import ace, average_precision, ece
 from vlrl.registry import ConfigError, build, names
 from vlrl.stages import Metric
@@ -262,3 +263,19 @@ def test_a_slot_that_does_not_exist_is_refused(fields):
 def test_impossible_settings_are_refused(name, fields):
     with pytest.raises(ConfigError, match=next(iter(fields))):
         metric(name, **fields)
+
+
+def episodes(task, *calls, source="policy"):
+    """A group of one rollout per (conversation, calls so far)."""
+    prompt = Prompt(Row("a", "?", task=task), ())
+    rollouts = [Rollout(prompt, [1], source=source) for _ in calls]
+    for made, (conversation, so_far) in zip(rollouts, calls):
+        CONVERSATION.set(made, conversation)
+        CALLS.set(made, so_far)
+    return Group(prompt, rollouts)
+
+
+def test_tool_calls_by_task():
+    """Task a: episodes of 2, 0 and 1 calls (the first has two rollouts) and another group's 0; task b: 1; demonstrations do not count."""
+    groups = [episodes("a", (0, 1), (0, 2), (1, 0), (2, 1)), episodes("a", (0, 0)), episodes("b", (0, 1)), episodes("c", (0, 1), source="expert")]
+    assert metric("tool_calls")(groups) == near({"mean/a": 3 / 4, "share/a": 1 / 2, "mean/b": 1.0, "share/b": 1.0})

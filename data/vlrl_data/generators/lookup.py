@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,6 +24,7 @@ FIRST, MIDDLE, LAST = (
 )
 ENDINGS = ("dan", "kel", "mor", "rin", "sto", "vek", "wyn", "zar")
 CRAFTS = ("baker", "clockmaker", "dyer", "glazier", "mason", "potter", "printer", "sailor", "tailor", "weaver")
+THOUGHT = re.compile("<think>.*?</think>")
 KINDS = ("home", "craft", "birth", "river", "given")
 
 
@@ -88,24 +90,44 @@ class GenLookup(GeneratedSource):
 
     vlrl original. The facts of world `world_seed` stand in the corpus of environment `search` alone, so that they cannot be known. `row.meta` has
     `kind`, `known` (1 where the question states the answer) and `queries`; the demonstration (`target`) searches, where that is needed, and answers.
+    Its turns are `meta["turns"]`, for rollout `expert_turns`; without `thoughts` they have no <think>. A share `guessed` of those of rows that need a
+    search answers at once instead, with a fact about another person of the world: such a cold start teaches both forms, and not which one pays.
     Every fifth person is asked about in held-out rows alone.
     """
 
     ask: tuple[str, ...] = field(default=("home", "craft", "birth"))
     world_seed: int = 0
+    thoughts: bool = True
+    guessed: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         unknown = sorted(set(self.ask) - set(KINDS))
         if unknown or not self.ask:
             raise ConfigError(f"ask: {', '.join(unknown) or 'none'} given. Known: {', '.join(KINDS)}; give at least one of them.")
+        if not 0 <= self.guessed <= 1:
+            raise ConfigError(f"guessed: {self.guessed} is not between 0 and 1; it is the share of demonstrations that do not search")
 
     def row(self, index: int) -> Row:
         rng, made = self.rng(index), world(self.world_seed)
         place = rng.randrange(PEOPLE // 5) * 5 + (0 if self.split == "heldout" else rng.randint(1, 4))
         kind = rng.choice(self.ask)
         asked = question(made.people[place], kind, made.rivers)
-        turns = "".join(f"<think>Look up {query}.</think><search>{query}</search>" for query in asked.queries)
-        meta: dict[str, Any] = {"kind": kind, "known": int(not asked.queries), "queries": list(asked.queries)}
-        target = f"{turns}<think>It is {asked.answer}.</think>{tagged_answer(asked.answer)}"
+        searches = [searching(query) for query in asked.queries]
+        turns = [*searches, answering(asked.answer)]
+        if searches and rng.random() < self.guessed:
+            turns = [answering(question(rng.choice(made.people), kind, made.rivers).answer)]
+        meta: dict[str, Any] = {"kind": kind, "known": int(not searches), "queries": list(asked.queries)}
+        meta["turns"] = turns if self.thoughts else [THOUGHT.sub("", turn) for turn in turns]
+        target = "".join([*searches, answering(asked.answer)])
         return Row(self.id(index), asked.text, asked.answer, task="lookup", target=target, meta=meta)
+
+
+def searching(query: str) -> str:
+    """A demonstrated turn with a query. The spaces around the query make its tokens those of the question and of the documents."""
+    return f"<think>Look up {query}.</think><search> {query} </search>"
+
+
+def answering(answer: str) -> str:
+    """A demonstrated last turn."""
+    return f"<think>It is {answer}.</think>{tagged_answer(answer)}"

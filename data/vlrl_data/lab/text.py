@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vlrl.registry import ConfigError, register
@@ -17,7 +18,7 @@ OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b
 @register("lab_arithmetic")
 @dataclass(frozen=True, kw_only=True)
 class LabArithmetic(GeneratedSource):
-    """A sum of `terms` numbers from 0 to `largest`, with the given operations, from left to right; the answer is an int.
+    """A sum of `terms` numbers from `smallest` to `largest`, with the given operations, from left to right; the answer is an int.
 
     Held-out sums are those whose text is hashed into a fixed fifth of all sums, so none of them is seen in training. `paraphrased` adds the same sum
     in other words as `meta["paraphrase"]`.
@@ -27,6 +28,7 @@ class LabArithmetic(GeneratedSource):
     largest: int = 9
     operations: tuple[str, ...] = ("+",)
     paraphrased: bool = False
+    smallest: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,6 +37,8 @@ class LabArithmetic(GeneratedSource):
                 raise ConfigError(f"operations: {sign!r} is unknown. Known: {', '.join(OPERATIONS)}.")
         if self.terms < 2 or self.largest < 1:
             raise ConfigError(f"terms, largest: {self.terms} and {self.largest} must be at least 2 and 1")
+        if not 0 <= self.smallest <= self.largest:
+            raise ConfigError(f"smallest: {self.smallest} is not between 0 and largest={self.largest}")
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -46,12 +50,35 @@ class LabArithmetic(GeneratedSource):
         return Row(self.id(index), f"{text}=", value, task="arithmetic", target=tagged_answer(str(value)), meta=meta)
 
     def _sum(self, rng: random.Random) -> tuple[str, int]:
-        value = rng.randint(0, self.largest)
+        value = rng.randint(self.smallest, self.largest)
         text = str(value)
         for _ in range(self.terms - 1):
-            sign, number = rng.choice(self.operations), rng.randint(0, self.largest)
+            sign, number = rng.choice(self.operations), rng.randint(self.smallest, self.largest)
             text, value = (f"({text})" if sign == "*" and self.terms > 2 else text) + f"{sign}{number}", OPERATIONS[sign](value, number)
         return text, value
+
+
+@register("lab_python")
+@dataclass(frozen=True, kw_only=True)
+class LabPython(LabArithmetic):
+    """Sums of `lab_arithmetic` for environment `python`: a share `called` of the demonstrations (`meta["turns"]`) calls it, the others answer at once.
+
+    For runs in which the policy learns where a call pays. `meta["known"]` is `known`: whether a policy can learn these sums by heart.
+    """
+
+    called: float = 0.5
+    known: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.called <= 1:
+            raise ConfigError(f"called: {self.called} is not between 0 and 1; it is the share of demonstrations that call Python")
+
+    def row(self, index: int) -> Row:
+        row = super().row(index)
+        call = json.dumps({"name": "python", "arguments": {"code": f"print({row.question.removesuffix('=')})"}})
+        calls = [f"<think></think><tool_call>{call}</tool_call>"] if random.Random(f"call {row.id}").random() < self.called else []
+        return replace(row, task="python", meta=row.meta | {"known": int(self.known), "turns": [*calls, f"<think></think>{row.target}"]})
 
 
 class Claim(NamedTuple):

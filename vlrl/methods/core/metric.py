@@ -8,6 +8,7 @@ surprisal             mean -log pi of sampled tokens, an estimate of the entropy
 answer_diversity      different answers of a group, and majority voting
 calibration           stated confidences against being correct
 repetition            repeated n-grams
+tool_calls            calls per episode, by task
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from itertools import groupby, pairwise
 
 from vlrl.context import RunContext
 from vlrl.functional import pass_at_k
+from vlrl.methods.common.conversation import CALLS, CONVERSATION
 from vlrl.registry import ConfigError, register
 from vlrl.stages import Metric, State
 from vlrl.types import Group, Rollout
@@ -453,3 +455,28 @@ def repeated(ids: Sequence[int], n: int) -> float:
     """1 - (different n-grams) / (n-grams) of at least n tokens."""
     grams = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
     return 1.0 - len(set(grams)) / len(grams)
+
+
+@register("tool_calls")
+@dataclass(frozen=True, kw_only=True)
+class ToolCalls(Metric):
+    """Tool calls per episode, by task: "mean/TASK", and "share/TASK", the share of episodes with at least one.
+
+    vlrl original. Shows where a policy calls: on the rows that need it, or on all. Calls are replies of the environment (CALLS). Edge: an episode of
+    several rollouts counts once, by its last; rollouts of no episode, and those of another source (experts, replay), are left out.
+    Units: calls, shares.
+    """
+
+    requires = (CALLS, CONVERSATION)
+
+    def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
+        calls: dict[str, list[float]] = {}
+        for group in groups:
+            last: dict[int, int] = {}
+            for rollout in group:
+                if rollout.source == "policy" and CALLS.on(rollout):
+                    last[CONVERSATION[rollout]] = max(CALLS[rollout], last.get(CONVERSATION[rollout], 0))
+            calls.setdefault(group.row.task, []).extend(map(float, last.values()))
+        found = [(task, numbers) for task, numbers in calls.items() if numbers]
+        means = {f"mean/{task}": mean(numbers) for task, numbers in found}
+        return means | {f"share/{task}": mean([float(number > 0) for number in numbers]) for task, numbers in found}

@@ -28,13 +28,14 @@ _WRONG_TAG = re.compile(r"[(\[](?:think|search|answer)|(?:think|search|answer)[)
 @register("ikea")
 @dataclass(frozen=True)
 class Ikea(RewardShaping):
-    """IKEA's knowledge-boundary reward, in place of the total. With n = number of searches:
+    """IKEA's knowledge-boundary reward, in place of the total. With n = number of searches (how often the policy wrote `call`):
 
         R = -1                                  if malformed
             1 + max(0, bonus - step n)          if correct
             wrong_searched if n > 0 else 0      otherwise
 
     Malformed: no thought (`<think>`, `</think>`), a tag in other brackets, or a turn that neither searches nor answers. Correct: the row's outcome.
+    `call` "<tool_call>" counts the calls of another tool in place of searches.
     Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596, sec. 3 (knowledge-boundary-aware reward); values of the released qa_em.py: 0.6, 0.4, 0.2, 0
     for 0, 1, 2, 3 searches, and 0.05. Edge: an episode that ends at `max_turns` or is cut has no malformed turn; a search that found nothing counts.
     """
@@ -43,18 +44,21 @@ class Ikea(RewardShaping):
     step: float = 0.2
     wrong_searched: float = 0.05
     malformed: float = -1.0
+    call: str = "<search>"
     requires = (EPISODE_END, INVALID_ACTIONS)
 
     def __post_init__(self) -> None:
         if self.bonus < 0 or self.step < 0:
             raise ValueError(f"bonus={self.bonus} and step={self.step} must not be negative")
+        if not self.call:
+            raise ValueError("call is empty; give the text that opens a search or a call, as '<search>' or '<tool_call>'")
 
     def __call__(self, group: Group) -> list[float]:
         return [self.value(rollout) for rollout in group]
 
     def value(self, rollout: Rollout) -> float:
         """The reward of one rollout."""
-        searches = rollout.text.count("<search>")
+        searches = rollout.text.count(self.call)
         if not well_formed(rollout):
             return self.malformed
         if rollout.correct:
