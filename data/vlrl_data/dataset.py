@@ -56,12 +56,17 @@ class Dataset(RowView):
     def __init__(self, parts: Sequence[DatasetPart], usable: np.ndarray, checked: int, total: int, quarantine: Quarantine) -> None:
         self.parts, self.usable, self.checked, self.total, self.quarantine = parts, usable, checked, total, quarantine
         self.ends = np.cumsum([len(part.records) for part in parts])
+        self._refused: set[int] = set()  # numbers of records that were not checked and could not be used
 
     def __len__(self) -> int:
         return len(self.usable) + self.total - self.checked
 
+    def number(self, index: int) -> int:
+        """The number of a row's record."""
+        return int(self.usable[index]) if index < len(self.usable) else self.checked + index - len(self.usable)
+
     def at(self, index: int) -> Row:
-        number = int(self.usable[index]) if index < len(self.usable) else self.checked + index - len(self.usable)
+        number = self.number(index)
         part, place = find_part(self.parts, self.ends, number)
         try:
             return part.build(place).row
@@ -73,11 +78,21 @@ class Dataset(RowView):
         """Column -> number of checked records that have it and whose rows do not carry it."""
         return dict(sum((part.dropped for part in self.parts), Counter()).most_common())
 
+    @property
+    def block_ends(self) -> np.ndarray:
+        """Row numbers where blocks end: rows of one block (row groups, a tar file) are cheap to read together. Without blocks: one per part."""
+        ends = [
+            np.asarray(getattr(part.records, "block_ends", [len(part.records)])) + end - len(part.records) for part, end in zip(self.parts, self.ends)
+        ]
+        numbers = np.minimum(np.concatenate(ends), self.total)
+        before = np.searchsorted(self.usable, numbers) + np.maximum(numbers - self.checked, 0)
+        return np.unique(before[before > 0])
+
     def _quarantine(self, number: int, reason: str) -> None:
-        part, index = find_part(self.parts, self.ends, number)
-        if all(row.index != number for row in self.quarantine.rows):
-            self.quarantine.add(number, part.records.location(index), reason)
-            self.quarantine.save()
+        if number not in self._refused:
+            self._refused.add(number)
+            part, index = find_part(self.parts, self.ends, number)
+            self.quarantine.append(number, part.records.location(index), reason)
 
 
 def find_part(parts: Sequence[DatasetPart], ends: np.ndarray, number: int) -> tuple[DatasetPart, int]:

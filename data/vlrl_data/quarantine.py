@@ -52,6 +52,14 @@ class Quarantine:
         """Add a row."""
         self.rows.append(QuarantinedRow(self.source, index, *map(_printable, (location, reason, id))))
 
+    def append(self, index: int, location: str, reason: str) -> None:
+        """Add a row, and write its line behind those in the file. All ranks draw the same rows, so only the first one (`$RANK`) writes."""
+        self.add(index, location, reason)
+        if self.path is not None and not int(os.environ.get("RANK") or 0):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(self.rows[-1]), ensure_ascii=False) + "\n")
+
     def counts(self) -> dict[str, int]:
         """Number of rows per kind of reason, most frequent first."""
         return dict(Counter(reason_kind(row.reason) for row in self.rows).most_common())

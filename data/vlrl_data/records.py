@@ -1,7 +1,8 @@
 """Records (plain mappings) of dataset files by number, without reading the files into memory.
 
-JSON lines are found through an index of line starts; parquet, CSV and arrow are memory-mapped arrow tables (parquet and CSV are converted once,
-into the disk cache). Ten million records open in seconds; a record takes memory only while it is read.
+JSON lines are found through an index of line starts. A parquet file is opened by its footer and read by blocks (`parquet.py`). Arrow files are
+memory-mapped tables, and so are CSV files, converted once into the disk cache. Ten million records open in seconds; a record takes memory only while
+it is read.
 
 A fault of one record (broken JSON, a byte that is not UTF-8, nesting or integers beyond what Python parses) is a `BadRecord`; a fault of a whole
 file (an unknown suffix, UTF-16, a container that is cut short) is a `ConfigError`.
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +22,7 @@ import numpy as np
 from vlrl.registry import ConfigError
 from vlrl_data.disk_cache import DiskCache, default_cache
 from vlrl_data.media.images import digest
+from vlrl_data.parquet import BlockError, ParquetFile, write_arrow
 
 BLOCK_BYTES = 1 << 24
 TEXT_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
@@ -62,7 +65,6 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.starts, self.numbers, self.size = _line_starts(path)
-        self._handle: int | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -71,23 +73,22 @@ class JsonLines:
         return f"{self.path}:{index + 1 if self.numbers is None else self.numbers[index]}"
 
     def get(self, index: int) -> Any:
-        if self._handle is None:
-            self._handle = os.open(self.path, os.O_RDONLY)
         start = int(self.starts[index])
         end = int(self.starts[index + 1]) if index + 1 < len(self.starts) else self.size
-        line = os.pread(self._handle, end - start, start).rstrip(b"\r\n")  # not mapped: the pages read would count as this process's memory
+        line = read_at(self.path, start, end - start).rstrip(b"\r\n")
         try:
             return json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise BadRecord(f"{self.location(index)}: {json_fault(error, line)}") from None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_handle": None}
 
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle is not None:
-            os.close(handle)
+def read_at(path: Path, start: int, size: int) -> bytes:
+    """Up to `size` bytes of a file. Nothing stays open or mapped: a dataset may have more files than a process may open."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        return os.pread(handle, size, start)
+    finally:
+        os.close(handle)
 
 
 def _line_starts(path: Path) -> tuple[np.ndarray, np.ndarray | None, int]:
@@ -157,6 +158,19 @@ def _is_record(lines: JsonLines, index: int) -> bool:
         return False
 
 
+@contextmanager
+def bad_values(location: str) -> Iterator[None]:
+    """Values of an arrow table that Python cannot hold raise BadRecord."""
+    try:
+        yield
+    except BlockError as error:
+        raise BadRecord(f"{location}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"{location}: {json_fault(error, error.object)}") from None
+    except (ValueError, OverflowError) as error:  # times and numbers outside Python's range
+        raise BadRecord(f"{location}: a value cannot be read: {error}") from None
+
+
 class ArrowTable:
     """A memory-mapped arrow table. `shown` is the file that messages name: the one it was converted from."""
 
@@ -184,31 +198,33 @@ class ArrowTable:
         return f"{self.shown}#{index}"
 
     def get(self, index: int) -> Any:
-        try:
+        with bad_values(self.location(index)):
             return self.table.slice(index, 1).to_pylist()[0]
-        except UnicodeDecodeError as error:
-            raise BadRecord(f"{self.location(index)}: {json_fault(error, error.object)}") from None
-        except (ValueError, OverflowError) as error:  # times and numbers outside Python's range
-            raise BadRecord(f"{self.location(index)}: a value cannot be read: {error}") from None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_table": None}
 
 
-def write_arrow(target: Path, batches: Iterable[Any], schema: Any) -> None:
-    """Record batches to an arrow file, one at a time."""
-    import pyarrow as pa
+class ParquetRecords:
+    """Records of a parquet file."""
 
-    with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for batch in batches:
-            writer.write(batch)
+    def __init__(self, path: Path, cache: DiskCache) -> None:
+        self.path, self.file = path, ParquetFile(path, cache)
 
+    def __len__(self) -> int:
+        return len(self.file)
 
-def _parquet_to_arrow(path: Path, target: Path) -> None:
-    import pyarrow.parquet as pq
+    def location(self, index: int) -> str:
+        return f"{self.path}#{index}"
 
-    file = pq.ParquetFile(path)
-    write_arrow(target, file.iter_batches(batch_size=4096), file.schema_arrow)
+    def get(self, index: int) -> Any:
+        with bad_values(self.location(index)):
+            return self.file.row(index)
+
+    @property
+    def block_ends(self) -> np.ndarray:
+        """Record numbers where blocks end: records of one block are cheap to read together."""
+        return self.file.ends[1:]
 
 
 def _csv_to_arrow(path: Path, target: Path) -> None:
@@ -220,14 +236,16 @@ def _csv_to_arrow(path: Path, target: Path) -> None:
     write_arrow(target, reader, reader.schema)
 
 
-def _arrow_table(path: Path, convert: Callable[[Path, Path], None] | None, cache: DiskCache | None) -> ArrowTable:
+def open_table(path: Path, convert: Callable[[Path, Path], None] | None = None) -> Records:
+    """An arrow or parquet file, or one that `convert` makes an arrow file of. Raises ConfigError for a file that cannot be read as a whole."""
     import pyarrow as pa
 
     stat = path.stat()
     key = digest("table", str(path.resolve()), repr((stat.st_size, stat.st_mtime_ns)))
     try:
-        arrow = path if convert is None or cache is None else cache.get(key, lambda target: convert(path, target), ".arrow")
-        return ArrowTable(arrow, path)
+        if path.suffix.lower() == ".parquet":
+            return ParquetRecords(path, default_cache())
+        return ArrowTable(default_cache().get(key, lambda target: convert(path, target), ".arrow") if convert else path, path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as {path.suffix}: {error} (is the file cut short, or of another type?)") from None
 
@@ -236,11 +254,11 @@ OPENERS: dict[str, Callable[[Path], Records]] = {
     ".jsonl": JsonLines,
     ".ndjson": JsonLines,
     ".json": open_json,
-    ".arrow": lambda path: _arrow_table(path, None, None),
-    ".feather": lambda path: _arrow_table(path, None, None),
-    ".parquet": lambda path: _arrow_table(path, _parquet_to_arrow, default_cache()),
-    ".csv": lambda path: _arrow_table(path, _csv_to_arrow, default_cache()),
-    ".tsv": lambda path: _arrow_table(path, _csv_to_arrow, default_cache()),
+    ".arrow": open_table,
+    ".feather": open_table,
+    ".parquet": open_table,
+    ".csv": lambda path: open_table(path, _csv_to_arrow),
+    ".tsv": lambda path: open_table(path, _csv_to_arrow),
 }
 
 

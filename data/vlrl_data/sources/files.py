@@ -104,9 +104,9 @@ class RecordSource(Source):
         return self.read()
 
     def read(self) -> Dataset:
-        """The usable rows. Raises ConfigError if the share of unusable ones is above `max_bad`."""
+        """The usable rows. Raises ConfigError if the share of unusable ones among the checked ones is above `max_bad`."""
         dataset = self.load()
-        dataset.quarantine.raise_if_above(self.max_bad, total=len(dataset) + len(dataset.quarantine.rows))
+        dataset.quarantine.raise_if_above(self.max_bad, total=dataset.checked)
         return dataset
 
     def load(self) -> Dataset:

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from vlrl.registry import ConfigError, register
 from vlrl_data.disk_cache import default_cache
 from vlrl_data.media.images import digest
-from vlrl_data.records import ArrowTable, BadRecord, Records, write_arrow
+from vlrl_data.parquet import write_arrow
+from vlrl_data.records import ArrowTable, BadRecord, Records
 from vlrl_data.sources.files import RecordSource
 
 

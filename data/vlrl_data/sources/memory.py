@@ -9,7 +9,8 @@ from typing import Any
 
 from vlrl.registry import register
 from vlrl.stages import Source
-from vlrl.types import Row
+from vlrl.types import Row, RowView
+from vlrl_data.dataset import Dataset
 from vlrl_data.records import Records
 from vlrl_data.sources.files import RecordSource
 from vlrl_data.sources.hub import DatasetRecords, undecoded_media
@@ -35,14 +36,22 @@ class RecordsInMemory(RecordSource):
         yield DatasetRecords(records, "row"), ".", "row"
 
     def __call__(self) -> Sequence[Row]:
-        built = self.read()
-        rows = []
-        for place in range(len(built)):
-            number = int(built.usable[place]) if place < len(built.usable) else built.checked + place - len(built.usable)
-            row = built[place]
-            own = {key: value for key, value in self.records[number].items() if key not in _OF_ROW and is_plain(value)}
-            rows.append(dataclasses.replace(row, meta={**own, **row.meta}))
-        return rows
+        return WithOwnColumns(self.read(), self.records)
+
+
+class WithOwnColumns(RowView):
+    """Rows with the plain columns of their records in `meta`."""
+
+    def __init__(self, rows: Dataset, records: Any) -> None:
+        self.rows, self.records = rows, records
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def at(self, index: int) -> Row:
+        row = self.rows[index]
+        own = {key: value for key, value in self.records[self.rows.number(index)].items() if key not in _OF_ROW and is_plain(value)}
+        return dataclasses.replace(row, meta={**own, **row.meta})
 
 
 @register("rows_in_memory")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vlrl.registry import ConfigError, register
+from vlrl_data.disk_cache import default_cache
 from vlrl_data.media.images import IMAGE_SUFFIXES
 from vlrl_data.media.video import VIDEO_SUFFIXES
 from vlrl_data.records import BadRecord, Records, json_fault
 from vlrl_data.sources.files import RecordSource, expand_paths
+from vlrl_data.tar_index import TarFault, TarIndex, split_name
+
+PICKLED = frozenset({"pkl", "pickle", "pyd", "pt", "pth", "dill", "joblib"})  # reading one can run any code
 
 
 @register("webdataset")
@@ -21,7 +24,8 @@ from vlrl_data.sources.files import RecordSource, expand_paths
 class WebDataset(RecordSource):
     """Tar files of the WebDataset layout: members with one stem are one record; json members give columns, image and video members media.
 
-    `txt` is the question and `cls` the answer where the json has none. Read in place through an index of member offsets (uncompressed tars only).
+    `txt` is the question and `cls` the answer where the json has none. Read in place (uncompressed tars only), by an index of member offsets that is
+    made once and kept in the disk cache. A record with a pickled member (.pyd, .pkl, .pt ...) is quarantined: nothing is unpickled.
     """
 
     path: tuple[str, ...] | str
@@ -39,33 +43,40 @@ class TarRecords:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        found: dict[str, dict[str, tuple[int, int]]] = {}
         try:
-            with tarfile.open(path, "r:") as tar:
-                for member in tar:
-                    if member.isfile():
-                        folder, _, name = member.name.rpartition("/")
-                        stem, _, suffix = name.partition(".")
-                        found.setdefault(f"{folder}/{stem}" if folder else stem, {})[suffix.lower()] = (member.offset_data, member.size)
-        except (tarfile.TarError, OSError) as error:
+            self.index = TarIndex(path, default_cache())
+        except (TarFault, OSError) as error:
             raise ConfigError(f"{path}: not an uncompressed tar file, or one that is cut short: {error}") from None
-        self.members = list(found.items())
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.index)
+
+    @property
+    def block_ends(self) -> list[int]:
+        """The whole file is one block: its records are cheap to read together."""
+        return [len(self)]
 
     def location(self, index: int) -> str:
-        return f"{self.path}[{self.members[index][0]}]"
+        try:
+            return f"{self.path}[{self.index.key(index)}]"
+        except (TarFault, OSError):
+            return f"{self.path}[{index}]"
 
     def get(self, index: int) -> Any:
-        key, parts = self.members[index]
+        try:
+            members = self.index.members(index)
+        except (TarFault, FileNotFoundError) as error:
+            raise BadRecord(f"{self.location(index)}: {error}") from None
         content: dict[str, bytes] = {}
-        with self.path.open("rb") as file:
-            for suffix, (start, size) in parts.items():
-                file.seek(start)
-                content[suffix] = file.read(size)
-                if len(content[suffix]) < size:
-                    raise BadRecord(f"{self.location(index)}: the file is cut short: {len(content[suffix])} of {size} bytes of .{suffix}")
+        for member, data in members:
+            key, suffix = split_name(member.name)
+            if suffix.rpartition(".")[2] in PICKLED:
+                raise BadRecord(
+                    f"{self.location(index)}: member {member.name!r} is pickled, and reading it could run any code; store it as json, txt or media"
+                )
+            if len(data) < member.size:
+                raise BadRecord(f"{self.location(index)}: the file is cut short: {len(data)} of {member.size} bytes of .{suffix}")
+            content[suffix] = data
         return self._record(key, content, self.location(index))
 
     @staticmethod
