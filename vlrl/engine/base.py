@@ -106,8 +106,7 @@ class PolicyLM:
         return self.family.masks(self.model, layout)
 
     def encode_media(self, features: list[Features]) -> list[MediaEmbeds]:
-        with self.policy.autocast():
-            return self.family.encode_media(self.model, features)
+        return self.policy.encode_media(features)
 
     def hidden(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
         with self.policy.autocast():

@@ -1,4 +1,4 @@
-"""Prompts to token ids, media and rotary positions, media to vision embeddings, token ids to text; with the caches for both.
+"""Prompts to token ids, media and rotary positions, token ids to text; with the caches of prompts and processed media.
 
 Shape legend: L prompt tokens.
 """
@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from jinja2 import TemplateError
 from torch import nn
 
-from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
+from vlrl.policy.encoded import EncodedPrompt, Features
 from vlrl.policy.family import Family, base
 from vlrl.policy.tool_template import ToolTemplate, probe, results_as_user_turns, strings_of, tools_as_text
 from vlrl.types import Media, Prompt, Row
@@ -47,6 +47,11 @@ class LRUCache(Generic[V]):
             self.used -= self.size_of(old)
         return value
 
+    def discard(self, prefix: str) -> None:
+        """Remove the values whose keys begin with `prefix`."""
+        for key in [key for key in self.items if key.startswith(prefix)]:
+            self.used -= self.size_of(self.items.pop(key))
+
     def clear(self) -> None:
         """Remove all values."""
         self.items.clear()
@@ -73,16 +78,16 @@ class DummyImage(Media):
 class PromptEncoder:
     """A processor under a family's rules, with its caches.
 
-    `counters` counts the work done so far: decoded and processed (media), patches (rows through the vision tower), head_rows (logit rows), tokens.
+    `counters` counts the work done so far: decoded and processed (media).
     """
 
-    def __init__(self, family: Family, processor: Any) -> None:
+    def __init__(self, family: Family, processor: Any, counters: Counter[str] | None = None) -> None:
         family.apply_pixel_limits(processor)
         if family.chat_template:
             processor.chat_template = family.chat_template
         self.family = family
         self.processor = processor
-        self.counters: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter() if counters is None else counters
         self.tokenizer: Any = getattr(processor, "tokenizer", processor)
         self.placeholders = family.placeholders(processor)
         self.control = control_pattern(self.tokenizer, [*self.placeholders.values(), *map(family.embed_token_of, MEDIA_TYPES)])
@@ -139,13 +144,6 @@ class PromptEncoder:
         single_image = len(prompt.images) == 1 or not self.family.multi_image_sensitive
         return {media.key: before.get(media.key) or self.features_of(media, single_image) for media in (*prompt.images, *prompt.videos)}
 
-    def encode_media(self, features: Sequence[Features], model: nn.Module) -> list[MediaEmbeds]:
-        """The vision tower's output for each of `features`; each distinct medium goes through the tower once."""
-        unique = {f.key: f for f in features}
-        self.count_patches(unique.values())
-        embeds = dict(zip(unique, self.family.encode_media(model, list(unique.values())))) if unique else {}
-        return [embeds[f.key] for f in features]
-
     def features_of(self, media: Media, single_image: bool = True) -> Features:
         """The processor's output for one medium, from the cache if it is there. `single_image`: the prompt shows no other image."""
         key = media.key if single_image else f"{media.key}/company"
@@ -156,10 +154,6 @@ class PromptEncoder:
             return replace(self.family.process(self.processor, media, single_image), key=key)
 
         return self._features.get(key, make)
-
-    def count_patches(self, features: Iterable[Features]) -> None:
-        """Add to `counters` the rows that these media send through the vision tower."""
-        self.counters["patches"] += sum(len(next(iter(f.tensors.values()))) for f in features)
 
     def clear_caches(self) -> None:
         """Empty the caches of prompts and media."""

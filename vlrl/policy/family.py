@@ -39,9 +39,10 @@ class Family(Stage):
     `model` is a hub id or a folder; without it, `tiny` gives the sizes of a random model to build. `min_pixels` / `max_pixels` bound an image, and
     `video_max_pixels` a video frame, after the processor's resize. `layout` "packed" runs a group as one sequence (the prompt once),
     "padded" every rollout with a prompt of its own. `checkpointing` recomputes activations in the backward pass. `cache_mb` bounds the cache of
-    processed media. `dtype` is the type of matrix products. `fp32_master_weights` keeps trained weights in float32 in addition (without it,
-    updates below half a unit in the last place are lost: nearly all of a bfloat16's at a learning rate of 1e-6). `attn` is the attention
-    implementation: "sdpa", "flex" (block masks, CUDA), "eager", "flash_attention_2".
+    processed media, `embeds_mb` that of their embeddings by a frozen vision tower (0: none). `dtype` is the type of matrix products.
+    `fp32_master_weights` keeps trained weights in float32 in addition (without it, updates below half a unit in the last place are lost: nearly all
+    of a bfloat16's at a learning rate of 1e-6). `attn` is the attention implementation: "sdpa", "flex" (block masks, CUDA), "eager",
+    "flash_attention_2".
 
     `special_tokens` says what becomes of the model's special tokens in the text of rows, tools and other rollouts (`<|im_end|>`, `<|image_pad|>`):
     "escape" writes them with a space after their first character in prompts, and as ordinary tokens in demonstrations; "refuse" does not train on
@@ -66,6 +67,7 @@ class Family(Stage):
     video_max_pixels: int | None = None
     checkpointing: bool = False
     cache_mb: int = 1024
+    embeds_mb: int = 512
     chunk: int = 1024  # completion tokens whose logits are in memory at a time
     special_tokens: Literal["escape", "refuse"] = "escape"
     chat_template: str = ""  # a Jinja template that replaces the model's own

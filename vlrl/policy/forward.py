@@ -16,6 +16,7 @@ from vlrl.policy.cpu_matmul import HeadLogp
 from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family, forbid
 from vlrl.policy.packing import Layout
+from vlrl.policy.tower import MediaEncoder
 
 if TYPE_CHECKING:
     from vlrl.stages import AuxTensor
@@ -26,14 +27,15 @@ CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several pass
 class Net(nn.Module):
     """The module that distributed engines wrap: a model and its family's forward. Every collective of a step is inside its forward and backward.
 
-    `forbidden_ids` have probability 0 (see `Params`).
+    `forbidden_ids` have probability 0 (see `Params`). `media` runs the vision tower, and keeps its outputs while it is frozen.
     """
 
-    def __init__(self, model: nn.Module, family: Family, forbidden_ids: Sequence[int] = ()) -> None:
+    def __init__(self, model: nn.Module, family: Family, forbidden_ids: Sequence[int] = (), media: MediaEncoder | None = None) -> None:
         super().__init__()
         self.model = model
         self.family = family
         self.forbidden_ids = tuple(forbidden_ids)
+        self.media = MediaEncoder(family) if media is None else media
         self._no_split_modules = getattr(model, "_no_split_modules", None)  # FSDP shards at these modules
         self._tied_weights_keys = None
 
@@ -66,7 +68,7 @@ class Net(nn.Module):
         dummies: Sequence[Features],
     ) -> dict[str, Tensor]:
         family = self.family
-        embeds = family.encode_media(self.model, [*features, *dummies]) if features or dummies else []
+        embeds = self.media(self.model, [*features, *dummies])
         kinds = [features[i].kind for i in shown]
         shown_embeds = [embeds[i] for i in shown]
         how = family.attention(self.model, layout)

@@ -15,6 +15,7 @@ from vlrl.policy import adapters, cpu_matmul, sharding
 from vlrl.policy.adapters import cast_weights, has_adapter
 from vlrl.policy.family import Family, forbidden_ids
 from vlrl.policy.forward import Net
+from vlrl.policy.tower import MediaEncoder
 
 MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -23,14 +24,16 @@ class Params:
     """The weights of a policy, and the modules that hold them.
 
     `net` is the module that an accelerator prepares; `wrapped` is the module that it returned (None before). `gathered` is True while sharded
-    weights are gathered. `base_origin` describes how the base of an adapter is made again (None: its weights must be saved). `forbidden_ids` have
-    probability 0 in every forward; saved generation configs name them (`suppress_tokens`), so that transformers' `generate` samples the same law.
+    weights are gathered. `media` runs the vision tower. `base_origin` describes how the base of an adapter is made again (None: its weights must be
+    saved). `forbidden_ids` have probability 0 in every forward; saved generation configs name them (`suppress_tokens`), so that transformers'
+    `generate` samples the same law.
     """
 
     def __init__(
         self, model: Any, family: Family, device: torch.device, base_origin: dict[str, Any] | None, forbidden_ids: tuple[int, ...] = ()
     ) -> None:
-        self.net = Net(model.eval(), family, forbidden_ids)
+        self.media = MediaEncoder(family)
+        self.net = Net(model.eval(), family, forbidden_ids, self.media)
         self.forbidden_ids = forbidden_ids
         self.wrapped: nn.Module | None = None
         self.family = family
@@ -84,7 +87,7 @@ class Params:
     def with_model(self, model: nn.Module) -> Params:
         """A view that runs `model` instead, unwrapped; everything else is shared."""
         other = copy.copy(self)
-        other.net, other.wrapped = Net(model, self.family, self.forbidden_ids), None
+        other.net, other.wrapped = Net(model, self.family, self.forbidden_ids, self.media), None
         return other
 
     # --- precision ------------------------------------------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class Params:
         sharded_net = self.net
         if sharding.is_fsdp(self.wrapped):  # FSDP's hooks would gather and free in every forward, so an unsharded copy replaces the module
             copied = sharding.unsharded_copy(self.wrapped, self.model, self.family.attn_implementation)
-            self.net = Net(copied, self.family, self.forbidden_ids)
+            self.net = Net(copied, self.family, self.forbidden_ids, self.media)
         gather = nullcontext() if sharding.is_fsdp(self.wrapped) else sharding.gather_params(self.wrapped)
         with gather, self.autocast():
             self.gathered = True

@@ -42,7 +42,7 @@ class Policy:
         self.family = family
         self.device = torch.device(device)
         self.params, processor = Params.load(family, self.device, seed)
-        self.encoder = PromptEncoder(family, processor)
+        self.encoder = PromptEncoder(family, processor, self.params.media.counters)
         self.version = 0
         self.packed = family.layout == "packed" and family.supports_packing
         if family.layout == "packed" and not family.supports_packing:
@@ -79,7 +79,7 @@ class Policy:
 
     @property
     def counters(self) -> Counter[str]:
-        """The work done so far: see `PromptEncoder`."""
+        """The work done so far: decoded and processed (media), those of `MediaEncoder`, head_rows (logit rows), tokens."""
         return self.encoder.counters
 
     def encode(self, prompt: Prompt) -> EncodedPrompt:
@@ -107,13 +107,16 @@ class Policy:
         return forbid(self.family.logits(self.model, hidden), self.forbidden_ids)
 
     def encode_media(self, features: Sequence[Features]) -> list[MediaEmbeds]:
-        """The vision tower's output for each of `features`; each distinct medium goes through the tower once."""
+        """The vision tower's output for each of `features`; each distinct medium goes through the tower once (`MediaEncoder`)."""
+        unique = {f.key: f for f in features}
         with self.autocast():
-            return self.encoder.encode_media(features, self.model)
+            embeds = dict(zip(unique, self.params.media(self.model, list(unique.values()))))
+        return [embeds[f.key] for f in features]
 
     def clear_caches(self) -> None:
-        """Empty the caches of prompts and media."""
+        """Empty the caches of prompts, media and their embeddings."""
         self.encoder.clear_caches()
+        self.params.media.clear()
 
     # --- the weights ----------------------------------------------------------------------------------------------------------------
 
@@ -199,7 +202,6 @@ class Policy:
         dummies = [self.encoder.features_of(DummyImage())] if self.family.is_multimodal and collective and world_size() > 1 else []
         ids_N, temperature_N = (x.to(self.device).flatten()[layout.target_N] for x in (batch.ids_BT, batch.temperature_BT.float()))
         source_N, ids_N, temperature_N, copies_N = once(layout.source_N, ids_N, temperature_N)
-        self.encoder.count_patches(unique)
         self.counters["head_rows"] += len(ids_N)
         self.counters["tokens"] += layout.ids_RL.numel()
         self._set_training_mode(torch.is_grad_enabled())

@@ -237,8 +237,9 @@ def prefill(
     features = [f for encoded, _ in sources for f in encoded.features]
     missing = {f.key: f for f in features if f.key not in embeds}
     if missing:
+        before = lm.policy.counters["media_encoded"]
         embeds.update(zip(missing, lm.encode_media(list(missing.values()))))
-        counters["media_encoded"] += len(missing)
+        counters["media_encoded"] += lm.policy.counters["media_encoded"] - before
     width = max(len(encoded) + len(ids) for encoded, ids in sources)
     ids_PL = torch.tensor([[*encoded.ids, *ids, *[lm.pad_id] * (width - len(encoded) - len(ids))] for encoded, ids in sources], device=lm.device)
     positions = []
