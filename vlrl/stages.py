@@ -235,6 +235,7 @@ class RolloutStrategy(Stage):
     kind: ClassVar[str] = "rollout_strategy"
     home: ClassVar[str] = "vlrl.methods"
     samples: ClassVar[bool] = True  # False: makes its rollouts without an engine
+    needs_target: ClassVar[bool] = True  # of one that does not sample: False where its demonstrations are not the rows' `target`
 
     @abstractmethod
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]: ...

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.environments.tool_calls import numbers
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Observation
+from vlrl.episodes import Action, Observation
 from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.registry import register
-from vlrl.types import Media
+from vlrl.types import Media, Row
 
 MAX_ASPECT = 100  # longer side of a crop over the shorter one; Qwen's processors refuse 200
 
@@ -46,6 +47,7 @@ class Zoom(ToolEnvironment):
     not an exception; a turn without a call ends the conversation. Units: the box is in the policy's own units (`Action.spaces`), clipped to the
     picture; `min_side` is the smallest side of a box and `side` the shorter side of the crop that is shown, in original pixels. `image` counts all
     pictures shown so far, those of tools too.
+    The expert (rollout `expert_turns`) asks for `row.meta["box"]`, in original pixels of the first picture, and then writes the row's `target`.
     """
 
     min_side: int = 8
@@ -64,7 +66,21 @@ class ZoomEpisode(ToolEpisode):
 
     def __init__(self, settings: Zoom) -> None:
         self.settings = settings
+        self.row: Row | None = None
         super().__init__([Tool.of(self.zoom)])
+
+    def reset(self, row: Row, seed: int) -> Observation:
+        self.row = row
+        return Observation()
+
+    def expert(self, view: Action) -> str | None:
+        if self.row is None or not self.row.meta.get("box") or not self.row.target:
+            return None
+        if view.turn > 1:
+            return self.row.target
+        space = view.spaces[0]
+        box = [round(value, 3 if space.units == "unit" else None) for value in space.from_original(self.row.meta["box"])]
+        return f"<tool_call>{json.dumps({'name': 'zoom', 'arguments': {'box': box}})}</tool_call>"
 
     @property
     def stateless(self) -> bool:

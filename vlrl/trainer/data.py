@@ -141,7 +141,7 @@ def check_row(row: Row, where: str, run: RunContext, split: str = "train") -> No
     except (RowError, MediaError) as error:
         raise ConfigError(f"{place}: {error}") from None
     if not run.rollout.samples and split == "train":
-        if not row.target:
+        if run.rollout.needs_target and not row.target:
             raise ConfigError(
                 f"{place} has no `target`, the demonstration that phase {run.phase!r} learns from; fill the column, or make it from the "
                 'answer: add `target: "<answer>{answer}</answer>"` to the source'

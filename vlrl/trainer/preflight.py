@@ -169,7 +169,7 @@ def stand_in(entry: PluginEntry) -> type:
         kind = simple_type(item.type)
         fields.append((item.name, kind) if item.default is None else (item.name, kind, dataclasses.field(default=None)))
     namespace = {"name": entry.name, "kind": entry.kind, "samples": class_constant(entry, "samples", True)}
-    namespace["unbounded"] = class_constant(entry, "unbounded", "")
+    namespace |= {"needs_target": class_constant(entry, "needs_target", True), "unbounded": class_constant(entry, "unbounded", "")}
     return dataclasses.make_dataclass(entry.cls, fields, kw_only=True, namespace=namespace)
 
 

@@ -37,6 +37,13 @@ def draw_scene(photo: str, box: tuple[int, int, int, int], size: int, contrast: 
     return scene
 
 
+def draw_small_digit(index: int, size: int, left: int, top: int, side: int) -> Image.Image:
+    """A digit of `side` pixels on a black picture of `size` x `size`."""
+    canvas = Image.new("L", (size, size))
+    canvas.paste(shipped_images.digit(index, side), (left, top))
+    return canvas.convert("RGB")
+
+
 def scatter(rng: random.Random, count: int, size: int, sides: tuple[int, int], grid: int) -> list[tuple[int, int, int]]:
     """`count` squares (left, top, side) that do not overlap, with corners on multiples of `grid`. Raises ConfigError if they cannot fit."""
     for _ in range(200):
@@ -83,6 +90,41 @@ class LabDigits(GeneratedSource):
         image = GeneratedImage(draw_digit, (digit, self.size, shift, self.noise, rng.getrandbits(32)))
         answer = str(shipped_images.label_of(digit))
         return Row(self.id(index), "Which digit?", answer, images=(image,), task="digits", target=tagged_answer(answer))
+
+
+@register("lab_small_digit")
+@dataclass(frozen=True, kw_only=True)
+class LabSmallDigit(GeneratedSource):
+    """One handwritten digit of `side` pixels in one of `cells` x `cells` cells of a large black picture; the answer is "0".."9".
+
+    For environment `zoom`: a policy whose pictures have fewer pixels than these (`policy.max_pixels`) sees where the digit is, and has to enlarge
+    that part to read it. `meta["box"]` is the digit's cell in pixels of the picture, for zoom's expert; the digit lies within `jitter` pixels of its
+    middle. `labels`: the digits that occur.
+    """
+
+    size: int = 252
+    cells: int = 3
+    side: int = 9
+    jitter: int = 6
+    labels: tuple[int, ...] = tuple(range(10))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cells < 1 or self.size % self.cells or not 1 <= self.side <= self.size // self.cells - 2 * self.jitter:
+            raise ConfigError(
+                f"size={self.size} must be a multiple of cells={self.cells}; side={self.side} and jitter={self.jitter} on both sides must fit a cell"
+            )
+        if len(self.labels) < 2 or not set(self.labels) <= set(range(10)):
+            raise ConfigError(f"labels: {list(self.labels)} must name at least two of the digits 0 to 9")
+
+    def row(self, index: int) -> Row:
+        rng, cell = self.rng(index), self.size // self.cells
+        label, x, y = rng.choice(self.labels), cell * rng.randrange(self.cells), cell * rng.randrange(self.cells)
+        left, top = (start + (cell - self.side) // 2 + rng.randint(-self.jitter, self.jitter) for start in (x, y))
+        digit = rng.choice(shipped_images.ids_of_label(self.split, label))
+        image = GeneratedImage(draw_small_digit, (digit, self.size, left, top, self.side))
+        meta = {"box": [x, y, x + cell, y + cell]}
+        return Row(self.id(index), "Which digit?", str(label), images=(image,), task="small_digit", target=tagged_answer(str(label)), meta=meta)
 
 
 @dataclass(frozen=True, kw_only=True)

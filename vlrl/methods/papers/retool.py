@@ -9,17 +9,13 @@ examples/retool/generate_with_retool.py (reward_func), which adapts recipe/retoo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from vlrl.capabilities import NO_POLICY_GRADIENT
-from vlrl.context import RunContext
 from vlrl.methods.common.conversation import CALLS
-from vlrl.methods.core.rollout import MultiTurn
-from vlrl.registry import ConfigError, register
+from vlrl.methods.core.expert_turns import ExpertTurns
+from vlrl.registry import register
 from vlrl.stages import RewardShaping
-from vlrl.types import Completion, Group, Prompt, Request, Rollout
+from vlrl.types import Group, Rollout
 
 
 @register("retool.call_bonus")
@@ -50,37 +46,9 @@ class RetoolCallBonus(RewardShaping):
 
 @register("retool.expert_turns")
 @dataclass(frozen=True)
-class RetoolExpertTurns(MultiTurn):
-    """Supervised conversations with tools: the turns of `row.meta["turns"]` in place of samples, answered by the environment itself.
+class RetoolExpertTurns(ExpertTurns):
+    """ReTool's cold start: `expert_turns` on the traces of the rows (`row.meta["turns"]`).
 
-    One rollout per prompt, source "expert", for the loss term `nll` with policy_loss `zero_loss`. Each turn ends with EOS. What the environment says
-    carries no loss, as in `multi_turn`, and is what it says in training later on. The engine is not used.
-    Paper: Feng et al. 2025 (ReTool), arXiv:2504.11536, sec. 2.2 (cold start on traces with code and its results). Edge: a row without turns raises
-    ValueError; turns behind the one that ends the episode are left out; one that ends with a call gets an empty last turn.
-    Units: log-probs are 0 (the expert is taken as certain).
+    Paper: Feng et al. 2025 (ReTool), arXiv:2504.11536, sec. 2.2 (cold start on traces with code and its results). Fields, edge cases and units are
+    those of `expert_turns`.
     """
-
-    samples: ClassVar[bool] = False
-
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        if not run.has(NO_POLICY_GRADIENT):
-            raise ConfigError(
-                f"rollout: {self.name!r} gives demonstrations; use policy_loss: {{name: zero_loss}} and loss_terms: {{nll: {{name: nll}}}}"
-            )
-
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
-        for prompt in prompts:
-            if not prompt.row.meta.get("turns"):
-                raise ValueError(f"row {prompt.row.id!r} has no meta['turns'], the list of the demonstrated turns, which rollout {self.name!r} needs")
-        groups = super().__call__(prompts, [1] * len(prompts), run)
-        for rollout in (rollout for group in groups for rollout in group):
-            rollout.source = "expert"
-        return groups
-
-    def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
-        for request in requests:
-            demonstrated = list(request.prompt.row.meta["turns"])
-            text = demonstrated[request.tag.turns] if request.tag.turns < len(demonstrated) else ""
-            ids = [*request.prefix_ids, *run.policy.encode_text(text), run.policy.tokenizer.eos_token_id]
-            yield Completion(request, 0, ids, [0.0] * len(ids), text, "stop", run.policy.version)
