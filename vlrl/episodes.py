@@ -53,7 +53,10 @@ EPISODE_RETURN: Annotation[float] = Annotation("episode_return", float, hint=HIN
 TURN_REWARDS: Annotation[list] = Annotation("turn_rewards", list, hint=HINT, doc="per turn of the episode: the environment's reward, 0.0 for none")
 TURN_PARTS: Annotation[dict] = Annotation("turn_parts", dict, hint=HINT, doc="named reward parts of the environment, summed over turns")
 TURN_SPANS: Annotation[list] = Annotation(
-    "turn_spans", list, hint=HINT, doc="per turn in this rollout: [turn from 0, first token, one after the last]"
+    "turn_spans",
+    list,
+    hint=HINT,
+    doc="per turn in this rollout: [turn from 0, first token, one after the last]; a summary counts to the turn that follows it",
 )
 TURN_STATES: Annotation[list] = Annotation("turn_states", list, hint=HINT, doc="per turn of the episode: key of the state that it was written in")
 ACTIONS: Annotation[list] = Annotation("actions", list, hint=HINT, doc="per turn of the episode: the policy's text")

@@ -179,7 +179,7 @@ class Wild(Environment):
     name = "wild"
     stuck: float = 0.0
     crash: float = 0.0
-    turn_seconds: float = 0.3
+    turn_seconds: float = 1.5  # enough for a busy machine to answer in
     retries: int = 0
     made: list = field(default_factory=list)
 

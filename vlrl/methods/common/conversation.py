@@ -2,7 +2,8 @@
 
 A conversation is one rollout as long as the observations are text. An observation with pictures ends the rollout (a *segment* of the conversation)
 and starts a new one, whose prompt is the conversation so far; so does one that makes the policy forget (`Observation.forget`), whose prompt leaves
-that part out. Each segment is trained with the prompt that it was sampled from. Token ids are only appended: what was sampled is never tokenised
+that part out, and a summary, after which the prompt is the first one with the summary as the policy's turn. Each segment is trained with the prompt
+that it was sampled from. Token ids are only appended: what was sampled is never tokenised
 again. An observation is appended whole (ids, mask, pictures) or not at all.
 """
 
@@ -99,6 +100,10 @@ class Conversation:
     states: list[str] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
     invalid: int = 0
+    reserve: int = 0  # tokens of `max_context` that turns and observations leave free for a summary
+    waiting: Observation | None = None  # the observation that is shown after the summary of what was said before it
+    summary: list[int] = field(default_factory=list)  # its token ids, until the observation is shown
+    summaries: int = 0
     past: Past | None = None  # what the environment has to repeat before the next action: of a resumed conversation
     state: str = ""  # key of the state in which the next turn is written
     opened: Prompt | None = None  # the prompt with the opening observation
@@ -107,8 +112,18 @@ class Conversation:
     demonstrated: str = ""  # the next turn, where an expert writes it
 
     def room(self, policy: Any) -> int:
-        """Tokens that are left for the conversation."""
-        return self.max_context - len(policy.encode(self.prompt)) - len(self.segment.ids) if self.max_context else 1 << 30
+        """Tokens that are left for the next turn or observation, or for a summary that was asked for."""
+        if not self.max_context:
+            return 1 << 30
+        if self.waiting is not None and not self.summary:
+            return self.max_context - len(policy.encode(self.prompt)) - len(self.segment.ids)
+        prompt, ids = (self.begin, self.summary) if self.summary else (self.prompt, self.segment.ids)
+        return self.max_context - self.reserve - len(policy.encode(prompt)) - len(ids)
+
+    @property
+    def begin(self) -> Prompt:
+        """The prompt with the opening observation, without the beginning of a turn."""
+        return replace(self.opened or self.prompt, prefix="", train=None)
 
     def open(self, opening: Observation, run: RunContext) -> None:
         """Append the opening observation to the last message of the prompt, unless it is empty or shown already (in a resumed conversation).
@@ -119,8 +134,9 @@ class Conversation:
         if self.opened is not None:
             return
         prompt = self.prompt if opening.empty else with_opening(self.prompt, opening)
-        if self.max_context and len(run.policy.encode(prompt)) >= self.max_context:
-            raise NoRoom(f"the prompt has {len(run.policy.encode(prompt))} tokens, rollout.max_context is {self.max_context}")
+        if self.max_context and len(run.policy.encode(prompt)) + self.reserve >= self.max_context:
+            kept = f", of which {self.reserve} are kept for a summary" if self.reserve else ""
+            raise NoRoom(f"the prompt has {len(run.policy.encode(prompt))} tokens, rollout.max_context is {self.max_context}{kept}")
         self.prompt = self.opened = prompt
 
     def request(self, stops: Sequence[str], policy: Any) -> Request:
@@ -133,11 +149,7 @@ class Conversation:
     def add_turn(self, completion: Completion, policy: Any) -> str:
         """Append the policy's turn. Returns its text. Raises ValueError where the engine did not continue the tokens that it was given."""
         segment, start = self.segment, len(self.segment.ids)
-        if list(completion.ids[:start]) != segment.ids:
-            raise ValueError(f"row {self.prompt.row.id!r}: the engine changed the tokens of earlier turns")
-        text = policy.decode(completion.ids[start:])
-        versions = completion.version if isinstance(completion.version, list) else [completion.version] * len(completion.ids)
-        segment.add(completion.ids[start:], completion.logp[start:], True, versions[start:])
+        text = self._extend(completion, True, policy)
         segment.turn_texts.append(text)
         segment.messages.append({"role": "assistant", "content": [{"type": "text", "text": (self.prompt.prefix if start == 0 else "") + text}]})
         segment.spans.append([self.turns, start, len(segment.ids)])
@@ -145,6 +157,38 @@ class Conversation:
         self.actions.append(text)
         self.states.append(self.state)
         return text
+
+    def _extend(self, completion: Completion, trained: bool, policy: Any) -> str:
+        """Append what a completion has behind the tokens so far. Returns its text."""
+        segment, start = self.segment, len(self.segment.ids)
+        if list(completion.ids[:start]) != segment.ids:
+            raise ValueError(f"row {self.prompt.row.id!r}: the engine changed the tokens of earlier turns")
+        versions = completion.version if isinstance(completion.version, list) else [completion.version] * len(completion.ids)
+        segment.add(completion.ids[start:], completion.logp[start:], trained, versions[start:])
+        return policy.decode(completion.ids[start:])
+
+    def ask_summary(self, text: str, observation: Observation, policy: Any) -> None:
+        """Append the request for a summary in place of an observation, which waits for it."""
+        message: Message = {"role": "user", "content": [{"type": "text", "text": text}]}
+        ids = tool_reply_ids(policy, self.prompt, [message], self.segment.ids[-1])
+        self.segment.add(ids, [0.0] * len(ids), False, [self.segment.versions[-1]] * len(ids))
+        self.segment.messages.append(message)
+        self.waiting = observation
+
+    def summary_request(self, limit: int, policy: Any) -> Request:
+        """The request for a summary of at most `limit` tokens."""
+        sampling = replace(self.sampling, max_tokens=len(self.segment.ids) + max(min(limit, self.room(policy)), 1))
+        seed = (self.seed + self.turns + (1 << 40)) % 2**63  # a random stream besides those of the turns
+        return Request(self.prompt, sampling, seed=seed, prefix_ids=tuple(self.segment.ids), tag=self, score_prefix=False)
+
+    def add_summary(self, completion: Completion, trained: bool, policy: Any) -> None:
+        """Append the summary. `add_observation` of the waiting observation begins the segment that sees the summary in place of the history."""
+        start = len(self.segment.ids)
+        text = self._extend(completion, trained, policy)
+        if trained:
+            self.segment.spans.append([self.turns, start, len(self.segment.ids)])
+        self.segment.messages.append({"role": "assistant", "content": [{"type": "text", "text": text}]})
+        self.summary, self.summaries = self.segment.ids[start:], self.summaries + 1
 
     def action(self, policy: Any) -> Action:
         """The policy's last turn for the environment."""
@@ -164,7 +208,7 @@ class Conversation:
         self.state = answer.state_key
 
     def add_observation(self, observation: Observation, run: RunContext, least: int = 1) -> None:
-        """Append an observation: text continues the segment; pictures, and something to forget, end it.
+        """Append an observation: text continues the segment; pictures, something to forget, and a summary end it.
 
         Raises NoRoom, and appends nothing, where less than `least` tokens are left for the next turn; ValueError where the tokens do not show as many
         pictures as there are; whatever decoding and processing of a picture raises.
@@ -174,6 +218,8 @@ class Conversation:
             {**m, "content": [{k: v for k, v in part.items() if k != "media"} for part in m["content"]]} for m in observation.messages
         ]
         kept = remembered(self.prompt, self.segment, observation.forget, policy)
+        if self.summary:
+            kept = self.begin, self.summary, self.segment.messages[-1:]
         if not media and kept is None:
             reply_ids = tool_reply_ids(policy, self.prompt, plain, self.segment.ids[-1])
             if self.room(policy) < len(reply_ids) + least:
@@ -194,12 +240,17 @@ class Conversation:
             continues=(before, tuple(since), tool_reply_text(policy, before, plain, since[-1])),
         )
         length = len(policy.encode(prompt))  # raises here for a picture that cannot be decoded or processed
-        if self.max_context and length + least > self.max_context:
-            raise NoRoom(f"with the observation the conversation has {length} tokens of {self.max_context}")
+        if self.max_context and length + least + self.reserve > self.max_context:
+            raise NoRoom(f"with the observation the conversation has {length} tokens of {self.max_context - self.reserve}")
         rollout = self.rollout(run, "stop")
         self.finished.append(rollout)
         self.calls += 1
-        self.prompt, self.segment = prompt, Segment()
+        self.prompt, self.segment, self.waiting, self.summary = prompt, Segment(), None, []
+
+    def fail(self, error: BaseException) -> None:
+        """The environment failed: nothing of the conversation is trained."""
+        self.finished.clear()
+        self.failure = f"environment: {type(error).__name__}: {error}"
 
     def rollout(self, run: RunContext, finish: Any) -> Rollout:
         """The present segment as a rollout."""

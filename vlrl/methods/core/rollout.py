@@ -16,12 +16,25 @@ from typing import Any, ClassVar, Literal
 from vlrl.capabilities import NO_POLICY_GRADIENT, Capability
 from vlrl.context import RunContext
 from vlrl.episodes import EpisodeEnd, Observation
-from vlrl.methods.common.conversation import EPISODE_ANNOTATIONS, FORGETS, ONE_REWARD_PER_CONVERSATION, PICTURE_REPLIES, Conversation, NoRoom
+from vlrl.methods.common.conversation import (
+    EPISODE_ANNOTATIONS,
+    FORGETS,
+    ONE_REWARD_PER_CONVERSATION,
+    PICTURE_REPLIES,
+    Conversation,
+    NoRoom,
+    tool_reply_ids,
+)
 from vlrl.methods.common.demonstrations import expert_rollout
 from vlrl.methods.core.advantage import GroupRelative
 from vlrl.registry import ConfigError, register
 from vlrl.stages import RolloutStrategy
-from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
+from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling
+
+SUMMARY_REQUEST = (
+    "The conversation is too long to go on. Sum up what you have found out and done so far, and what is left to do. From now on you see the task, "
+    "your summary and the result of your last turn, and nothing else."
+)
 
 
 @register("expert")
@@ -159,8 +172,13 @@ class MultiTurn(SampledStrategy):
     Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 (interleaved turns, retrieved tokens masked).
     Edge: a truncated turn ends the conversation and is not carried out; so do the last of `max_turns`, and more than `max_invalid` actions that could
     not be carried out (-1: no limit). An observation that leaves no room for a turn within `max_context` is cut to half of the room (`overflow:
-    cut`), replaced by a note that it is too long (`refuse`), or ends the conversation (`end`), as one with pictures always does. Control tokens in
-    observations are broken up. A conversation whose environment fails is dropped and counted (`reward/errors`, `environment/end/error`).
+    cut`), replaced by a note that it is too long (`refuse`), or ends the conversation (`end`), as one with pictures always does. With `summarise`
+    the policy is asked for a summary instead (`summary_request`, at most `summary_tokens`, for which room is kept); it stands in the rollout that it
+    sums up and is trained there with the conversation's reward, unless `summary_loss` is off. The next rollout's prompt is the first prompt, the
+    summary as the policy's turn, and the observation. A summary is no turn of the episode; one that is cut is used as it is; what does not fit behind
+    it is cut. Papers: Wu et al. 2025 (ReSum), arXiv:2509.13313, sec. 3 (question and summary in place of the history, segments of one reward; there
+    another model sums up); CompactionRL, arXiv:2607.05378 (the policy's own summary is trained by the task's reward). Control tokens in observations
+    are broken up. A conversation whose environment fails is dropped and counted (`reward/errors`, `environment/end/error`).
     Units: `sampling.max_tokens` is per turn; `max_reply_tokens`, `max_context` (prompt and conversation; 0: no limit) and `min_turn_tokens` in
     tokens.
     """
@@ -169,16 +187,21 @@ class MultiTurn(SampledStrategy):
     max_reply_tokens: int = 512
     max_context: int = 0
     min_turn_tokens: int = 8
-    overflow: Literal["cut", "refuse", "end"] = "cut"
+    overflow: Literal["cut", "refuse", "end", "summarise"] = "cut"
+    summary_tokens: int = 256
+    summary_request: str = SUMMARY_REQUEST
+    summary_loss: bool = True
     max_invalid: int = -1
     patience: float = 1.0
     show_tools: bool = True
     provides: ClassVar[tuple[Capability, ...]] = EPISODE_ANNOTATIONS
 
     def __post_init__(self) -> None:
-        for name in ("max_turns", "max_reply_tokens", "min_turn_tokens"):
+        for name in ("max_turns", "max_reply_tokens", "min_turn_tokens", "summary_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.overflow == "summarise" and not self.max_context:
+            raise ValueError("overflow='summarise' needs max_context, the tokens beyond which a conversation is summarised; it is 0 (no limit)")
         if self.max_context < 0 or self.max_invalid < -1 or self.patience < 0:
             raise ValueError(
                 f"max_context={self.max_context} and patience={self.patience} must not be negative, nor max_invalid={self.max_invalid} below -1"
@@ -190,12 +213,14 @@ class MultiTurn(SampledStrategy):
                 f"rollout: {self.name!r} needs an environment: set environment: {{name: ...}} (see `vlrl list environment`), "
                 "or use rollout: {name: independent}"
             )
-        if (run.has(PICTURE_REPLIES) or run.has(FORGETS)) and not run.has(ONE_REWARD_PER_CONVERSATION):
-            does = "replies with pictures" if run.has(PICTURE_REPLIES) else "takes parts out of the context"
-            raise ConfigError(
-                f"environment: {run.environment.name!r} {does}, which makes several rollouts of a conversation; "
-                f"add {ONE_REWARD_PER_CONVERSATION.hint}"
-            )
+        causes = {
+            f"environment: {run.environment.name!r} replies with pictures": run.has(PICTURE_REPLIES),
+            f"environment: {run.environment.name!r} takes parts out of the context": run.has(FORGETS),
+            "rollout.overflow: 'summarise' begins again behind a summary": self.overflow == "summarise",
+        }
+        cause = next((cause for cause, holds in causes.items() if holds), "")
+        if cause and not run.has(ONE_REWARD_PER_CONVERSATION):
+            raise ConfigError(f"{cause}, which makes several rollouts of a conversation; add {ONE_REWARD_PER_CONVERSATION.hint}")
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         shown = [self.with_tools(prompt, run) for prompt in prompts]
@@ -243,10 +268,12 @@ class MultiTurn(SampledStrategy):
         stops = run.environment.stops if run.environment is not None else ()
         with run.episodes(counted) as pool:
             for conversation in conversations:
+                conversation.reserve = self.reserve_for(conversation.prompt, run) if self.overflow == "summarise" else 0
                 pool.start(conversation, conversation.prompt.row, episode_seed(run, conversation.prompt), conversation.past)
             while pool.busy:
                 ready = [handle for handle in pool.collect(self.patience) if self.hear(handle, pool, run)]
                 ready.sort(key=lambda handle: (handle.owner.prompt_index, handle.owner.attempt))
+                ready = self.summarise(ready, pool, run)
                 self.before_turns(ready, pool, run)
                 handles = {id(handle.owner): handle for handle in ready}
                 for completion in self.turns([handle.owner.request(stops, run.policy) for handle in ready], run) if ready else ():
@@ -277,12 +304,36 @@ class MultiTurn(SampledStrategy):
             with pool.guard(handle):
                 end = self.heard(conversation, handle.observation, pool, run)
         if handle.error is not None:
-            conversation.finished.clear()
-            conversation.failure = f"environment: {type(handle.error).__name__}: {handle.error}"
+            conversation.fail(handle.error)
             return False
         if end is not None:
             self.end(handle, pool, run, end, "length" if end == "context" else "stop")
         return end is None
+
+    def summarise(self, ready: Sequence[Any], pool: Any, run: RunContext) -> list[Any]:
+        """Sample the summaries that are asked for and append the observations that wait for them. Returns the handles that go on."""
+        asked = {id(handle.owner): handle for handle in ready if handle.owner.waiting is not None}
+        requests = [handle.owner.summary_request(self.summary_tokens, run.policy) for handle in asked.values()]
+        for completion in run.engine.generate(requests) if requests else ():
+            conversation: Conversation = completion.request.tag
+            handle, answer = asked[id(conversation)], conversation.waiting
+            assert answer is not None
+            conversation.add_summary(completion, self.summary_loss, run.policy)
+            cut = completion.finish == "length"
+            pool.count({"summaries": 1, "summaries_cut": cut, "summary_tokens": len(conversation.summary)})
+            fits = False
+            with pool.guard(handle):
+                fits = self.fits(conversation, answer, pool, run)
+            if handle.error is not None:
+                conversation.fail(handle.error)
+            elif not fits:
+                self.end(handle, pool, run, "context", "length")
+        return [handle for handle in ready if not handle.closed]
+
+    def reserve_for(self, prompt: Prompt, run: RunContext) -> int:
+        """Tokens that a summary needs with its request."""
+        message: Message = {"role": "user", "content": [{"type": "text", "text": self.summary_request}]}
+        return self.summary_tokens + len(tool_reply_ids(run.policy, prompt, [message], run.policy.encode_text("x")[-1]))
 
     def heard(self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext) -> EpisodeEnd | None:
         """Append an answer. Returns why the conversation is over, or None."""
@@ -299,11 +350,11 @@ class MultiTurn(SampledStrategy):
         return None if self.fits(conversation, answer, pool, run) else "context"
 
     def fits(self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext) -> bool:
-        """Append an observation, cut or replaced where it is too long. Returns False where nothing fits."""
+        """Append an observation, cut or replaced where it is too long, or ask for a summary. Returns False where nothing fits."""
         shown = replace(answer, text=self.cut_text(answer.text, self.max_reply_tokens, run))
         room = conversation.room(run.policy)
-        other = [shown]
-        if not shown.media and self.overflow == "cut":
+        other, summarised = [shown], bool(conversation.summary)
+        if not shown.media and (self.overflow == "cut" or summarised):
             other += [replace(shown, text=self.cut_text(answer.text, room // share, run)) for share in (2, 4, 8) if room >= share]
         if not shown.media and self.overflow == "refuse":
             other += [replace(shown, text="Error: the result is too long for what is left of the conversation.")]
@@ -314,6 +365,9 @@ class MultiTurn(SampledStrategy):
                 continue
             if attempt:
                 pool.count({"observations_cut": 1})
+            return True
+        if self.overflow == "summarise" and not summarised:
+            conversation.ask_summary(self.summary_request, answer, run.policy)
             return True
         return False
 

@@ -60,13 +60,14 @@ class Transition(NamedTuple):
 def transitions(group: Group) -> Iterator[Transition]:
     """The utterances of a group's episodes, in order; what is left of an episode's reward is paid at its last one."""
     for episode in episodes_of(group):
-        spans = [(rollout, start, end) for rollout in episode for _, start, end in TURN_SPANS.get(rollout) or [[0, 0, len(rollout)]]]
-        states = [Moment(rollout.prompt, rollout.ids, start) for rollout, start, _ in spans]
+        spans = [(rollout, *span) for rollout in episode for span in TURN_SPANS.get(rollout) or [[0, 0, len(rollout)]]]
+        states = [Moment(rollout.prompt, rollout.ids, start) for rollout, _, start, _ in spans]
         paid = turn_rewards(episode)
-        paid += [0.0] * (len(spans) - len(paid))
-        for place, (_, start, end) in enumerate(spans):
+        last = {min(turn, len(paid) - 1): place for place, (_, turn, _, _) in enumerate(spans)}  # a summary counts to the turn that follows it
+        for place, (_, turn, start, end) in enumerate(spans):
             if end > start:
-                yield Transition(states[place], end, paid[place], states[place + 1] if place + 1 < len(spans) else None)
+                reward = paid[min(turn, len(paid) - 1)] if last[min(turn, len(paid) - 1)] == place else 0.0
+                yield Transition(states[place], end, reward, states[place + 1] if place + 1 < len(spans) else None)
 
 
 def td_targets(rewards: Sequence[float], over: Sequence[bool], next_value_B: Tensor, gamma: float) -> Tensor:

@@ -73,7 +73,9 @@ def branch_of(trunk: Conversation, attempt: int, seed: int) -> Branch:
         list(own.messages),
         [list(span) for span in own.spans],
     )
-    values = {name: getattr(trunk, name) for name in ("prompt_index", "prompt", "sampling", "turns", "calls", "max_context", "invalid", "opened")}
+    values = {
+        name: getattr(trunk, name) for name in ("prompt_index", "prompt", "sampling", "turns", "calls", "max_context", "reserve", "invalid", "opened")
+    }
     made = Branch(**values, attempt=attempt, seed=seed, segment=copy, left_at=trunk.turns)
     made.actions, made.rewards, made.states = list(trunk.actions), list(trunk.rewards), list(trunk.states)
     made.parts, made.state = dict(trunk.parts), trunk.state

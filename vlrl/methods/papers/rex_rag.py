@@ -163,8 +163,9 @@ class RexRag(MultiTurn):
 
     def can_be_probed(self, rollout: Rollout) -> bool:
         """Whether it is wrong, ended by itself, in a single segment, and has a turn left."""
-        whole = rollout.finish == "stop" and SEGMENT.get(rollout) == 0 and TURNS[rollout] < self.max_turns
-        return whole and not rollout.correct
+        if rollout.finish != "stop" or SEGMENT.get(rollout) != 0 or rollout.correct:
+            return False
+        return TURNS[rollout] == len(ACTIONS[rollout]) < self.max_turns
 
 
 def resumed(place: int, rollout: Rollout, answer: str, doubts: Sequence[str], chosen: int, seed: int, run: RunContext) -> Probe | None:
