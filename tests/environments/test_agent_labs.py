@@ -1,0 +1,34 @@
+"""The experiments on search and on Python where it pays: every part acts in a short run, and rewards tell right from wrong use of the tool."""
+
+import pytest
+from vlrl_rewards.code import sandbox
+
+from vlrl.activity.check import check
+from vlrl.config import load
+from vlrl.trainer.data import heldout_by_task, read_rows
+from vlrl.trainer.run import Run
+
+MODE = "bubblewrap" if not sandbox.available() else "unsafe"
+SMALL = ["policy.tiny.hidden=32", "prompts_per_step=4", "group_size=4", "phases.cold_start.prompts_per_step=4", "phases.rl.prompts_per_step=4"]
+CALL = '<think></think><tool_call>{"name": "python", "arguments": {"code": "print(5+5)"}}</tool_call>'
+LINES = f"engine.lines={{'': ['{CALL}', '<think></think><answer>{{answer}}</answer>', '<think></think><answer>{{wrong}}</answer>']}}"
+WORDS = {
+    "lab_search": [],
+    "lab_python_pays": [LINES, f"environment.mode={MODE}"],
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_every_part_of_the_experiment_acts(name):
+    warm_up, rl = check(load([f"experiments/{name}", "base/scripted"], [*SMALL, *WORDS[name]]), steps=2, rows=64)
+    assert [warm_up.phase, rl.phase] == ["cold_start", "rl"] and not warm_up.bad and not rl.bad
+    assert any(key.startswith("calls/share/") for step in rl.log for key in step)
+
+
+def test_held_out_people_and_large_sums_are_new_and_small_sums_are_not():
+    run = Run(load(["experiments/lab_search"]))
+    asked = {row.question for row in read_rows(run, "train")["lookup"]}
+    assert not asked & {row.question for row in heldout_by_task(run)["lookup"]}
+    run = Run(load(["experiments/lab_python_pays"]))
+    asked, held_out = {row.question for rows in read_rows(run, "train").values() for row in rows}, heldout_by_task(run)
+    assert not asked & {row.question for row in held_out["large"]} and {row.question for row in held_out["small"]} <= asked
