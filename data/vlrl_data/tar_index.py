@@ -133,6 +133,8 @@ def members_of(path: Path) -> Iterator[tuple[int, Member]]:
                 if member.start + member.size > total:
                     raise TarFault(f"it is cut short: member {member.name!r} has {total - member.start} of {member.size} bytes")
                 yield begin, member
+        if at > total:
+            raise TarFault(f"it is cut short behind byte {begin}")
 
 
 def scan(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from vlrl.compare.plan import Plan, check_plugins
-from vlrl.methods.common.prefetch import end_with_parent
 from vlrl.model_folder import check_cached
+from vlrl.services.parent import end_with_parent
 from vlrl.trainer.run import Run
 
 

@@ -1,39 +1,26 @@
-"""Prefetching: media of the coming rows are decoded in worker processes while the current step runs."""
+"""Prefetching: the rows of the coming calls are read, and their media decoded, in threads while the current step runs.
+
+Threads, because what takes the time holds no interpreter lock (Pillow's, FFmpeg's and torchcodec's decoders, zlib, reads of files) and because a
+decoded video would have to be copied from process to process.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from vlrl.types import Media, Row
 
 
-def end_with_parent() -> None:
-    """A pool's initializer: the worker ends when its parent does, also when the parent is killed (the worker would wait for ever otherwise)."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
-
-
-def _exit_after(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
-
-
-def decode(medium: Media) -> Any:
-    """Runs in a worker. A MediaError is raised where the result is read."""
-    return medium.load()
-
-
 @dataclass(frozen=True, eq=False)
 class PrefetchedMedia(Media):
-    """A medium that a worker decodes or has decoded. `load` hands the result over once; a later `load` decodes again, as the medium itself would."""
+    """A medium that a thread decodes or has decoded. `load` hands the result over once; a later `load` decodes again, as the medium itself would.
+
+    A decoding that no thread has begun is done by the caller. A MediaError of the thread is raised by `load`.
+    """
 
     medium: Media
     result: list[Future]  # one future; empty after it was handed over
@@ -48,7 +35,7 @@ class PrefetchedMedia(Media):
             future = self.result.pop()
         except IndexError:
             return self.medium.load()
-        return future.result()
+        return self.medium.load() if future.cancel() else future.result()
 
     def check(self) -> None:
         self.medium.check()
@@ -66,42 +53,60 @@ def with_decoded_media(row: Row) -> Row:
 
 
 class Prefetcher:
-    """A pool of `workers` processes with at most `capacity` decoded media at a time. Rows that were not started are given as they are."""
+    """`workers` threads that read rows by position and decode at most `capacity` media ahead.
 
-    def __init__(self, workers: int, capacity: int) -> None:
-        self.pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=end_with_parent)
-        self.capacity = capacity
-        self.pending: OrderedDict[int, Row] = OrderedDict()
+    `read(position)` gives a row or raises; it is called by one thread at a time, the caller of `take` included, so that a source need not be
+    thread-safe. Media are decoded in all threads at once.
+    """
 
-    def take(self, position: int, row: Row) -> Row:
-        """The row at a position, with its decoded media if they were started."""
-        ready = self.pending.pop(position, None)
-        return row if ready is None else ready
+    def __init__(self, read: Callable[[int], Row], workers: int, capacity: int) -> None:
+        self.read, self.capacity = read, capacity
+        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="vlrl-data")
+        self.pending: dict[int, tuple[Future[Row], bool]] = {}  # by position: the row, and whether its media are decoded ahead
+        self._reading, self._counting = threading.Lock(), threading.Lock()
+        self._held: dict[int, int] = {}  # position -> media that are decoded ahead for it
 
-    def start(self, rows: Iterable[tuple[int, Row]]) -> None:
-        """Start decoding for the rows at these positions, up to the capacity; cancel rows that were started before and are not among them."""
-        wanted = dict(rows)
-        for position in [known for known in self.pending if known not in wanted]:
-            self._cancel(self.pending.pop(position))
-        used = sum(len(row.media) for row in self.pending.values())
-        for position, row in wanted.items():
-            if position in self.pending or not row.media:
-                continue
-            used += len(row.media)
-            if used > self.capacity:
-                break
-            self.pending[position] = replace(row, images=self._submit(row.images), videos=self._submit(row.videos))
+    def take(self, position: int) -> Row:
+        """The row at a position, its media decoded or being decoded if it was started. Raises what `read` raises."""
+        future, decoded = self.pending.pop(position, (None, False))
+        try:
+            return self._prepare(position, decoded) if future is None or future.cancel() else future.result()
+        finally:
+            with self._counting:
+                self._held.pop(position, None)
+
+    def start(self, positions: Iterable[int], decoded: Callable[[int], bool]) -> None:
+        """Start on the rows at these positions, with their media where `decoded(position)`; forget earlier ones that are not among them."""
+        wanted = list(positions)
+        for position in self.pending.keys() - set(wanted):
+            self._forget(position)
+        for position in wanted:
+            if position not in self.pending:
+                self.pending[position] = self.pool.submit(self._prepare, position, decoded(position)), decoded(position)
+
+    def _prepare(self, position: int, decoded: bool) -> Row:
+        with self._reading:
+            row = self.read(position)
+        with self._counting:
+            fits = decoded and sum(self._held.values()) + len(row.media) <= self.capacity
+            if not fits or not row.media:
+                return row
+            self._held[position] = len(row.media)
+        return replace(row, images=self._submit(row.images), videos=self._submit(row.videos))
 
     def _submit(self, media: tuple[Media, ...]) -> tuple[Media, ...]:
-        return tuple(PrefetchedMedia(medium, [self.pool.submit(decode, medium)], medium.kind) for medium in media)
+        return tuple(PrefetchedMedia(medium, [self.pool.submit(medium.load)], medium.kind) for medium in media)
 
-    @staticmethod
-    def _cancel(row: Row) -> None:
-        for medium in row.media:
-            if isinstance(medium, PrefetchedMedia):
-                for future in medium.result:
-                    future.cancel()
+    def _forget(self, position: int) -> None:
+        future, _ = self.pending.pop(position)
+        with self._counting:
+            self._held.pop(position, None)
+        if not future.cancel() and future.done() and future.exception() is None:
+            for medium in future.result().media:
+                if isinstance(medium, PrefetchedMedia):
+                    for result in medium.result:
+                        result.cancel()
 
     def close(self) -> None:
-        """Stop the workers."""
+        """Stop the threads; what they have begun is finished."""
         self.pool.shutdown(wait=False, cancel_futures=True)

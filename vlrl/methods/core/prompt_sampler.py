@@ -26,6 +26,7 @@ from vlrl.types import MediaError, Row, RowError
 LOG = logging.getLogger("vlrl.data")
 KEY = "accuracies"  # of a row's memory in the run's history: the accuracy of each visit, in order
 MAX_PREFETCHED = 256  # media that are decoded ahead
+MAX_FAILURES = 10_000  # unusable rows in a row that end the run
 
 Series = Mapping[str, Sequence[float]]  # row id -> the accuracies of its visits, in order
 
@@ -50,7 +51,9 @@ class Shuffle(PromptSampler):
 
     temperature: T mixes sources without weights in proportion to size ** (1 / T).
     shuffle: false keeps the rows in the order of their sources.
-    workers: processes that decode the media of the `ahead` next calls while a step runs (0: media are decoded when the policy asks for them).
+    blocks: 0 shuffles all rows alike. k > 0, for data that is slow to read at random or larger than the disk cache: the blocks of a source (parquet
+        row groups, tar files, other files) come in random order, and rows are shuffled among k successive blocks. Every row still comes once.
+    workers: threads that read the rows of the `ahead` next calls and decode their media while a step runs (0: when the policy asks for them).
     verify: decodes every row's media before the row is given (on every rank), for datasets that were not checked before training.
 
     State: the position. Reads `run.rows` (by source). Edge: a source of weight 0 gives all its rows once per epoch, whatever the weights of the
@@ -59,6 +62,7 @@ class Shuffle(PromptSampler):
 
     temperature: float = 1.0
     shuffle: bool = True
+    blocks: int = 0
     workers: int = 0
     ahead: int = 1
     verify: bool = False
@@ -66,17 +70,20 @@ class Shuffle(PromptSampler):
     def __post_init__(self) -> None:
         if self.temperature <= 0:
             raise ConfigError(f"prompt_sampler.temperature: {self.temperature} is not above 0; 1 mixes by size, larger values more evenly")
-        if self.workers < 0 or self.ahead < 1:
-            raise ConfigError(f"prompt_sampler: workers={self.workers} must not be negative, and ahead={self.ahead} at least 1")
+        if self.workers < 0 or self.blocks < 0 or self.ahead < 1:
+            raise ConfigError(
+                f"prompt_sampler: workers={self.workers} and blocks={self.blocks} must not be negative, and ahead={self.ahead} must be at least 1"
+            )
 
     def init_state(self) -> ShuffleState:
         return ShuffleState()
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
-        self.state.mixture = Mixture(run.rows, run.source_weights, run.seed, self.temperature, self.shuffle)
-        if self.workers and self.state.prefetcher is None:
-            self.state.prefetcher = Prefetcher(self.workers, MAX_PREFETCHED)
+        self.state.mixture = Mixture(run.rows, run.source_weights, run.seed, self.temperature, self.shuffle, self.blocks)
+        if self.state.prefetcher is not None:  # of an earlier phase, with its rows
+            self.state.prefetcher.close()
+        self.state.prefetcher = Prefetcher(self.read, self.workers, MAX_PREFETCHED) if self.workers else None
 
     def __call__(self, n: int) -> list[Row]:
         state: ShuffleState = self.state
@@ -88,17 +95,21 @@ class Shuffle(PromptSampler):
             failures = 0 if row is not None else failures + 1
             if row is not None:
                 rows.append(row)
-            elif failures >= 2 * len(state.mixture):  # epochs have orders of their own: fewer failures may hold no whole one
-                raise ConfigError("prompt_sampler: a whole epoch without a usable row; see quarantine.jsonl for the reasons")
+            elif failures >= min(MAX_FAILURES, 2 * len(state.mixture)):  # epochs have orders of their own: fewer failures may hold no whole one
+                raise ConfigError(f"prompt_sampler: {failures} rows in succession without a usable row; see quarantine.jsonl for the reasons")
         self._prefetch(n)
         return rows
+
+    def read(self, position: int) -> Row:
+        """The row at a position of the global order. Raises RowError if it cannot be used."""
+        row: Row = self.state.mixture.row(position)
+        return row
 
     def usable_row(self, position: int) -> Row | None:
         """The row at a position of the global order; None if it cannot be used."""
         state: ShuffleState = self.state
         try:
-            row = state.mixture.row(position)
-            row = row if state.prefetcher is None else state.prefetcher.take(position, row)
+            row = self.read(position) if state.prefetcher is None else state.prefetcher.take(position)
             return with_decoded_media(row) if self.verify else row
         except (RowError, MediaError) as error:
             LOG.warning("the row at position %d is skipped: %s", position, error)
@@ -106,17 +117,11 @@ class Shuffle(PromptSampler):
             return None
 
     def _prefetch(self, n: int) -> None:
-        """Start decoding this rank's share of the next `ahead` calls' rows."""
+        """Start reading the rows of the next `ahead` calls, and decoding this rank's share of them (all, with `verify`)."""
         state: ShuffleState = self.state
-        if state.prefetcher is None:
-            return
-        upcoming = []
-        for position in range(state.position + self.run.rank, state.position + n * self.ahead, self.run.ranks):
-            try:
-                upcoming.append((position, state.mixture.row(position)))
-            except RowError:
-                continue
-        state.prefetcher.start(upcoming)
+        if state.prefetcher is not None:
+            first, ranks = state.position, self.run.ranks
+            state.prefetcher.start(range(first, first + n * self.ahead), lambda place: self.verify or (place - first) % n % ranks == self.run.rank)
 
     def metrics(self) -> dict[str, float]:
         epoch = {"data/epoch": self.state.position / len(self.state.mixture)}
@@ -159,11 +164,11 @@ class ShuffleWithHistory(Shuffle):
         drawn = self.run.settings.steps * self.run.settings.prompts_per_step if self.visits_per_row else 0
         return max(1, drawn // self.visits_per_row) if self.visits_per_row and drawn < self.visits_per_row * rows else rows
 
-    def usable_row(self, position: int) -> Row | None:
+    def read(self, position: int) -> Row:
         rows = self.visited_rows
         if rows < len(self.state.mixture):
             position = permute(position % rows, rows, f"{self.run.seed}|visit {position // rows}")
-        return super().usable_row(position)
+        return super().read(position)
 
     def end_step(self, run: RunContext) -> None:
         for group in run.answered_groups:
