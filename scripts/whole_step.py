@@ -30,7 +30,7 @@ STEP = [
     "group_size=2", "prompts_per_step=2", "sampling.max_tokens=8", "micro_batch_tokens=32", "max_prompt_tokens=256", "threads=1",
     "watch.activity_steps=0", "rewards={letters: {name: letters, weight: 1.0}}", "outcome=letters", "data.train.counting.count=8",
 ]  # fmt: skip
-SHOWN = ("reward", "length", "loss", "grad_norm", "logp_difference")
+SHOWN = ("reward/total", "length/mean", "loss", "grad_norm", "engine/logp_diff")
 
 
 @register("letters")
@@ -67,8 +67,8 @@ class Clock:
         return call
 
 
-def step(words: list[str], clock: Clock, steps: int) -> Any:
-    """Open the run and make its steps. Returns the run."""
+def opened(words: list[str], clock: Clock) -> Any:
+    """The run of a config's words, ready for its first step, whose parts `clock` will time."""
     from vlrl.trainer import loop
 
     with clock.timed("load"):
@@ -76,11 +76,22 @@ def step(words: list[str], clock: Clock, steps: int) -> Any:
     vars(run.stats)["timed"] = clock.timed
     for name in ("backward", "optimizer_step"):
         vars(loop)[name] = clock.timing(name, vars(loop)[name])
+    return run
+
+
+def make_steps(run: Any, clock: Clock, steps: int) -> None:
+    """The steps of a run."""
+    from vlrl.trainer.loop import train_step
+
     for _ in range(steps):
         with clock.timed("step"):
-            metrics = loop.train_step(run)
+            metrics = train_step(run)
         typer.echo({name: round(metrics[name], 6) for name in SHOWN if name in metrics}, err=True)
-    return run
+
+
+def weight_bytes(run: Any) -> int:
+    """Bytes of all weights and buffers."""
+    return sum(t.numel() * t.element_size() for t in (*run.policy.model.parameters(), *run.policy.model.buffers()))
 
 
 def predicted(run: Any, words: list[str]) -> Any:
@@ -114,7 +125,9 @@ def main(
     save_release(model, folder, layers, layers)
     base = ["base/rl", "tasks/lab_counting", "methods/grpo", f"models/{model}", "tune/lora", f"policy.model={folder}", f"output={folder / 'run'}"]
     clock, config = Clock(), [*base, *STEP, *(words or [])]
-    run, peak = peak_bytes(lambda: step(config, clock, steps)) if profile else (step(config, clock, steps), 0)
+    run = opened(config, clock)
+    loaded, held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, weight_bytes(run)  # loading is not profiled: it frees in threads
+    grown = peak_bytes(lambda: make_steps(run, clock, steps))[1] if profile else make_steps(run, clock, steps) or 0
     plan, micro, spent = predicted(run, config), longest_group(run, run.groups), clock.seconds
     weights = list(run.policy.model.parameters())
     trained = sum(p.numel() for p in weights if p.requires_grad)
@@ -122,8 +135,8 @@ def main(
     spent["forward"] = spent["learn"] - spent["backward"] - spent["optimizer_step"]
     parts = ("load", "sample", "score", "forward", "backward", "optimizer_step", "step")
     typer.echo("CPU seconds: " + ", ".join(f"{name} {spent[name]:.1f}" for name in parts))
-    typer.echo(f"tensors at their highest {peak / 1e9:.2f} GB, `vlrl plan` {plan.peak / 1e9:.2f} GB ({plan.when}); {plan.state}")
-    typer.echo(f"highest resident memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+    typer.echo(f"weights {held / 1e9:.2f} GB, tensors at their highest {(held + grown) / 1e9:.2f} GB; `vlrl plan` {plan.peak / 1e9:.2f} GB, {plan}")
+    typer.echo(f"highest resident memory {loaded:.2f} GB after loading, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB in all")
 
 
 if __name__ == "__main__":

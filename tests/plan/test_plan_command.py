@@ -55,14 +55,17 @@ def test_shape_counts_what_is_trained_and_stored() -> None:
     assert lora.rank == 4
     assert lora.parameters == full.parameters
     matmul = 2 * layer + 2 * 128 + 1024 * 64  # biases and the head are weights of products too
-    assert lora.frozen_bytes == 2 * matmul + 4 * (full.parameters - matmul)
+    table = 1024 * 64
+    assert lora.frozen_bytes == 2 * (matmul + table) + 4 * (full.parameters - matmul - table)  # norms stay in float32
 
 
 def test_quantised_weights_take_four_bits() -> None:
     family = build(Family, {"name": "text", "model": "Qwen/Qwen2.5-1.5B-Instruct", "dtype": "bfloat16", "quantize": "nf4"})
     shape = shape_of(family, build(Trainable, {"name": "lora"}))
     biases = 28 * (1536 + 2 * 256)
-    assert shape.frozen_bytes == pytest.approx(shape.matmul * 4.127 / 8 + 2 * biases + 4 * (shape.parameters - shape.matmul - biases), rel=1e-6)
+    table, norms = 151936 * 1536, 57 * 1536
+    assert shape.parameters == shape.matmul + biases + table + norms
+    assert shape.frozen_bytes == pytest.approx(shape.matmul * 4.127 / 8 + 2 * (biases + table) + 4 * norms, rel=1e-6)
 
 
 def test_a_plan_of_a_small_model_fits_and_is_printed() -> None:

@@ -77,7 +77,26 @@ def test_frozen_weights_are_bfloat16_and_change_no_result() -> None:
         assert torch.bfloat16 in {p.dtype for p in reference.model.parameters()}
     kinds = {name: p.dtype for name, p in parts.model.named_parameters()}
     assert kinds["model.language_model.layers.0.mlp.up_proj.weight"] == torch.bfloat16
-    assert kinds["model.visual.merger.mlp.0.weight"] == kinds["model.language_model.embed_tokens.weight"] == torch.float32
+    assert kinds["model.visual.merger.mlp.0.weight"] == torch.float32
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_a_frozen_embedding_table_stays_in_bfloat16(tie: bool) -> None:
+    tiny = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 128, "vocabulary": 400, "tie": tie}
+    one, two = (Policy(build(Family, {"name": "text", "tiny": tiny, "dtype": "bfloat16"})) for _ in range(2))
+    for policy in (one, two):
+        LoRA(r=4)(policy)
+    two.model.get_input_embeddings().weight.data = two.model.get_input_embeddings().weight.data.float()  # as a run's own checkpoint is loaded
+    for policy in (one, two, two):
+        policy.params.upcast_trainable()
+    table, wide = (policy.model.get_input_embeddings() for policy in (one, two))
+    assert (table.weight.dtype, wide.weight.dtype) == (torch.bfloat16, torch.float32)
+    assert table(torch.arange(3)).dtype == torch.float32
+    batch = batch_of(one)
+    torch.testing.assert_close(one.forward(batch)["logp"], two.forward(batch)["logp"], atol=0, rtol=0)
+    one.model.requires_grad_(True)
+    one.params.upcast_trainable()
+    assert {p.dtype for p in one.model.parameters()} == {torch.float32}
 
 
 def test_a_checkpoint_keeps_the_master_weights(tmp_path) -> None:

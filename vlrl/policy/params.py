@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vlrl.libraries import without_mistral
 from vlrl.policy import adapters, cpu_matmul, sharding
 from vlrl.policy.adapters import cast_weights, has_adapter
 from vlrl.policy.family import Family, forbidden_ids
@@ -47,7 +48,7 @@ class Params:
         """(params, processor) of a family: `family.model` loaded, or `family.tiny` built with random weights from `seed`."""
         source, base_seed = adapters.base_of(family)
         seed = seed if base_seed is None else base_seed
-        with sharding.without_zero3_init():
+        with sharding.without_zero3_init(), without_mistral():
             if source.model:
                 model, processor = source.load()
             else:
@@ -205,18 +206,34 @@ class Params:
 
 
 def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
-    """Cast all weights to float32 except the frozen ones of matrix products, which are cast to `frozen_dtype`.
+    """Cast all weights to float32 except the frozen ones of matrix products, which are cast to `frozen_dtype`, and frozen embedding tables that are
+    in it already, which stay so.
 
-    Autocast rounds those to `frozen_dtype` in any case, so it does not change results which weights are frozen. A bfloat16 has 8 significant bits:
-    trained in it, an update below 1/512 of a weight is rounded away, which is every update at a learning rate of 1e-6. Quantised weights stay as
-    they are.
+    Autocast rounds the former to `frozen_dtype` in any case, and rows of the latter are looked up in float32, so it does not change results which
+    weights are frozen. A bfloat16 has 8 significant bits: trained in it, an update below 1/512 of a weight is rounded away, which is every update at
+    a learning rate of 1e-6. Quantised weights stay as they are.
     """
-    elsewhere = {id(p) for module in model.modules() if not isinstance(module, MATMUL_LAYERS) for p in module.parameters(recurse=False)}
-    matmul = {id(p) for module in model.modules() if isinstance(module, MATMUL_LAYERS) for p in module.parameters(recurse=False)} - elsewhere
+    tables = [module for module in model.modules() if type(module) is nn.Embedding and module.weight.dtype == frozen_dtype]
+    tables = [module for module in tables if not module.weight.requires_grad and frozen_dtype != torch.float32]
+    matmul = _own_parameters(model, lambda module: isinstance(module, MATMUL_LAYERS))
+    matmul -= _own_parameters(model, lambda module: not isinstance(module, MATMUL_LAYERS) and module not in tables)
+    kept = matmul | {id(module.weight) for module in tables}
     for parameter in model.parameters():
         if parameter.is_floating_point():
-            frozen = id(parameter) in matmul and not parameter.requires_grad
+            frozen = id(parameter) in kept and not parameter.requires_grad
             parameter.data = parameter.data.to(frozen_dtype if frozen else torch.float32)
+    for module in tables:
+        if _rows_in_float32 not in module._forward_hooks.values():
+            module.register_forward_hook(_rows_in_float32)
+
+
+def _own_parameters(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> set[int]:
+    return {id(p) for module in model.modules() if chosen(module) for p in module.parameters(recurse=False)}
+
+
+def _rows_in_float32(module: nn.Module, inputs: Any, rows: Tensor) -> Tensor:
+    """A forward hook of an embedding table: hidden states begin in float32, as they do where the table is stored in it."""
+    return rows.float()
 
 
 def trains_in_half_precision(parameters: list[Tensor]) -> bool:
