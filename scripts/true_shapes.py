@@ -2,6 +2,7 @@
 
 python scripts/true_shapes.py                        # all, one process each; a 7B needs 10 GB
 python scripts/true_shapes.py qwen3_vl_4b --layers 1
+python scripts/true_shapes.py --vllm smollm2_135m    # vLLM loads it, and new weights of the policy reach all of its tensors
 """
 
 from __future__ import annotations
@@ -10,39 +11,56 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from vlrl.bench.true_shapes import MODELS, check
+from vlrl.bench.vllm_shapes import check_vllm
+
+HEAD = "| model | parameters, few layers | prompt tokens | largest difference of a log-prob | gradient norm | LoRA layers, whole model |"
+VLLM_HEAD = "| model | parameters, few layers | largest difference of a log-prob, loaded | after an update | vLLM's tensors | of them not updated |"
 
 
 def main(
     models: Annotated[list[str] | None, typer.Argument(help=f"Any of {', '.join(MODELS)}; all by default.")] = None,
     layers: Annotated[int, typer.Option(help="Layers of the language model and of the tower.")] = 2,
+    vllm: Annotated[bool, typer.Option("--vllm", help="Check vLLM's loading and weight updates instead; a second copy of the weights.")] = False,
     worker: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Check and print a table."""
     if worker:
         for model in models or MODELS:
-            typer.echo(json.dumps(asdict(check(model, layers=layers))))
+            typer.echo(json.dumps(asdict(check_vllm(model, layers=layers) if vllm else check(model, layers=layers))))
         return
-    typer.echo("| model | parameters, few layers | prompt tokens | largest difference of a log-prob | gradient norm | LoRA layers, whole model |")
-    typer.echo("|---|---|---|---|---|---|")
+    head, row = (VLLM_HEAD, vllm_row) if vllm else (HEAD, plain_row)
+    typer.echo(f"{head}\n{'|---' * head.count(' | ')}|---|")
     failed = False
     for model in models or MODELS:
-        command = [sys.executable, __file__, model, "--worker", "--layers", str(layers)]
+        command = [sys.executable, __file__, model, "--worker", "--layers", str(layers), *(["--vllm"] if vllm else [])]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             failed = True
             typer.echo(f"| `{model}` | failed: {done.stderr.strip().splitlines()[-1]} | | | | |")
             continue
-        r = json.loads(done.stdout.strip().splitlines()[-1])
-        wrong = r["difference"] > 1e-4 or not 0 < r["gradient"] < float("inf")
+        text, wrong = row(json.loads(done.stdout.strip().splitlines()[-1]))
         failed |= wrong
-        figures = f"{r['parameters'] / 1e6:.0f}M | {r['tokens']} | {r['difference']:.1e}{' (too large)' if wrong else ''} | {r['gradient']:.3g}"
-        typer.echo(f"| `{model}` | {figures} | {r['lora_layers']} |")
+        typer.echo(f"| `{model}` | {text} |")
     raise typer.Exit(1 if failed else 0)
+
+
+def plain_row(r: dict[str, Any]) -> tuple[str, bool]:
+    """(cells of a `Checked`, whether it failed)."""
+    wrong = r["difference"] > 1e-4 or not 0 < r["gradient"] < float("inf")
+    figures = f"{r['parameters'] / 1e6:.0f}M | {r['tokens']} | {r['difference']:.1e}{' (too large)' if wrong else ''} | {r['gradient']:.3g}"
+    return f"{figures} | {r['lora_layers']}", wrong
+
+
+def vllm_row(r: dict[str, Any]) -> tuple[str, bool]:
+    """(cells of a `VLLMChecked`, whether it failed)."""
+    wrong = bool(r["unmoved"]) or max(r["loaded"], r["updated"]) > 1e-3
+    unmoved = ", ".join(f"{name} ({share:.0%} of its rows)" for name, share in r["unmoved"].items()) or "none"
+    return f"{r['parameters'] / 1e6:.0f}M | {r['loaded']:.1e} | {r['updated']:.1e} | {r['tensors']} | {unmoved}", wrong
 
 
 if __name__ == "__main__":

@@ -38,3 +38,15 @@ def test_packed_forward_equals_plain_transformers(model: str) -> None:
     done = check(model, layers=1 if "7b" in model else 2)
     assert done.difference < 1e-4
     assert 0 < done.gradient < float("inf")
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+def test_new_weights_reach_every_tensor_of_vllm() -> None:
+    pytest.importorskip("vllm")
+    from vlrl.bench.vllm_shapes import check_vllm
+
+    done = check_vllm("smollm2_135m", layers=1)
+    assert done.unmoved == {}
+    assert done.tensors == 2 + 6  # embeddings and norm; qkv, o, gate and up, down, two norms
+    assert max(done.loaded, done.updated) < 1e-3
