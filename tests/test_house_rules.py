@@ -133,7 +133,10 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
         *("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
         *("vlrl.files", "vlrl.model_folder", "vlrl.services", "vlrl.judges", "vlrl.methods.common.conversation"),
     ),
-    "vlrl.policy": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional", "vlrl.model_folder"),
+    "vlrl.policy": (
+        *("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional", "vlrl.model_folder"),
+        "vlrl.libraries",  # imports nothing
+    ),
     "vlrl.engine": (
         *("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional"),
         *("vlrl.policy", "vlrl.services"),

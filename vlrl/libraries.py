@@ -9,12 +9,16 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 VERBOSE = "VLRL_VERBOSE"  # in the environment: libraries print what they like
 
-# transformers imports these where they are installed, for assisted generation and for audio; no policy of this project uses either
-_UNUSED = ("is_sklearn_available", "is_librosa_available", "is_soundfile_available", "is_torchaudio_available")
+# transformers imports these where they are installed, for assisted generation, audio and the losses of object detection; no policy here uses them
+_UNUSED = ("is_sklearn_available", "is_librosa_available", "is_soundfile_available", "is_torchaudio_available", "is_scipy_available")
+_MODEL_CODE = ("transformers.generation.utils", "transformers.modeling_utils", "transformers.audio_utils")  # what every model class imports
 _QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
@@ -62,7 +66,11 @@ def wants_chatter() -> bool:
 
 
 def skip_unused() -> None:
-    """Keep transformers and accelerate from importing packages that are installed but not used: sklearn, pandas, audio, deepspeed.
+    """Import transformers' model code without packages that are installed but not used: sklearn, pandas, scipy, audio; and accelerate without deepspeed.
+
+    transformers asks `is_NAME_available()` when a module is imported. These say no while the code that all models share is imported, and the truth
+    again afterwards: what a plug-in imports of transformers later is not changed. The losses of object detection, which that code imports, load
+    scipy when they first need it.
 
     Call it before the first model class is imported; what is imported already stays. DeepSpeed is left alone where the run was launched with it.
     """
@@ -70,12 +78,54 @@ def skip_unused() -> None:
     import transformers.utils as names
     from transformers.utils import import_utils
 
-    for function in _UNUSED:
-        for module in (names, import_utils):
-            if hasattr(module, function):
-                setattr(module, function, _absent)
+    probes = [(module, name, getattr(module, name)) for module in (names, import_utils) for name in _UNUSED if hasattr(module, name)]
+    try:
+        for module, name, _ in probes:
+            setattr(module, name, _absent)
+        for code in _MODEL_CODE:
+            import_module(code)
+    finally:
+        for module, name, probe in probes:
+            setattr(module, name, probe)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("transformers.loss.") and vars(module).get("is_scipy_available") is _absent:
+            vars(module)["linear_sum_assignment"] = _linear_sum_assignment
     if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() != "true" and "deepspeed" not in sys.modules:
         setattr(accelerate_other, "is_deepspeed_available", _absent)  # noqa: B010
+
+
+@contextmanager
+def without_mistral() -> Iterator[None]:
+    """Inside, processors are built without importing mistral_common, which takes half a second and which vLLM installs.
+
+    A processor asks whether its tokenizer is a `transformers.MistralCommonBackend`. Here a stand-in answers: no tokenizer is one as long as the module
+    of that class is not imported; then the class itself decides. Afterwards the name means the class again.
+    """
+    import transformers
+
+    if "MistralCommonBackend" not in vars(transformers):
+        vars(transformers)["MistralCommonBackend"] = _MistralCommonBackend
+    try:
+        yield
+    finally:
+        if vars(transformers).get("MistralCommonBackend") is _MistralCommonBackend:
+            del vars(transformers)["MistralCommonBackend"]
+
+
+class _IsMistral(type):
+    def __instancecheck__(cls, tokenizer: Any) -> bool:
+        module = sys.modules.get("transformers.tokenization_mistral_common")
+        return module is not None and isinstance(tokenizer, module.MistralCommonBackend)
+
+
+class _MistralCommonBackend(metaclass=_IsMistral):
+    pass
+
+
+def _linear_sum_assignment(*args: Any, **options: Any) -> Any:
+    from scipy.optimize import linear_sum_assignment
+
+    return linear_sum_assignment(*args, **options)
 
 
 def _absent(*_: Any, **__: Any) -> bool:
