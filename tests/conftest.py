@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -27,6 +28,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "slow" not in config.option.markexpr:
         config.hook.pytest_deselected(items=[item for item in items if "slow" in item.keywords])
         items[:] = [item for item in items if "slow" not in item.keywords]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays until the end: collecting garbage does not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,11 @@
 """Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a checkpoint. All ranks end in a bounded time
 with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step.
 
-Each trouble and each place is tried once with DDP; `pytest tests/reliability/test_lost_ranks.py -m slow` runs the other cases, also with ZeRO.
+One run of DDP meets each trouble in turn; `pytest tests/reliability/test_lost_ranks.py -m slow` runs each alone at each place, also with ZeRO.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -14,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from reliability_kit import CONFIGS, ENVIRONMENT, ROOT, WORDS, steps_of, verify_equal
@@ -85,39 +83,30 @@ def undisturbed(tmp_path_factory) -> Callable[[str], Path]:
     return run
 
 
-def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path, sharding: str = "ddp") -> None:
-    """The run goes on with two ranks to the end of the undisturbed one; nothing is lost and nothing is there twice."""
-    finish(output, tmp_path / "resumed", tmp_path, "--resume", sharding=sharding)
+def verify_end(undisturbed: Path, output: Path) -> None:
+    """The run ended as the undisturbed one; nothing is lost and nothing is there twice."""
     verify_equal(undisturbed, output)
     assert [row["name"] for row in read_jsonl(output / "events.jsonl") if row["kind"] == "heldout"] == ["start", "final"]
 
 
-def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subprocess.Popen, log: Path) -> None:
+def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path, sharding: str = "ddp") -> None:
+    """The run goes on with two ranks to the end of the undisturbed one."""
+    finish(output, tmp_path / "resumed", tmp_path, "--resume", sharding=sharding)
+    verify_end(undisturbed, output)
+
+
+def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subprocess.Popen, log: Path, after: int = 6) -> None:
     """After some steps, rank 1 meets the trouble, and stays where it is."""
-    wait_for(lambda: steps_of(output) >= 6, job, log)
+    wait_for(lambda: steps_of(output) >= after, job, log)
     (folder / f"{kind}-{place}").write_text("1")
     wait_for((folder / f"{kind}-{place}.seen").exists, job, log)
     (folder / f"{kind}-{place}").unlink()
+    (folder / f"{kind}-{place}.seen").unlink()
 
 
-PLACES = ("sampling", "step", "checkpoint")
-KILL, STOP, MEMORY = "killed", "stopped", "memory"
-DEFAULT = {("ddp", KILL, "sampling"), ("ddp", STOP, "step"), ("ddp", MEMORY, "checkpoint")}
-
-
-def cases(*troubles: str) -> list[Any]:
-    """(sharding, trouble, place); those beyond `DEFAULT` are slow."""
-    every = itertools.product(("ddp", "zero2", "zero3"), troubles, PLACES)
-    return [pytest.param(*case, marks=[] if case in DEFAULT else [pytest.mark.slow]) for case in every]
-
-
-@pytest.mark.parametrize(("sharding", "trouble", "place"), cases(KILL, STOP))
-def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, sharding, trouble, place) -> None:
-    number = {KILL: signal.SIGKILL, STOP: signal.SIGSTOP}[trouble]
-    expected = undisturbed(sharding)
-    output, log = tmp_path / "run", tmp_path / "log"
-    job = launch(output, log, tmp_path, sharding=sharding)
-    make_trouble("sleep", place, output, tmp_path, job, log)
+def verify_a_lost_rank_ends_all(job: subprocess.Popen, output: Path, log: Path, folder: Path, number: int, place: str, after: int = 6) -> None:
+    """Rank 1 gets a signal while it is at `place`: all ranks end, with one line that names it."""
+    make_trouble("sleep", place, output, folder, job, log, after)
     ranks = ranks_of(output)
     os.kill(ranks[1], number)
     begun = time.time()
@@ -128,38 +117,69 @@ def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, sharding
     assert f"rank 1 (pid {ranks[1]} on" in said[0] and "does not answer: killed, stopped, out of memory" in said[0] and "--resume" in said[0]
     assert "Traceback" not in log.read_text()
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
-    verify_resumed(expected, output, tmp_path, sharding)
 
 
-@pytest.mark.parametrize(("sharding", "trouble", "place"), cases(MEMORY))
-def test_a_rank_without_memory_says_so_and_ends_all_ranks(undisturbed, tmp_path, sharding, trouble, place) -> None:
-    expected = undisturbed(sharding)
-    output, log = tmp_path / "run", tmp_path / "log"
-    job = launch(output, log, tmp_path, sharding=sharding)
-    wait_for(lambda: steps_of(output) >= 6, job, log)
-    (tmp_path / f"memory-{place}").write_text("1")
+def verify_no_memory_ends_all(job: subprocess.Popen, output: Path, log: Path, folder: Path, place: str, after: int = 6) -> None:
+    """Rank 1 is out of memory at `place`: it says so and what to do, and all ranks end."""
+    wait_for(lambda: steps_of(output) >= after, job, log)
+    (folder / f"memory-{place}").write_text("1")
     begun = time.time()
     assert job.wait(timeout=BOUND + 30) != 0 and time.time() - begun < BOUND
-    (tmp_path / f"memory-{place}").unlink()
-    said = lines_of(log)
-    assert len(said) == 1 and "rank 1, step" in said[0] and "out of memory" in said[0] and "lower micro_batch_tokens" in said[0], log.read_text()[
-        -3000:
-    ]
+    (folder / f"memory-{place}").unlink()
+    said, whole = lines_of(log), log.read_text()[-3000:]
+    assert len(said) == 1 and "rank 1, step" in said[0] and "out of memory" in said[0] and "lower micro_batch_tokens" in said[0], whole
     assert "Traceback" not in log.read_text()
-    verify_resumed(expected, output, tmp_path, sharding)
 
 
-def test_a_signal_stops_both_ranks_at_the_same_step(undisturbed, tmp_path) -> None:
-    output, log = tmp_path / "run", tmp_path / "log"
-    job = launch(output, log, tmp_path)
-    wait_for(lambda: steps_of(output) >= 5, job, log)
+def verify_a_signal_stops_all(job: subprocess.Popen, output: Path, log: Path, after: int = 5) -> None:
+    """SIGTERM to the launcher: both ranks end after the same step, with its checkpoint."""
+    wait_for(lambda: steps_of(output) >= after, job, log)
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=BOUND) == 75, log.read_text()[-3000:]
     step = steps_of(output)
     assert step < 24 and checkpoint.newest_intact(output)[0] == output / checkpoint.FOLDER / f"step-{step:06d}"
     said = [line for line in lines_of(log) if "its checkpoint is" in line]
     assert len(said) == 1 and f"after step {step}" in said[0]
+
+
+@pytest.mark.timeout(2400)  # six starts of two ranks
+def test_a_run_with_every_trouble_in_turn_ends_as_the_undisturbed_one(undisturbed, tmp_path) -> None:
+    output = tmp_path / "run"
+    troubles: list[Callable[[subprocess.Popen, Path], None]] = [
+        lambda job, log: verify_a_signal_stops_all(job, output, log, after=2),
+        lambda job, log: verify_a_lost_rank_ends_all(job, output, log, tmp_path, signal.SIGKILL, "sampling", after=5),
+        lambda job, log: verify_a_lost_rank_ends_all(job, output, log, tmp_path, signal.SIGSTOP, "step", after=9),
+        lambda job, log: verify_no_memory_ends_all(job, output, log, tmp_path, "checkpoint", after=13),
+    ]
+    for index, trouble in enumerate(troubles):
+        log = tmp_path / f"log{index}"
+        trouble(launch(output, log, tmp_path, *(["--resume"] if index else [])), log)
     verify_resumed(undisturbed(), output, tmp_path)
+
+
+SHARDINGS = ("ddp", "zero2", "zero3")
+PLACES = ("sampling", "step", "checkpoint")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, sharding, number, place) -> None:
+    expected = undisturbed(sharding)
+    output, log = tmp_path / "run", tmp_path / "log"
+    verify_a_lost_rank_ends_all(launch(output, log, tmp_path, sharding=sharding), output, log, tmp_path, number, place)
+    verify_resumed(expected, output, tmp_path, sharding)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_a_rank_without_memory_says_so_and_ends_all_ranks(undisturbed, tmp_path, sharding, place) -> None:
+    expected = undisturbed(sharding)
+    output, log = tmp_path / "run", tmp_path / "log"
+    verify_no_memory_ends_all(launch(output, log, tmp_path, sharding=sharding), output, log, tmp_path, place)
+    verify_resumed(expected, output, tmp_path, sharding)
 
 
 @pytest.mark.slow

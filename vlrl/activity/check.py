@@ -35,17 +35,20 @@ class PhaseCheck:
         return [finding for finding in self.findings if finding.level in BAD]
 
 
-def check(config: Config, steps: int = 3, after_step: Callable[[RunContext], None] | None = None, keep_gradients: bool = False) -> list[PhaseCheck]:
+def check(
+    config: Config, steps: int = 3, after_step: Callable[[RunContext], None] | None = None, keep_gradients: bool = False, rows: int = 2000
+) -> list[PhaseCheck]:
     """Train up to `steps` steps of each phase, without checkpoints, held-out rows and evaluation, and judge every slot.
 
     Schedules are judged by the phase's own number of steps, and the learning rate follows it. `after_step` is called after each step with the run.
+    `rows`: how many rows of each source are validated beforehand.
     Raises ConfigError for a config that cannot run.
     """
     from vlrl.trainer.data import check_lengths
     from vlrl.trainer.train import loop_named, prepare
 
     with tempfile.TemporaryDirectory() as folder:
-        run = prepare(_small(config, folder))
+        run = prepare(_small(config, folder), rows=rows)
         run.open()
         results = []
         try:
@@ -53,7 +56,7 @@ def check(config: Config, steps: int = 3, after_step: Callable[[RunContext], Non
                 run.phase_step = 0
                 activity = run.activity = Activity(keep_gradients)
                 run.enter(index)
-                check_lengths(run)
+                check_lengths(run, min(64, rows))
                 run.engine.sync(run.policy)
                 step = loop_named(run.settings.loop)
                 for _ in range(min(steps, run.settings.steps)):

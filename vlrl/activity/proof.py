@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 KINDS = ("method", "recipe", "probe")
 DIRECTIONS = ("up", "down", "changes")
+ROWS = 16  # of each source that a proof validates: it trains on few
 TIMES = ("seconds", "per_second", "memory")  # parts of metric names that differ between equal runs
 
 
@@ -199,7 +200,7 @@ def observe(config: Config, steps: int) -> Observed:
             weights[run.phase] = now
             records.setdefault(run.phase, Record()).steps.append(StepRecord(list(run.sampled_groups), list(run.trained_groups), gradients, changed))
 
-        checks = check(config, steps, after_step, keep_gradients=True)
+        checks = check(config, steps, after_step, keep_gradients=True, rows=ROWS)
         OBSERVED[key] = Observed(checks, {result.phase: records.get(result.phase, Record()) for result in checks})
     return OBSERVED[key]
 

@@ -36,8 +36,9 @@ from vlrl.trainer.run import Run
 log = logging.getLogger("vlrl")
 
 
-def prepare(config: Config, checked: Preflight | None = None) -> Run:
-    """Build and check everything that needs no model; rows that `checked` has read and checked are taken over. Raises ConfigError."""
+def prepare(config: Config, checked: Preflight | None = None, rows: int = 2000) -> Run:
+    """Build and check everything that needs no model, `rows` rows of each source among it; rows that `checked` has read and checked are taken
+    over. Raises ConfigError."""
     run = Run(config)
     check_trackers(run.settings.watch.trackers)
     if checked is not None:
@@ -49,7 +50,7 @@ def prepare(config: Config, checked: Preflight | None = None) -> Run:
             source.check(run)
     else:
         check_output(run.output)
-        check_rows(run)
+        check_rows(run, rows)
     return run
 
 
