@@ -18,6 +18,7 @@ import torch
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
 from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, ranges, scored_prefix, versions_of, vllm_prompt
+from vlrl.engine.vllm.sharing import LOAD_FORMAT, SharedWeights, register_loader
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.registry import ConfigError, register
 from vlrl.stages import transient
@@ -41,6 +42,7 @@ class InProcessState(VLLMState):
     numbers: Iterator[int] = transient(factory=itertools.count)
     lora_request: Any = transient()
     ranks: int = transient(1)
+    shared: SharedWeights | None = transient()
     owns_process_group: bool = transient(True)
 
 
@@ -51,7 +53,9 @@ class VLLM(VLLMEngine):
 
     Kwon et al. 2023, arXiv:2309.06180 (paged attention). `dtype` "" is the policy's. `memory` is the fraction of the GPU's memory (on CPU
     `cpu_kv_gb` GiB hold keys and values); `sleep` frees it while the trainer works (CUDA only). `lora` passes an adapter to vLLM as an adapter
-    (language model only); without it, adapters are merged into the weights that are sent. `options` are further arguments of `vllm.LLM`. Log-probs
+    (language model only); without it, adapters are merged into the weights that are sent. `share_weights`: the trainer's parameters become views of
+    vLLM's tensors where types and layouts agree (`vlrl/engine/vllm/sharing.py`), so that the weights, or the base of an adapter, are held once and a
+    sync sends the rest alone; on a CPU vLLM then multiplies without its packed copies. `options` are further arguments of `vllm.LLM`. Log-probs
     are vLLM's "processed" ones: of the distribution sampled from. Each of several training processes has an engine of its own. Edge: the log-probs
     of greedy tokens and of a given prefix are at temperature 1. Sample i of a request draws from vLLM's stream seed + i: other numbers than engine
     'hf', equally independent of the batch. All `n` completions of a request come together.
@@ -60,6 +64,7 @@ class VLLM(VLLMEngine):
     memory: float = 0.4  # the trainer is on the same GPU
     sleep: bool = False
     lora: bool = False
+    share_weights: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def init_state(self) -> InProcessState:
@@ -73,7 +78,11 @@ class VLLM(VLLMEngine):
     @property
     def own_weights(self) -> bool:
         """Whether it samples while the trainer trains. Not on a CPU: sharing cores and interpreter takes twice as long as one after the other."""
-        return torch.cuda.is_available()
+        return torch.cuda.is_available() and not self.share_weights
+
+    @property
+    def version(self) -> int:
+        return self.state.version if self.state.shared is None else self.lm.version
 
     # --- start and end --------------------------------------------------------------------------------------------------------------
 
@@ -81,10 +90,22 @@ class VLLM(VLLMEngine):
         super().check(run)
         if self.sleep and not torch.cuda.is_available():
             raise ConfigError("engine.sleep: vLLM's sleep mode needs a CUDA device; set it to false")
+        if self.share_weights:
+            self._check_sharing()
+
+    def _check_sharing(self) -> None:
+        if self.sleep:
+            raise ConfigError("engine.share_weights: sleep moves vLLM's weights, which the trainer would share; set engine.sleep to false")
+        if self.tensor_parallel > 1:
+            raise ConfigError(
+                f"engine.share_weights: with tensor_parallel {self.tensor_parallel} a process of vLLM holds a part of each weight; set it to 1"
+            )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         self.state.ranks = run.ranks
+        if self.share_weights and run.params_sharded:
+            raise ConfigError("engine.share_weights: the trainer's weights are sharded over processes; use ZeRO-2 or DDP, or set it to false")
         if not self.lora or has_adapter(run.policy):
             self.attach(run.policy)
 
@@ -105,7 +126,10 @@ class VLLM(VLLMEngine):
         state.folder = tempfile.TemporaryDirectory(prefix="vlrl-vllm-")
         self._save_initial(policy, state.folder.name)
         _plain_llvmlite()
+        state.shared = self._prepare_sharing(policy) if self.share_weights else None
         state.llm = LLM(state.folder.name, **self._arguments(policy))
+        if state.shared is not None:
+            state.shared.share(self.core.collective_rpc("vlrl_model")[0])
         if policy.forbidden_ids:
             self.core.collective_rpc("vlrl_forbid", kwargs={"runs": ranges(policy.forbidden_ids)})
         logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)  # it warns about the number of threads at every image
@@ -114,6 +138,14 @@ class VLLM(VLLMEngine):
         self._set_version(policy)
         self._sleep()
         return self
+
+    def _prepare_sharing(self, policy: Any) -> SharedWeights:
+        """Let vLLM load from the policy's memory. Raises ConfigError for an adapter that would be merged: the base would then be trained on it."""
+        if has_adapter(policy) and not self.lora:
+            raise ConfigError("engine.share_weights: an adapter must be passed separately, since the base is the trainer's; set engine.lora to true")
+        shared = SharedWeights(policy.model)
+        register_loader(shared)
+        return shared
 
     def _save_initial(self, policy: Any, folder: str) -> None:
         """Write the model that vLLM starts from: merged, or the base alone if the adapter is passed separately."""
@@ -127,7 +159,8 @@ class VLLM(VLLMEngine):
         adapter = {"enable_lora": True, "max_lora_rank": max_lora_rank(policy)} if self.lora else {}
         ranks = {"distributed_executor_backend": "external_launcher"} if self.state.ranks > 1 else {}
         own = {"enable_prefix_caching": True, "enable_sleep_mode": self.sleep}
-        return {**self.common_arguments(policy), **own, **adapter, **ranks, **self.options}
+        loader = {"load_format": LOAD_FORMAT} if self.share_weights else {}
+        return {**self.common_arguments(policy), **own, **adapter, **ranks, **loader, **self.options}
 
     def close(self) -> None:
         state = self.state
@@ -155,6 +188,8 @@ class VLLM(VLLMEngine):
         with self.state.lock:
             if self.lora:
                 self._sync_adapter(policy)
+            elif self.state.shared is not None:
+                self._send_apart(self.state.shared)
             else:
                 with policy.gather_params():
                     self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
@@ -164,6 +199,19 @@ class VLLM(VLLMEngine):
             self._set_version(policy)
         self.counters["syncs"] += 1
         self._sleep()
+
+    def _send_apart(self, shared: SharedWeights) -> None:
+        """Load what vLLM does not share. Raises ConfigError if that is everything: the trainer has moved its weights since."""
+        apart = shared.apart()
+        if not shared.shared_bytes:
+            held = next(iter(apart.values())).dtype
+            raise ConfigError(
+                f"engine.share_weights: the trainer now holds its weights in {held}, apart from vLLM's; set engine.dtype to that type, "
+                "policy.fp32_master_weights to false, train an adapter with engine.lora, or set it to false"
+            )
+        if apart:
+            self.core.collective_rpc("vlrl_load_some", kwargs={"weights": list(apart.items())})
+        self.counters["weights_sent"] += len(apart)
 
     def _set_version(self, policy: Any) -> None:
         self.state.version = policy.version

@@ -62,6 +62,14 @@ class WeightLoader:
                 module.__dict__.pop("_already_called_process_weights_after_loading", None)
                 module.quant_method.process_weights_after_loading(module)
 
+    def vlrl_model(self) -> Any:
+        """The worker's model; in this process only."""
+        return self.model_runner.get_model()
+
+    def vlrl_load_some(self, weights: Any) -> None:
+        """Load (name, tensor) pairs into the model as it is; the other weights stay."""
+        self.model_runner.get_model().load_weights(weights)
+
 
 class ReplicaClients:
     """All servers as one client, with the interface of vLLM's `VLLMWeightSyncClient`: every call goes to all servers at once.
