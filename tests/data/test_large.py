@@ -76,7 +76,7 @@ def sampler_over(rows, rank=0, ranks=1, seed=0, **options):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_an_interrupted_epoch_is_the_same_epoch(kind, ranks, blocks, tmp_path, monkeypatch):
-    """Stopped after 7 of 15 calls and resumed with everything made anew, on other threads: every row once, with its own picture, in the order that one
+    """Stopped after 7 of 15 calls and resumed with everything made anew, on other threads: every row once, with its picture, in the order that one
     process without threads draws."""
     monkeypatch.setattr(parquet, "BLOCK_BYTES", 8_000)
     WRITERS[kind](tmp_path / "data")
