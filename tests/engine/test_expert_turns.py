@@ -97,6 +97,23 @@ def test_lines_are_drawn_uniformly_where_nobody_knows_better(text_policy):
     assert [ACTIONS[group.rollouts[0]] for group in strategy([prompt(row) for row in rows], [1] * 60, run)] != drawn[0]
 
 
+def test_noise_replaces_turns_of_the_environments_expert(text_policy):
+    class Lasting(Counting):
+        def expert(self, view):
+            return "on"
+
+    rows = [prompt(Row(f"r{i}", "q", meta={"from": 5, "knows": True})) for i in range(60)]
+    environment = SimpleNamespace(**{**vars(Counts()), "name": "lasting", "stops": (), "tools": lambda: (), "episode": Lasting})
+    said = Counter(
+        text
+        for group in ExpertTurns(lines=("off",), noise=0.25)(rows, [1] * 60, make_run(text_policy, environment))
+        for text in ACTIONS[group.rollouts[0]]
+    )
+    assert said["on"] + said["off"] == 180 and 25 < said["off"] < 65, "a quarter of 180"
+    with pytest.raises(ValueError, match="noise"):
+        ExpertTurns(noise=0.5)
+
+
 def test_rows_without_turns_and_runs_with_a_policy_gradient_are_refused(text_policy):
     with pytest.raises(ValueError, match="no meta.*'counts' has no expert.*lines"):
         ExpertTurns()([prompt(Row("a", "q", meta={"from": 5, "knows": False}))], [1], make_run(text_policy, Counts()))

@@ -127,3 +127,30 @@ def test_a_world_that_breaks_or_hangs_is_no_wrong_answer():
         while pool.busy:
             pool.collect(5.0)
         assert "the simulator died" in str(handles[0].error) and "within 0.3 seconds" in str(handles[1].error)
+
+
+@pytest.mark.parametrize(("name", "environment", "steps"), [("lake", replace(LAKE, expert_depth=3), 6), ("grid", replace(GRID, expert_depth=2), 5)])
+def test_the_expert_finds_the_shortest_way_from_where_it_is(name, environment, steps):
+    """The search begins near the goal: its depth is that of the last steps."""
+    episode = environment.episode()
+    try:
+        episode.reset(Row("r", "q", meta={"seed": 3}), 0)
+        begun = EXPERT[name][: steps - environment.expert_depth]
+        assert episode.expert(Action("", 1)) is None, "the goal is farther away than it looks ahead"
+        for turn, word in enumerate(begun, 1):
+            episode.step(Action(word, turn))
+        for turn in range(len(begun) + 1, steps + 1):
+            answer = episode.step(Action(episode.expert(Action("", turn)), turn))
+            assert answer.done == (turn == steps)
+        assert answer.reward > 0.9 and len(episode.taken) == steps
+    finally:
+        episode.close()
+    assert episode.scratch is None, "the second environment is closed too"
+
+
+def test_without_a_depth_or_names_there_is_no_expert():
+    for environment in (GRID, replace(LAKE, expert_depth=0)):
+        episode = environment.episode()
+        episode.reset(Row("r", "q", meta={"seed": 3}), 0)
+        assert episode.expert(Action("", 1)) is None and episode.scratch is None
+        episode.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -48,6 +49,8 @@ class Gymnasium(Environment):
     other spaces a JSON value. The reward of a turn is the environment's; `row.meta["seed"]` is the seed of the reset (source `episodes`), so that
     the rollouts of a row begin alike. Edge: what names no action is answered with the actions, is `invalid`, costs a turn and pays
     `invalid_reward`; `terminated` and `truncated` end the episode.
+    The expert (rollout `expert_turns`) tries all sequences of up to `expert_depth` named actions in a second environment of the same seed, which
+    repeats the actions so far, and takes the shortest one that pays; steps: at most the number of actions to the power of the depth. 0: no expert.
     """
 
     id: str
@@ -56,6 +59,7 @@ class Gymnasium(Environment):
     actions: tuple[str, ...] = ()
     side: int = 56
     invalid_reward: float = 0.0
+    expert_depth: int = 0
 
     @property
     def provides(self) -> Sequence[Capability]:
@@ -97,11 +101,14 @@ class GymnasiumEpisode(Episode):
     def __init__(self, settings: Gymnasium) -> None:
         self.settings = settings
         self.world: Any = None
+        self.scratch: Any = None  # of the expert
+        self.taken: list[Any] = []
 
     def reset(self, row: Row, seed: int) -> Observation:
         self.world = self.settings.make()
         self.names = action_names(self.world, self.settings.actions)
-        observation, _ = self.world.reset(seed=int(row.meta.get("seed", seed)) % 2**31)
+        self.seed = int(row.meta.get("seed", seed)) % 2**31
+        observation, _ = self.world.reset(seed=self.seed)
         mission = observation.get("mission", "") if isinstance(observation, Mapping) else ""
         return self.shown(observation, f"{mission}\n{self.asked()}".strip())
 
@@ -115,6 +122,7 @@ class GymnasiumEpisode(Episode):
         known, value = self.parsed(action.text)
         if not known:
             return Observation(f"Error: this is no action. {self.asked()}", reward=self.settings.invalid_reward, invalid=True)
+        self.taken.append(value)
         observation, reward, terminated, truncated, _ = self.world.step(value)
         parts = {"terminated": float(terminated), "truncated": float(truncated and not terminated)}
         return self.shown(observation, "", float(reward), bool(terminated or truncated), parts)
@@ -141,10 +149,33 @@ class GymnasiumEpisode(Episode):
             text = "\n".join(filter(None, (printed(self.world, observation), text)))
         return Observation(text, media, reward=reward, done=done, parts=parts or {}, calls=int(reward is not None))
 
+    def expert(self, view: Action) -> str | None:
+        if self.scratch is None and self.settings.expert_depth and self.names:
+            self.scratch = self.settings.make()
+        if self.scratch is None:
+            return None
+        for depth in range(1, self.settings.expert_depth + 1):
+            for plan in itertools.product(self.names, repeat=depth):
+                if self.pays([self.names[name] for name in plan]):
+                    return plan[0]
+        return None
+
+    def pays(self, plan: Sequence[int]) -> bool:
+        """Whether the last of these actions, behind those that were taken, is the first that pays."""
+        self.scratch.reset(seed=self.seed)
+        over, reward = False, 0.0
+        for action in (*self.taken, *plan):
+            if over:
+                return False
+            _, reward, terminated, truncated, _ = self.scratch.step(action)
+            over = bool(terminated or truncated)
+        return float(reward) > 0
+
     def close(self) -> None:
-        world, self.world = self.world, None
-        if world is not None:
-            world.close()
+        worlds, self.world, self.scratch = (self.world, self.scratch), None, None
+        for world in worlds:
+            if world is not None:
+                world.close()
 
 
 def action_names(world: Any, given: Sequence[str]) -> dict[str, int]:

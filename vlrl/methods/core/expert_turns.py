@@ -21,7 +21,8 @@ class ExpertTurns(MultiTurn):
 
     One rollout (or one per segment) per prompt, source "expert", for the loss term `nll` with policy_loss `zero_loss`. Turn t of an episode is, in
     this order: entry t of `row.meta["turns"]`; what the environment's expert writes (`Episode.expert`); one of `lines`, drawn uniformly. The last
-    teaches the form of an action and not which one, so that reinforcement learning begins from a uniform policy over them. Each turn ends with EOS.
+    teaches the form of an action and not which one, so that reinforcement learning begins from a uniform policy over them; a share `noise`
+    of the environment's expert's turns is replaced by one of `lines`, so that states beside its path are shown too. Each turn ends with EOS.
     What the environment says carries no loss, as in `multi_turn`, and is what it says in training later on. The engine is not used.
     vlrl original, after ReTool's cold start (Feng et al. 2025, arXiv:2504.11536, sec. 2.2: traces with code and its results). Edge: an episode
     without any of the three raises ValueError; turns of a row behind the one that ends the episode are left out, and where there are too few the
@@ -31,6 +32,12 @@ class ExpertTurns(MultiTurn):
     samples: ClassVar[bool] = False
     needs_target: ClassVar[bool] = False
     lines: tuple[str, ...] = ()
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.noise <= 1 or (self.noise and not self.lines):
+            raise ValueError(f"noise={self.noise} must be in [0, 1], and needs lines: [...], turns to draw from")
 
     def check(self, run: RunContext) -> None:
         super().check(run)
@@ -59,9 +66,10 @@ class ExpertTurns(MultiTurn):
         if row.meta.get("turns"):
             given = list(row.meta["turns"])
             return str(given[conversation.turns]) if conversation.turns < len(given) else ""
-        said: str | None = handle.episode.expert(conversation.view(run.policy))
+        rng = random.Random(repr((run.seed, run.phase, run.step, row.id, conversation.turns)))
+        said: str | None = None if rng.random() < self.noise else handle.episode.expert(conversation.view(run.policy))
         if said is None and self.lines:
-            said = random.Random(repr((run.seed, run.phase, run.step, row.id, conversation.turns))).choice(self.lines)
+            said = rng.choice(self.lines)
         if said is None:
             name = run.environment.name if run.environment is not None else ""
             raise ValueError(
