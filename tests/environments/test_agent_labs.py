@@ -25,10 +25,10 @@ def test_every_part_of_the_experiment_acts(name):
     assert any(key.startswith("calls/share/") for step in rl.log for key in step)
 
 
-def test_held_out_people_and_large_sums_are_new_and_small_sums_are_not():
+def test_held_out_people_and_products_are_new_and_small_sums_are_not():
     run = Run(load(["experiments/lab_search"]))
     asked = {row.question for row in read_rows(run, "train")["lookup"]}
     assert not asked & {row.question for row in heldout_by_task(run)["lookup"]}
     run = Run(load(["experiments/lab_python_pays"]))
     asked, held_out = {row.question for rows in read_rows(run, "train").values() for row in rows}, heldout_by_task(run)
-    assert not asked & {row.question for row in held_out["large"]} and {row.question for row in held_out["small"]} <= asked
+    assert not asked & {row.question for row in held_out["products"]} and {row.question for row in held_out["sums"]} <= asked

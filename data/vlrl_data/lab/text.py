@@ -61,7 +61,8 @@ class LabArithmetic(GeneratedSource):
 @register("lab_python")
 @dataclass(frozen=True, kw_only=True)
 class LabPython(LabArithmetic):
-    """Sums of `lab_arithmetic` for environment `python`: a share `called` of the demonstrations (`meta["turns"]`) calls it, the others answer at once.
+    """Sums (or products) of `lab_arithmetic` for environment `python`: a share `called` of the demonstrations (`meta["turns"]`) calls it, the others
+    answer at once.
 
     For runs in which the policy learns where a call pays. `meta["known"]` is `known`: whether a policy can learn these sums by heart.
     """
@@ -76,7 +77,8 @@ class LabPython(LabArithmetic):
 
     def row(self, index: int) -> Row:
         row = super().row(index)
-        call = json.dumps({"name": "python", "arguments": {"code": f"print({row.question.removesuffix('=')})"}})
+        program = f"print({row.question.removesuffix('=')})"
+        call = json.dumps({"arguments": {"code": program}, "name": "python"}, separators=(",", ":"))  # short, and the sum near the question
         calls = [f"<think></think><tool_call>{call}</tool_call>"] if random.Random(f"call {row.id}").random() < self.called else []
         return replace(row, task="python", meta=row.meta | {"known": int(self.known), "turns": [*calls, f"<think></think>{row.target}"]})
 
