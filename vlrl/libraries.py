@@ -101,15 +101,15 @@ def without_mistral() -> Iterator[None]:
     A processor asks whether its tokenizer is a `transformers.MistralCommonBackend`. Here a stand-in answers: no tokenizer is one as long as the module
     of that class is not imported; then the class itself decides. Afterwards the name means the class again.
     """
-    import transformers
+    from transformers import processing_utils
 
-    if "MistralCommonBackend" not in vars(transformers):
-        vars(transformers)["MistralCommonBackend"] = _MistralCommonBackend
+    names = vars(processing_utils.transformers_module)
+    names.setdefault("MistralCommonBackend", _MistralCommonBackend)
     try:
         yield
     finally:
-        if vars(transformers).get("MistralCommonBackend") is _MistralCommonBackend:
-            del vars(transformers)["MistralCommonBackend"]
+        if names.get("MistralCommonBackend") is _MistralCommonBackend:
+            del names["MistralCommonBackend"]
 
 
 class _IsMistral(type):
