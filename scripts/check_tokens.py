@@ -8,7 +8,8 @@ in place of what it wrote; the conversation keeps the model's own tokens. Checke
 - the tokens that carry loss are those that were sampled;
 - log-probs of the sampled tokens, as the engine gave them, against the training forward's (packed trees, and the padded layout): at most 1e-4 apart.
 
-Printed with engine `vllm`: the share of prompt tokens that came from its prefix cache. Exit status 1 if a check fails. It is its own plug-in file.
+Printed too: the CPU-seconds of the rollouts, and with engines `hf` and `vllm` the share of prompt tokens that came from the cache of earlier turns
+(`--no-cache` switches that of `hf` off). Exit status 1 if a check fails. It is its own plug-in file.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class Found:
     episodes: int = 0
     turns: int = 0
     pictures: int = 0
+    seconds: float = 0.0
 
 
 def check_ids(policy: Any, group: Group, found: Found) -> None:
@@ -163,7 +165,9 @@ def measure(run: Run, episodes: int) -> Found:
     while found.episodes < episodes:
         run.step += 1
         some = [rows[(found.episodes // GROUP + i) % len(rows)] for i in range(16)]
+        begun = time.process_time()
         groups = [group for group in run.rollout([run.prompt_template(row) for row in some], [GROUP] * len(some), run) if len(group)]
+        found.seconds += time.process_time() - begun
         for group in groups:
             check_ids(run.policy, group, found)
         for at in range(0, len(groups), 4):
@@ -177,16 +181,16 @@ def measure(run: Run, episodes: int) -> Found:
 def settings(options: argparse.Namespace, output: str) -> list[str]:
     """The config's overrides."""
     engine = {
-        "hf": "{name: hf}",
+        "hf": f"{{name: hf, conversation_tokens: {0 if options.no_cache else 65536}}}",
         "vllm": "{name: vllm, max_model_len: 2048, options: {max_num_seqs: 64}}",
         "vllm_server": "{name: vllm_server, max_model_len: 2048}",
     }
     pictures = str(options.pictures).lower()
-    sizes = "{hidden: 128, layers: 2, std: 0.2, seed: 3}"
+    sizes = f"{{hidden: {options.hidden}, layers: {options.layers}, std: 0.2, seed: 3}}"
     words = [
         f"policy={{name: {'qwen2_5_vl' if options.pictures else 'text'}, tiny: {sizes}}}", f"plugins=[{Path(__file__).resolve()}]",
         f"data.train.rows={{name: check_rows, pictures: {pictures}}}", f"environment={{name: check_tools, pictures: {pictures}}}",
-        f"rollout={{name: multi_turn, max_turns: {options.turns}, patience: 30}}", "sampling={name: plain, max_tokens: 12}",
+        f"rollout={{name: multi_turn, max_turns: {options.turns}, patience: 30}}", f"sampling={{name: plain, max_tokens: {options.tokens}}}",
         f"engine={engine[options.engine]}", "rewards.answer={name: numeric, weight: 1.0}", f"output={output}", f"seed={options.seed}",
     ]  # fmt: skip
     return [*words, "reward_shaping.turns={name: last_turn_reward}"] if options.pictures else words
@@ -199,6 +203,10 @@ def main() -> int:
     parser.add_argument("--engine", choices=["hf", "vllm", "vllm_server"], default="hf", help="what samples")
     parser.add_argument("--pictures", action="store_true", help="a vision-language model with the zoom tool, in place of text with the calculator")
     parser.add_argument("--turns", type=int, default=5, help="turns of an episode, at most")
+    parser.add_argument("--tokens", type=int, default=12, help="tokens of a turn, at most")
+    parser.add_argument("--hidden", type=int, default=128, help="hidden size of the model")
+    parser.add_argument("--layers", type=int, default=2, help="layers of the model")
+    parser.add_argument("--no-cache", action="store_true", help="engine hf: prefill the whole conversation in every turn")
     parser.add_argument("--seed", type=int, default=0, help="random seed")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -218,6 +226,7 @@ def main() -> int:
     print(f"{options.engine}: {played}, {found.pictures} pictures in mid-conversation, {len(found.packed)} sampled tokens, {seconds:.0f} CPU-seconds")
     for name, values in (("packed", found.packed), ("padded", found.padded)):
         print(f"  against the training forward, {name}: largest difference {max(values):.1e}, mean {sum(values) / len(values):.1e} nats")
+    print(f"  rollouts: {found.seconds:.1f} CPU-seconds, {counters['prefill_tokens']} tokens prefilled")
     if counters["prompt_tokens"]:
         share = counters["cached_tokens"] / counters["prompt_tokens"]
         print(f"  prompt tokens: {counters['prompt_tokens']}, of which from the prefix cache: {counters['cached_tokens']} ({share:.0%})")

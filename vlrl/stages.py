@@ -225,6 +225,9 @@ class Engine(Stage):
         """`score` of many pairs; engines that can batch them override it."""
         return [self.score(prompt, ids) for prompt, ids in pairs]
 
+    def release(self) -> None:
+        """The conversations of the last calls are over: drop what was kept for their next turns."""
+
     def close(self) -> None:
         """Free the engine's resources."""
 

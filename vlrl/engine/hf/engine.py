@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vlrl.engine.base import PolicyEngine, PolicyLM
-from vlrl.engine.hf.scheduler import Scheduler, given_logp, prefill
+from vlrl.engine.base import EngineState, PolicyEngine, PolicyLM
+from vlrl.engine.hf.conversation_cache import ConversationCache
+from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
 from vlrl.registry import ConfigError, register
+from vlrl.stages import transient
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:
     from vlrl.context import PolicyModel, RunContext
+
+
+@dataclass
+class HFState(EngineState):
+    """The handles of the engine, and the keys and values of conversations that go on."""
+
+    kept: ConversationCache = transient(factory=ConversationCache)
 
 
 @register("hf")
@@ -27,7 +36,8 @@ class HF(PolicyEngine):
     `max_tokens` of every running completion, in tokens), `prefill_tokens` those of one prefill, padding included. `lookup_tokens`: speculative
     decoding with at most so many drafted tokens per step and completion, by n-gram lookup (vlrl/engine/hf/lookup.py); 0 is none. A drafted token is
     kept where it is the one that the completion's own random number draws, so that law and samples stay (Leviathan et al. 2023, arXiv:2211.17192,
-    for a draft without randomness). Edge: a single completion
+    for a draft without randomness). `conversation_tokens` bounds the keys and values that are kept between the turns of conversations, in tokens, so
+    that a turn prefills only what is new (0: nothing is kept; a prompt with new pictures is prefilled whole). Edge: a single completion
     larger than the budget runs alone; models with recurrent or chunked layers are refused. If the weights are updated during a call (while the
     generator is suspended at a `yield`), unfinished completions continue under the new weights, with a version per token.
     """
@@ -35,6 +45,7 @@ class HF(PolicyEngine):
     token_budget: int = 131072
     prefill_tokens: int = 32768
     lookup_tokens: int = 0
+    conversation_tokens: int = 65536
 
     def __post_init__(self) -> None:
         for name in ("token_budget", "prefill_tokens"):
@@ -42,6 +53,11 @@ class HF(PolicyEngine):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive (tokens)")
         if self.lookup_tokens < 0:
             raise ValueError(f"lookup_tokens is {self.lookup_tokens}; allowed: 0 (no drafts) or a number of tokens")
+        if self.conversation_tokens < 0:
+            raise ValueError(f"conversation_tokens is {self.conversation_tokens}; allowed: 0 (nothing is kept) or a number of tokens")
+
+    def init_state(self) -> HFState:
+        return HFState()
 
     @property
     def version(self) -> int:
@@ -71,7 +87,8 @@ class HF(PolicyEngine):
     @torch.no_grad()
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         self.counters["requests"] += len(requests)
-        scheduler = Scheduler(self.lm, requests, self.token_budget, self.prefill_tokens, self.lookup_tokens, self.counters)
+        limits = Limits(self.token_budget, self.prefill_tokens, self.lookup_tokens, self.conversation_tokens)
+        scheduler = Scheduler(self.lm, requests, limits, self.counters, self.state.kept)
         training = self.lm.model.training
         self.lm.model.eval()
         try:
@@ -82,7 +99,11 @@ class HF(PolicyEngine):
                 self.lm.model.train()
 
     def sync(self, policy: PolicyModel) -> None:
-        """No effect: the engine runs the policy's own weights."""
+        """Nothing is copied: the engine runs the policy's own weights. Keys and values of the old weights are dropped."""
+        self.release()
+
+    def release(self) -> None:
+        self.state.kept.clear()
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         return self.score_all([(prompt, ids)])[0]

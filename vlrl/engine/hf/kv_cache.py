@@ -79,6 +79,20 @@ class KVCache:
         self.length_R += [0] * len(prompts)
         self._plan = {}
 
+    def of_sequence(self, row: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (N, J, L, D) of a running sequence: those of its prompt and its own."""
+        assert self.prompt_kv_NPJLD is not None and self.own_kv_NRJCD is not None
+        prompt, own = self.prompt_R[row], self.length_R[row]
+        pairs = zip(self.prompt_kv_NPJLD, self.own_kv_NRJCD)
+        keys, values = (torch.cat([shared[:, prompt, :, : self.length_P[prompt]], new[:, row, :, :own]], dim=2) for shared, new in pairs)
+        return keys, values
+
+    def of_prompt(self, entry: PrefixEntry) -> tuple[Tensor, Tensor]:
+        """Keys and values (N, J, L, D) of a prompt."""
+        assert self.prompt_kv_NPJLD is not None
+        keys, values = (x[:, entry.index, :, : self.length_P[entry.index]] for x in self.prompt_kv_NPJLD)
+        return keys, values
+
     def remove(self, finished: Sequence[int]) -> list[int]:
         """Remove sequences: the last ones move into their places. Returns the old index of each remaining sequence."""
         removed, total = set(finished), len(self)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vlrl.engine.base import PolicyLM
+from vlrl.engine.hf.conversation_cache import ConversationCache, Kept, extended
 from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
 from vlrl.engine.hf.lookup import NgramLookup, worth_running
 from vlrl.engine.hf.sampler import Sampler
@@ -27,14 +28,22 @@ from vlrl.types import Completion, Request, Sampling
 PrefillKey = tuple[str, tuple[int, ...]]
 
 
-class Scheduler:
-    """Continuous batching of the sequences of some requests. `token_budget`, `prefill_tokens` and `lookup_tokens` are those of the engine."""
+class Limits(NamedTuple):
+    """Settings of the engine, in tokens."""
 
-    def __init__(
-        self, lm: PolicyLM, requests: Sequence[Request], token_budget: int, prefill_tokens: int, lookup_tokens: int, counters: Counter[str]
-    ) -> None:
-        self.lm = lm
-        self.token_budget, self.prefill_tokens, self.lookup_tokens, self.counters = token_budget, prefill_tokens, lookup_tokens, counters
+    token_budget: int
+    prefill_tokens: int
+    lookup_tokens: int = 0
+    conversation_tokens: int = 0
+
+
+class Scheduler:
+    """Continuous batching of the sequences of some requests. `limits` are the engine's; `kept` holds keys and values between its calls."""
+
+    def __init__(self, lm: PolicyLM, requests: Sequence[Request], limits: Limits, counters: Counter[str], kept: ConversationCache) -> None:
+        self.lm, self.kept = lm, kept
+        self.token_budget, self.prefill_tokens, self.lookup_tokens, self.counters = (*limits[:3], counters)
+        self.conversation_tokens = limits.conversation_tokens
         self.drafted: Counter[str] = Counter()  # drafted and accepted tokens of this call
         self.cache = KVCache()
         self.running: list[SequenceState] = []
@@ -103,6 +112,12 @@ class Scheduler:
             while count < len(sequences) and (count + 1) * sequences[count].prompt_length <= self.prefill_tokens:
                 count += 1
             batch, sequences = sequences[: max(count, 1)], sequences[max(count, 1) :]
+            known = [(sequence, kept) for sequence in batch if (kept := self._kept(sequence)) is not None]
+            self._extend(known)
+            found = {id(sequence) for sequence, _ in known}
+            batch = [sequence for sequence in batch if id(sequence) not in found]
+            if not batch:
+                continue
             hidden_PLH, kv = prefill(self.lm, [(sequence.encoded, sequence.ids) for sequence in batch], self.embeds, self.counters)
             lengths = [sequence.prompt_length for sequence in batch]
             last_PH = hidden_PLH[torch.arange(len(batch)), torch.tensor(lengths) - 1]
@@ -110,11 +125,40 @@ class Scheduler:
                 if sequence.ids and sequence.request.score_prefix:
                     logp = given_logp(self.lm, hidden_LH, len(sequence.encoded), sequence.ids, sequence.sampling)
                     self.given_logp[sequence.prefill_key] = logp
-            keys, values = [layer.keys for layer in kv.layers], [layer.values for layer in kv.layers]
-            entries = self.cache.add_prompts(keys, values, lengths, self.lm.logits(last_PH))
-            for sequence, entry in zip(batch, entries):
-                entry.pending = 1
-                self.entries[sequence.prefill_key] = entry
+            self._add(batch, [layer.keys for layer in kv.layers], [layer.values for layer in kv.layers], last_PH)
+
+    def _add(self, sequences: Sequence[SequenceState], keys: Sequence[Tensor], values: Sequence[Tensor], last_PH: Tensor) -> None:
+        """Store the keys and values of prompts, per layer (P, J, L, D), and the logits behind their last hidden states."""
+        entries = self.cache.add_prompts(keys, values, [sequence.prompt_length for sequence in sequences], self.lm.logits(last_PH))
+        for sequence, entry in zip(sequences, entries):
+            entry.pending = 1
+            self.entries[sequence.prefill_key] = entry
+
+    def _kept(self, sequence: SequenceState) -> Kept | None:
+        """What is kept of the conversation that the sequence continues; only requests whose prefix is not scored are looked up."""
+        if not self.conversation_tokens or sequence.request.score_prefix:
+            return None
+        self.counters["prompt_tokens"] += sequence.prompt_length
+        return self.kept.find(sequence, self.version)
+
+    def _extend(self, known: Sequence[tuple[SequenceState, Kept]]) -> None:
+        """Prefill only the tokens behind what is kept."""
+        if not known:
+            return
+        sequences, kept = [sequence for sequence, _ in known], [one for _, one in known]
+        keys, values, last_PH = extended(self.lm, sequences, kept)
+        self._add(sequences, list(keys), list(values), last_PH)
+        cached, whole = sum(map(len, kept)), sum(sequence.prompt_length for sequence in sequences)
+        self.counters.update({"prompts_prefilled": len(sequences), "prefill_tokens": whole - cached, "cached_tokens": cached})
+
+    def _keep(self, sequences: Sequence[SequenceState], done: Iterable[int], running: bool) -> None:
+        """Keep the keys and values of finished conversations; those of sequences that ended with their first token are their prompt's."""
+        for r in done if self.conversation_tokens else ():
+            sequence = sequences[r]
+            if not sequence.request.score_prefix and (running or len(sequence.ids) > len(sequence.request.prefix_ids)):
+                keys, values = self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
+                length = sequence.prompt_length - 1
+                self.kept.keep(sequence, keys[:, :, :length], values[:, :, :length], self.version, self.conversation_tokens)
 
     def _logp_of_given(self, sequence: SequenceState) -> list[float]:
         """Log-probs of the tokens so far: the request's prefix under the present policy, tokens drawn in this call as they were drawn."""
@@ -164,6 +208,7 @@ class Scheduler:
         if drawing:
             logits_RV = torch.stack([entry_of(sequences[r]).logits_V for r in drawing])
             done |= self._append_tokens(sequences, drawing, logits_RV, Sampler([sequences[r] for r in drawing], self.lm.device))
+        self._keep(sequences, done, running=False)
         unfinished = [sequence for r, sequence in enumerate(sequences) if r not in done]
         if unfinished:
             capacity = max(sequence.sampling.max_tokens for sequence in unfinished)
@@ -196,6 +241,7 @@ class Scheduler:
             self.drafted.update(counts)
             self.counters.update(counts)
         if done:
+            self._keep(running, done, running=True)
             self.running, self.sampler = [running[r] for r in self.cache.remove(list(done))], None
         yield from self._completed(running, done)
 

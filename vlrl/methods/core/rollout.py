@@ -278,6 +278,8 @@ class MultiTurn(SampledStrategy):
                 handles = {id(handle.owner): handle for handle in ready}
                 for completion in self.turns([handle.owner.request(stops, run.policy) for handle in ready], run) if ready else ():
                     self.say(completion, handles[id(completion.request.tag)], pool, run)
+        if run.engine is not None:  # demonstrations need none
+            run.engine.release()
 
     def before_turns(self, ready: Sequence[Any], pool: Any, run: RunContext) -> None:
         """Called before each round with the handles of the conversations that go on, in order; a strategy that branches starts more in `pool`."""

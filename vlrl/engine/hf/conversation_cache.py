@@ -1,0 +1,110 @@
+"""Keys and values of conversations, kept from one call of the in-process engine to the next: a turn prefills only what is new since the last one.
+
+Shape legend: N layers, P prompts, J key-value heads, L tokens, D head size, S new tokens of a step, R sequences, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vlrl.engine.base import PolicyLM
+from vlrl.engine.hf.kv_cache import KVCache, shared_attention
+from vlrl.engine.hf.sequence import SequenceState
+
+CHUNK = 256  # new tokens of a sequence in one forward, which bounds the attention scores
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Keys and values (N, J, L, D) of a prompt and the completion tokens `ids` behind it."""
+
+    keys_NJLD: Tensor
+    values_NJLD: Tensor
+    ids: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.keys_NJLD.shape[2]
+
+
+class ConversationCache:
+    """Keys and values by conversation, of the weights `version`, at most `capacity` tokens; the oldest leave first.
+
+    What a conversation had before is dropped with what replaces it. Exact: keys and values are those that decoding computed.
+    """
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.items: OrderedDict[tuple[str, tuple[int, ...]], Kept] = OrderedDict()
+        self.of_prompt: dict[str, set[tuple[int, ...]]] = {}  # the same keys, by prompt
+        self.tokens = 0
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self.items.clear()
+        self.of_prompt.clear()
+        self.tokens = 0
+
+    def find(self, sequence: SequenceState, version: int) -> Kept | None:
+        """The longest beginning of the sequence that is kept; None without one, or where the weights have changed."""
+        if version != self.version:
+            self.clear()
+        ids, prompt = tuple(sequence.ids), sequence.request.prompt.key
+        found = [known for known in self.of_prompt.get(prompt, ()) if len(known) < len(ids) and ids[: len(known)] == known]
+        return self.items[prompt, max(found, key=len)] if found else None
+
+    def keep(self, sequence: SequenceState, keys_NJLD: Tensor, values_NJLD: Tensor, version: int, capacity: int) -> None:
+        """Keep the keys and values of all tokens of a sequence but its last, which has none yet."""
+        if version != self.version:
+            self.clear()
+            self.version = version
+        kept = Kept(keys_NJLD.clone(), values_NJLD.clone(), tuple(sequence.ids[:-1]))
+        prompt, before = sequence.request.prompt.key, sequence.request.prefix_ids
+        for old in [ids for ids in self.of_prompt.get(prompt, ()) if ids == kept.ids or (len(ids) < len(before) and before[: len(ids)] == ids)]:
+            self._drop(prompt, old)
+        self.items[prompt, kept.ids] = kept
+        self.of_prompt.setdefault(prompt, set()).add(kept.ids)
+        self.tokens += len(kept)
+        while self.tokens > capacity:
+            self._drop(*next(iter(self.items)))
+
+    def _drop(self, prompt: str, ids: tuple[int, ...]) -> None:
+        self.tokens -= len(self.items.pop((prompt, ids)))
+        self.of_prompt[prompt].discard(ids)
+
+
+def extended(lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Kept]) -> tuple[Tensor, Tensor, Tensor]:
+    """Run the tokens behind what is kept: keys and values (N, P, J, L, D) of all tokens, right-padded, and the last hidden states (P, H)."""
+    cache, widest, device = KVCache(), max(map(len, kept)), lm.device
+    keys, values = (torch.stack([_padded(x, widest) for x in side], dim=1) for side in zip(*((k.keys_NJLD, k.values_NJLD) for k in kept)))
+    lengths = [len(k) for k in kept]
+    cache.add_sequences(cache.add_prompts(list(keys), list(values), lengths, torch.zeros(len(kept), 1)), CHUNK)
+    tails = [sequence.ids[len(k.ids) :] for sequence, k in zip(sequences, kept)]
+    last_PH: list[Tensor] = [torch.empty(0)] * len(tails)
+    for begin in range(0, max(map(len, tails)), CHUNK):
+        parts = [tail[begin : begin + CHUNK] for tail in tails]
+        width = max(map(len, parts))
+        ids_PS = torch.tensor([[*part, *[lm.pad_id] * (width - len(part))] for part in parts], device=device)
+        first_P = [s.encoded.next_position + len(k.ids) + begin for s, k in zip(sequences, kept)]
+        positions = torch.tensor(first_P, device=device)[:, None] + torch.arange(width, device=device)
+        if sequences[0].encoded.positions.ndim == 2:
+            positions = positions.expand(sequences[0].encoded.positions.shape[0], -1, -1)
+        cache.begin_step(width)
+        with shared_attention(lm.text_config):
+            hidden_PSH, _ = lm.hidden(ids_PS, positions, lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache)
+        cache.take_back([width - len(part) for part in parts])
+        for p, part in enumerate(parts):
+            if part:
+                last_PH[p] = hidden_PSH[p, len(part) - 1]
+    rows = [cache.of_sequence(p) for p in range(len(tails))]
+    full = max(keys_NJLD.shape[2] for keys_NJLD, _ in rows)
+    keys, values = (torch.stack([_padded(x, full) for x in side], dim=1) for side in zip(*rows))
+    return keys, values, torch.stack(last_PH)
+
+
+def _padded(x_NJLD: Tensor, width: int) -> Tensor:
+    return nn.functional.pad(x_NJLD, (0, 0, 0, width - x_NJLD.shape[2]))
