@@ -66,7 +66,7 @@ def wants_chatter() -> bool:
 
 
 def skip_unused() -> None:
-    """Import transformers' model code without packages that are installed but not used: sklearn, pandas, scipy, audio; and accelerate without deepspeed.
+    """Import transformers' model code without packages that are installed but not used: sklearn, pandas, scipy, audio, deepspeed.
 
     transformers asks `is_NAME_available()` when a module is imported. These say no while the code that all models share is imported, and the truth
     again afterwards: what a plug-in imports of transformers later is not changed. The losses of object detection, which that code imports, load
@@ -98,8 +98,8 @@ def skip_unused() -> None:
 def without_mistral() -> Iterator[None]:
     """Inside, processors are built without importing mistral_common, which takes half a second and which vLLM installs.
 
-    A processor asks whether its tokenizer is a `transformers.MistralCommonBackend`. Here a stand-in answers: no tokenizer is one as long as the module
-    of that class is not imported; then the class itself decides. Afterwards the name means the class again.
+    A processor asks whether its tokenizer is a `transformers.MistralCommonBackend`. Here a stand-in answers: no tokenizer is one as long as the
+    module of that class is not imported; then the class itself decides. Afterwards the name means the class again.
     """
     from transformers import processing_utils
 

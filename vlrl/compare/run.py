@@ -1,17 +1,24 @@
-"""Runs the cells of a plan in processes side by side."""
+"""Runs the cells of a plan in processes side by side.
+
+Every cold start and every run has a process of its own, so that no run sees what another one left in caches and memory. Where it is safe they are
+forked from one process that has done the imports.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from typing import Any
 
 from vlrl.compare.plan import Plan, check_plugins
 from vlrl.model_folder import check_cached
 from vlrl.services.parent import end_with_parent
 from vlrl.trainer.run import Run
+
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # read when the libraries are loaded
 
 
 def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
@@ -24,11 +31,11 @@ def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> tuple[dict[str, list
     check(plan)
     plan.claim()
     results: dict[tuple[str, int], dict[str, Any]] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(plan.cells())), context, initializer=_start) as pool:
-        begun = [pool.submit(start, plan, seed) for seed in range(plan.seeds)]
+    context = process_context()
+    with ThreadPoolExecutor(min(jobs, len(plan.cells()))) as pool:  # a thread waits for the process of its run
+        begun = [pool.submit(_apart, context, start, plan, seed) for seed in range(plan.seeds)]
         starts = [future.result() for future in begun]
-        futures = {pool.submit(cell, plan, preset, seed): (preset, seed) for preset, seed in plan.cells()}
+        futures = {pool.submit(_apart, context, cell, plan, preset, seed): (preset, seed) for preset, seed in plan.cells()}
         for future in as_completed(futures):
             preset, seed = futures[future]
             try:
@@ -51,8 +58,28 @@ def check(plan: Plan) -> None:
         check_plugins(Run(plan.config(preset, 0, weights)), preset)
 
 
+def process_context() -> Any:
+    """How processes are started: forked from one that has imported `vlrl.compare.prepared`, or else new ones that import everything again ("spawn").
+
+    Forking a process is safe only where it has one thread and has not used a GPU. The libraries start threads at import where OMP_NUM_THREADS is not
+    1; it is set to 1 unless the environment says otherwise, since runs side by side share the cores.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    one_thread = os.environ["OMP_NUM_THREADS"] == "1" and os.environ.get("OPENBLAS_NUM_THREADS", "1") == "1"
+    if not one_thread or "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["vlrl.compare.prepared"])
+    return context
+
+
+def _apart(context: Any, work: Callable[..., Any], *args: Any) -> Any:
+    """`work(*args)` in a process of its own. Raises what it raises."""
+    with ProcessPoolExecutor(1, context, initializer=_start) as process:
+        return process.submit(work, *args).result()
+
+
 def _start() -> None:
     sys.stdout = sys.stderr  # what libraries print is no part of the numbers
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     end_with_parent()

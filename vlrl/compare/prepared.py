@@ -1,0 +1,16 @@
+"""What the process that runs are forked from has imported: torch, transformers' model code, the trainer.
+
+Imported by the fork server of `vlrl compare` (`vlrl/compare/run.py`) alone. It starts no thread and touches no GPU: both would be lost or broken in a
+forked process.
+"""
+
+from __future__ import annotations
+
+from vlrl.libraries import quiet, skip_unused
+
+quiet()
+skip_unused()
+
+import vlrl.compare.work  # noqa: E402, F401
+import vlrl.policy.policy  # noqa: E402, F401
+import vlrl.trainer.train  # noqa: E402, F401
