@@ -1,4 +1,4 @@
-"""How cost grows with group size, prompt and answer length, rewards, dataset rows and run length: CPU seconds and fitted exponents.
+"""How cost grows with group size, prompt, answer and picture size, ranks, rewards, dataset rows and run length: CPU seconds and fitted exponents.
 
     python scripts/bench_growth.py                      # all curves, a Markdown table
     python scripts/bench_growth.py "recorded steps" --json

@@ -22,6 +22,11 @@ def test_a_curve_is_measured_at_each_size() -> None:
     assert list(found["seconds"]) == [20, 200] and found["exponent"] == pytest.approx(found["exponent_at_end"])
 
 
+def test_a_curve_with_a_clock_of_its_own() -> None:
+    found = measure(Curve((1, 2, 4), lambda size: lambda: float(size**2), repeats=2, own_clock=True))
+    assert found["seconds"] == {1: 1.0, 2: 4.0, 4: 16.0} and found["exponent"] == pytest.approx(2)
+
+
 def test_adamw_of_a_cpu_is_adamw(monkeypatch: pytest.MonkeyPatch) -> None:
     cls, extra = _optimizer_class("adamw")
     assert extra == {"fused": True} and _optimizer_class("adamw", "cuda")[1] == {}

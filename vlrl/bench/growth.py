@@ -1,4 +1,4 @@
-"""How cost grows with group size, prompt and answer length, rewards per rollout, dataset rows and run length: CPU seconds and fitted exponents.
+"""How cost grows with group size, prompt, answer and picture size, ranks, rewards, dataset rows and run length: CPU seconds and fitted exponents.
 
 The exponent of a curve is the slope of log seconds over log size by least squares: 1 is linear, 0 constant, 2 quadratic.
 """
@@ -28,11 +28,12 @@ TINY = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 17
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of a piece of work by its size; `work` prepares a size and returns what is timed."""
+    """Seconds of a piece of work by its size; `work` prepares a size and returns what is timed, or with `own_clock` what returns its CPU seconds."""
 
     sizes: tuple[int, ...]
     work: Callable[[int], Callable[[], Any]]
     repeats: int = 3
+    own_clock: bool = False
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
@@ -49,12 +50,13 @@ def measure(curve: Curve) -> dict[str, Any]:
     seconds = {}
     for size in curve.sizes:
         work = curve.work(size)
-        work()  # allocates, fills caches that a run has too
+        if not curve.own_clock:
+            work()  # allocates, fills caches that a run has too
         times = []
         for _ in range(curve.repeats):
             begun = time.process_time()
-            work()
-            times.append(time.process_time() - begun)
+            told = work()
+            times.append(told if curve.own_clock else time.process_time() - begun)
         seconds[size] = min(times)
     points = list(seconds.items())
     return {"seconds": seconds, "exponent": exponent(points), "exponent_at_end": exponent(points[-2:])}
@@ -72,6 +74,50 @@ def training(case: Case, exact: int) -> Callable[[], Any]:
         for rollout in group:
             rollout.ids[:] = [rng.randrange(200) for _ in range(exact)]
     return Ours(policy, groups, micro_tokens=1 << 20).step
+
+
+def seeing(pixels: int) -> Callable[[], Any]:
+    """A training step of one prompt with a picture of `pixels` x `pixels`, 8 answers of about 20 tokens; everything is trained."""
+    from vlrl.bench.ours import Ours
+    from vlrl.policy import Family, Policy
+
+    tower = {"vision_hidden": 64, "vision_layers": 2, "vision_heads": 4}
+    policy = Policy(build(Family, {"name": "qwen2_5_vl", "tiny": TINY | tower}))
+    return Ours(policy, make_groups(Case(pixels=pixels, images=1, prompts=1), 200), micro_tokens=1 << 20).step
+
+
+def exchanging(ranks: int) -> Callable[[], float]:
+    """CPU seconds, of all ranks together, of what a step sends between them over gloo: 4 groups of 8 rollouts of each rank, and ten sums."""
+    from torch import multiprocessing
+
+    def work() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            multiprocessing.spawn(exchange, (ranks, folder), nprocs=ranks)
+            return sum(float(path.read_text()) for path in Path(folder).glob("*.seconds"))
+
+    return work
+
+
+def exchange(rank: int, ranks: int, folder: str, steps: int = 20) -> None:
+    """One rank of `exchanging`: writes the CPU seconds of a step, the least of `steps`."""
+    import torch
+    from torch import distributed
+
+    from vlrl.trainer.distributed import all_groups, sum_over_ranks
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    accelerator: Any = SimpleNamespace(num_processes=ranks, process_index=rank)
+    groups = make_groups(Case(text=30, prompts=4, mean=200, longest=1000), 200)
+    times = []
+    for _ in range(steps):
+        begun = time.process_time()
+        all_groups(accelerator, groups)
+        for _ in range(10):
+            sum_over_ranks(accelerator, [1.0] * 8)
+        times.append(time.process_time() - begun)
+    (Path(folder) / f"{rank}.seconds").write_text(str(min(times)))
+    distributed.destroy_process_group()
 
 
 def scoring(count: int) -> Callable[[], Any]:
@@ -131,8 +177,10 @@ CURVES = {
     "group size, 64 tokens each": Curve((4, 8, 16, 32), lambda g: training(Case(text=30, prompts=1, group=g), 64)),
     "prompt length in words": Curve((128, 256, 512, 1024), lambda n: training(Case(text=n, prompts=1), 16)),
     "answer length, 8 answers": Curve((256, 512, 1024, 2048), lambda n: training(Case(text=30, prompts=1), n), repeats=2),
+    "picture side in pixels": Curve((112, 224, 448, 896), seeing, repeats=1),
+    "ranks": Curve((1, 2, 4), exchanging, repeats=1, own_clock=True),
     "rewards per rollout": Curve((1, 2, 4, 8, 16), scoring),
-    "dataset rows, until the first batch": Curve((1_000, 10_000, 100_000), loading),
+    "dataset rows, until the first batch": Curve((1_000, 10_000, 100_000, 1_000_000), loading, repeats=1),
     "recorded steps": Curve((1_000, 4_000, 16_000), recording, repeats=1),
     "report of a run, in steps": Curve((1_000, 10_000, 100_000), reporting, repeats=1),
 }
