@@ -20,8 +20,8 @@ WORDS = {
 
 @pytest.mark.parametrize("name", WORDS)
 def test_every_part_of_the_experiment_acts(name):
-    warm_up, rl = check(load([f"experiments/{name}", "base/scripted"], [*SMALL, *WORDS[name]]), steps=2, rows=64)
-    assert [warm_up.phase, rl.phase] == ["cold_start", "rl"] and not warm_up.bad and not rl.bad
+    *warm_up, rl = check(load([f"experiments/{name}", "base/scripted"], [*SMALL, *WORDS[name]]), steps=2, rows=64)
+    assert rl.phase == "rl" and "cold_start" in [phase.phase for phase in warm_up] and not any(phase.bad for phase in (*warm_up, rl))
     assert any(key.startswith("calls/share/") for step in rl.log for key in step)
 
 
