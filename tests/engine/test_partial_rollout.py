@@ -83,7 +83,7 @@ def test_a_run_trains_on_late_groups_and_resumes_with_the_unfinished(tmp_path: P
     rows = metrics_of(tmp_path / "whole")
     assert without_zeros(metrics_of(tmp_path / "stopped")) == without_zeros(rows)
     assert weights_of(tmp_path / "stopped") == weights_of(tmp_path / "whole")
-    assert sum(row.get("partial/continued", 0) for row in rows) > 0 and rows[0]["partial/groups"] == 2, "the first step's groups wait"
+    assert sum(row.get("partial/continued", 0) for row in rows) > 0 and rows[0]["partial/groups"] > 0, "unfinished groups wait"
 
 
 def test_a_segment_has_tokens() -> None:
