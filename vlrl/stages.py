@@ -253,9 +253,8 @@ class Environment(Stage):
     """What the policy acts on over several turns: tools, a game, a simulated user. One `Episode` per rollout (protocol: `vlrl/episodes.py`).
 
     `concurrency` is the number of resets and steps that run at once. Deadlines in seconds: `call_seconds` of one tool call, `turn_seconds` of a
-    reset or a step, `episode_seconds` of all of them together; past the last two an episode ends as an error. `retries` is how often a failed
-    reset (on a new episode) and a call that raised `TryAgain` are repeated. `record` is the number of episodes of each sampling that are written
-    to `trajectories.jsonl`.
+    reset or a step, `episode_seconds` of all of them together; past the last two an episode ends as an error. `retries` is how often a failed reset
+    (on a new episode) and a call that raised `TryAgain` are repeated. `record` episodes of each sampling are written to `trajectories.jsonl`.
     """
 
     kind: ClassVar[str] = "environment"

@@ -26,9 +26,11 @@ def play(policy, prompts, world, **engine):
 
 
 def same(ours, plain):
+    """True; raises AssertionError where ids or log-probs differ."""
     assert [rollout.ids for rollout in ours] == [rollout.ids for rollout in plain] and len(ours) == len(plain)
     for one, other in zip(ours, plain):
         torch.testing.assert_close(torch.tensor(one.logp), torch.tensor(other.logp), atol=1e-5, rtol=0)
+    return True
 
 
 @pytest.mark.parametrize("engine", [{}, {"lookup_tokens": 3}, {"token_budget": 700}])
@@ -36,7 +38,7 @@ def test_conversations_are_the_same_and_only_what_is_new_is_prefilled(text_polic
     prompts, world = [tools.prompt("Go"), tools.prompt("Stop it at once")], Rooms(last=5, filler="dust and more dust")
     plain, before = play(text_policy, prompts, world, conversation_tokens=0, **engine)
     ours, after = play(text_policy, prompts, world, **engine)
-    same(ours, plain)
+    assert same(ours, plain)
     assert max(rollout.info["turns"] for rollout in ours) >= 3
     turned = after.counters["cached_tokens"]
     assert turned > 0 and before.counters["cached_tokens"] == 0 == before.counters["prompt_tokens"]
@@ -53,7 +55,7 @@ def test_long_observations_go_in_pieces(text_policy, tools, monkeypatch):
     prompts, world = [tools.prompt("Go"), tools.prompt("Stop")], Rooms(last=4, filler="dust and more dust " * 3)
     plain, _ = play(text_policy, prompts, world, conversation_tokens=0)
     monkeypatch.setattr(conversation_cache, "CHUNK", 7)
-    same(play(text_policy, prompts, world)[0], plain)
+    assert same(play(text_policy, prompts, world)[0], plain)
 
 
 def test_prompts_with_pictures_and_their_replies(policy, tools):
@@ -61,10 +63,10 @@ def test_prompts_with_pictures_and_their_replies(policy, tools):
     prompts, world = [tools.prompt("Find", tools.Noise(1)), tools.prompt("Look", tools.Noise(2), tools.Noise(3))], Rooms(last=4, filler="dust")
     plain, _ = play(policy, prompts, world, conversation_tokens=0)
     ours, engine = play(policy, prompts, world)
-    same(ours, plain)
+    assert same(ours, plain)
     assert engine.counters["cached_tokens"] > 0
     shown, _ = play(policy, prompts, Rooms(last=4, filler="dust", picture=True), conversation_tokens=0)
-    same(play(policy, prompts, Rooms(last=4, filler="dust", picture=True))[0], shown)
+    assert same(play(policy, prompts, Rooms(last=4, filler="dust", picture=True))[0], shown)
     assert any(len(rollout.prompt.images) > 2 for rollout in shown) and Zoom().provides
 
 
@@ -72,7 +74,7 @@ def test_sliding_windows(tools):
     policy = tools.policy("gemma3")  # windows of 8 tokens in every other layer
     prompts, world = [tools.prompt("Go on and on and on " * 3)], Rooms(last=4, filler="dust and more dust " * 2)
     plain, _ = play(policy, prompts, world, conversation_tokens=0)
-    same(play(policy, prompts, world)[0], plain)
+    assert same(play(policy, prompts, world)[0], plain)
 
 
 def turn(engine, tools, prompt, prefix_ids=(), seed=0, **more):
