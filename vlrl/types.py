@@ -124,7 +124,9 @@ class CoordinateSpace:
         return tuple(value / self.scale[i % 2] for i, value in enumerate(xy))
 
 
-__all__ = ["Clip", "Completion", "CoordinateSpace", "Edited", "FilterDecision", "Group", "LossInputs", "Media", "MediaError"]
+TARGET_UNITS = "target_units"  # key of a row's meta: "original" where its demonstrations hold coordinates in pixels of the original picture
+
+__all__ = ["TARGET_UNITS", "Clip", "Completion", "CoordinateSpace", "Edited", "FilterDecision", "Group", "LossInputs", "Media", "MediaError"]
 __all__ += ["Message", "PerToken", "Prompt", "Request", "Rollout", "Row", "RowError", "RowView", "Sampling", "TokenBatch"]
 
 

@@ -9,6 +9,7 @@ from vlrl.registry import ConfigError, home_of
 from vlrl.stages import Source
 from vlrl.trainer.bad_rows import reason_of
 from vlrl.trainer.phase import applies
+from vlrl.trainer.units import in_policy_units
 from vlrl.types import MediaError, Prompt, Row, RowError
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def usable_prompts(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
 def prompt_of(run: RunContext, row: Row, where: str = "data.train") -> Prompt:
     """The prompt of a row that is valid, renders, decodes and fits. Raises RowError, MediaError, ConfigError, and whatever templates raise."""
     validate_row(row)
+    row = in_policy_units(run, row)
     if run.policy.family.special_tokens == "refuse" and (token := run.policy.encoder.special_in(row)):
         raise RowError(f"its text holds the model's special token {token!r}; remove it, or set policy.special_tokens: escape")
     prompt = run.prompt_template(row)

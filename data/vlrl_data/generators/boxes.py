@@ -9,12 +9,12 @@ from typing import Any, Literal
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.scenes import COLOURS, SHAPES, Shapes, Thing, draw_scene
-from vlrl_data.lab.base import tagged_answer
+from vlrl_data.lab.base import IN_PIXELS, tagged_answer
 from vlrl_data.media.images import GeneratedImage
 
 KINDS = [(colour, shape) for colour in COLOURS for shape in SHAPES]
 ASKS = ("grounding", "detection", "pointing", "salient_detection", "scene_graph")
-Units = Literal["pixels", "unit", "per_mille"]
+Units = Literal["policy", "pixels", "unit", "per_mille"]
 
 
 def box_of(thing: Thing) -> list[int]:
@@ -24,8 +24,11 @@ def box_of(thing: Thing) -> list[int]:
 
 
 def in_units(target: Any, size: int, units: Units) -> Any:
-    """A demonstrated answer with its coordinates as pixels, as fractions of the picture's side (two decimals) or as thousandths of it."""
-    if units == "pixels" or isinstance(target, str):
+    """A demonstrated answer with its coordinates in pixels, as fractions of the picture's side (two decimals) or as thousandths of it.
+
+    "policy" leaves pixels, which the trainer converts.
+    """
+    if units in ("policy", "pixels") or isinstance(target, str):
         return target
     if isinstance(target, dict):
         return {key: in_units(value, size, units) for key, value in target.items()}
@@ -70,14 +73,14 @@ class GenBoxes(Shapes):
         scene_graph         all objects with ids ("circle.1") and the relations of neighbours in the list: {"objects", "relationships"}
 
     Paper: vlrl original, for the rewards `iou`, `detection`, `points`, `detection` with `salience`, and `scene_graph`. Units: gold answers are in
-    pixels of the image; `units` are those of the demonstrations, which must be the policy's: pixels (Qwen2.5-VL), unit (SmolVLM) or per_mille
-    (Qwen3-VL). Harder with more `others`. Edge: pointing and detection have at least one object.
+    pixels of the image; `units` are those of the demonstrations: policy (the trainer writes them as the model family does), or always pixels, unit
+    (fractions of the side) or per_mille (thousandths). Harder with more `others`. Edge: pointing and detection have at least one object.
     """
 
     ask: tuple[str, ...] = ("grounding",)
     others: int = 3
     salience: float = 4.0
-    units: Units = "pixels"
+    units: Units = "policy"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +100,7 @@ class GenBoxes(Shapes):
         image = GeneratedImage(draw_scene, (self.size, tuple(things)))
         thought = " ".join(f"{step}." for step in meta["paths"][0]) if "paths" in meta else ""
         said = (f"<think>{thought}</think>" if thought else "") + tagged_answer(json.dumps(in_units(target, self.size, self.units)))
-        meta = {**meta, "size": [self.size, self.size]}
+        meta = {**meta, "size": [self.size, self.size], **(IN_PIXELS if self.units == "policy" else {})}
         return Row(self.id(index), question, answer, images=(image,), task=ask, target=said, meta=meta)
 
 
@@ -179,5 +182,5 @@ class GenImageGrounding(Shapes):
         images = tuple(GeneratedImage(draw_scene, (self.size, things)) for things in scenes)
         box = box_of(scenes[where + 1][0])
         question = f"The first picture shows one object. Where is the same object in picture {where + 2}? Answer with its box [x1, y1, x2, y2]."
-        meta = {"picture": where + 1}
+        meta = {"picture": where + 1, **IN_PIXELS}
         return Row(self.id(index), question, box, images=images, task="grounding", target=tagged_answer(json.dumps(box)), meta=meta)

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.drawn_text import font, write
-from vlrl_data.lab.base import GeneratedSource, tagged_answer
+from vlrl_data.lab.base import IN_PIXELS, GeneratedSource, tagged_answer
 from vlrl_data.media.images import GeneratedImage
 
 FIELDS = {
@@ -87,4 +87,4 @@ class GenDocument(GeneratedSource):
         gold: dict[str, Any] = {"answer": value, "bbox": text_box(left, lines[wanted][1], f"{name}: ", value)}
         question = f'What is the {name}? Answer with one JSON object: {{"final_answer": "...", "bbox_2d": [x1, y1, x2, y2]}}, its box.'
         target = json.dumps({"final_answer": gold["answer"], "bbox_2d": gold["bbox"]})
-        return Row(self.id(index), question, gold, images=(image,), task=ask, target=tagged_answer(target))
+        return Row(self.id(index), question, gold, images=(image,), task=ask, target=tagged_answer(target), meta={**IN_PIXELS})

@@ -11,7 +11,7 @@ from PIL import Image
 from vlrl.registry import ConfigError, register
 from vlrl.types import Media, Row
 from vlrl_data.generators.source_images import GeneratedFromImages, Reference, fitted, identity
-from vlrl_data.lab.base import tagged_answer
+from vlrl_data.lab.base import IN_PIXELS, tagged_answer
 from vlrl_data.media.images import GeneratedImage
 
 LETTERS = "ABCDEFGH"
@@ -138,8 +138,8 @@ def _box(puzzle: Puzzle, rng: random.Random, piece: tuple[int, int], choices: in
     row, col = divmod(puzzle.place_of(wanted) - 1, puzzle.cols)
     width, height = piece
     box = [col * width, row * height, (col + 1) * width, (row + 1) * height]
-    question = f"Where is the piece with original number {wanted} shown? Answer with its box [x1, y1, x2, y2] in pixels."
-    return {"question": question, "answer": box, "meta": {"answer_type": "box"}}
+    question = f"Where is the piece with original number {wanted} shown? Answer with its box [x1, y1, x2, y2]."
+    return {"question": question, "answer": box, "meta": {"answer_type": "box", **IN_PIXELS}}
 
 
 def random_order(rng: random.Random, count: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.drawn_text import write, write_centred
-from vlrl_data.lab.base import GeneratedSource, tagged_answer
+from vlrl_data.lab.base import IN_PIXELS, GeneratedSource, tagged_answer
 from vlrl_data.media.images import GeneratedImage
 
 LABELS = ("Save", "Send", "Open", "Share", "Print", "Help", "Edit", "Next", "Login", "Search", "Play", "Stop")
@@ -98,7 +98,7 @@ class GenScreen(GeneratedSource):
         question += '"direction": "up" or "down"} or {"action": "back"}.'
         said = {key: value for key, value in gold.items() if key != "box"}
         target = tagged_answer(json.dumps(said)) if self.style == "answer" else three_sections(gold, said)
-        meta = {"size": [self.width, self.height]}
+        meta = {"size": [self.width, self.height], **IN_PIXELS}
         return Row(self.id(index), question, gold, images=(image,), task="gui", target=target, meta=meta)
 
 
@@ -123,6 +123,6 @@ class GenScreenGrounding(GenScreen):
         label, box, _ = elements[0]
         area = (box[2] - box[0]) * (box[3] - box[1])
         typical = (self.width / 2 - 25) * (self.least + 7)
-        meta = {"size": [self.width, self.height], "area": area / (self.width * self.height), "rate": typical / area}
+        meta = {"size": [self.width, self.height], "area": area / (self.width * self.height), "rate": typical / area, **IN_PIXELS}
         question = f"Where is the {label} button? Answer with its box [x1, y1, x2, y2]."
         return Row(self.id(index), question, list(box), images=(image,), task="grounding", target=tagged_answer(json.dumps(list(box))), meta=meta)

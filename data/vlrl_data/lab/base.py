@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from vlrl.registry import ConfigError
 from vlrl.stages import Source
-from vlrl.types import Row, RowView
+from vlrl.types import TARGET_UNITS, Row, RowView
 from vlrl_data.lab.shipped_images import check_split
 
 
@@ -58,6 +58,9 @@ class GeneratedSource(Source):
 
     @abstractmethod
     def row(self, index: int) -> Row: ...
+
+
+IN_PIXELS = {TARGET_UNITS: "original"}  # for `meta` of rows whose demonstration has boxes or points: the trainer writes them in the policy's units
 
 
 def tagged_answer(answer: str) -> str:

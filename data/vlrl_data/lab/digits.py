@@ -12,7 +12,7 @@ from PIL import Image
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.lab import shipped_images
-from vlrl_data.lab.base import GeneratedRows, GeneratedSource, tagged_answer
+from vlrl_data.lab.base import IN_PIXELS, GeneratedRows, GeneratedSource, tagged_answer
 from vlrl_data.media.images import GeneratedImage
 
 PlacedDigit = tuple[int, int, int, int]  # digit image, left, top, side (pixels)
@@ -194,7 +194,7 @@ class LabCounting(Scene):
 class LabGrounding(Scene):
     """Where a named digit is, among `others` different ones; the answer is [x1, y1, x2, y2] in pixels of the image.
 
-    `target` writes the box in these pixels too: right for a policy that sees the image unresized (sides that are multiples of 28, within budget).
+    `target` writes the box in these pixels too; the trainer converts it to the policy's units.
     """
 
     digit: int = 56
@@ -208,7 +208,7 @@ class LabGrounding(Scene):
         image, placed = self.scene(rng, labels)
         _, left, top, side = placed[0]
         box = [left, top, left + side, top + side]
-        return Row(self.id(index), f"Find the {wanted}.", box, images=(image,), task="grounding", target=tagged_answer(str(box)))
+        return Row(self.id(index), f"Find the {wanted}.", box, images=(image,), task="grounding", target=tagged_answer(str(box)), meta={**IN_PIXELS})
 
 
 @register("lab_detection")
@@ -245,4 +245,4 @@ class LabDetection(Scene):
         image, placed = self.scene(rng, [wanted] * count + rest)
         boxes = sorted(([left, top, left + side, top + side] for _, left, top, side in placed[:count]), key=lambda box: (box[1], box[0]))
         target = tagged_answer(str(boxes) if boxes else "None")
-        return Row(self.id(index), f"Find every {wanted}.", boxes, images=(image,), task="detection", target=target)
+        return Row(self.id(index), f"Find every {wanted}.", boxes, images=(image,), task="detection", target=target, meta={**IN_PIXELS})
