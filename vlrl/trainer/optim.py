@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +33,8 @@ def make_accelerator(run: RunContext) -> Accelerator:
     on_cpu = not torch.cuda.is_available()
     handlers = [InitProcessGroupKwargs(backend="gloo")] if on_cpu and not alone else []
     deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
+    if deepspeed and on_cpu:
+        _deepspeed_on_cpu()
     accelerator = Accelerator(cpu=on_cpu and not deepspeed, kwargs_handlers=handlers)
     if not alone and accelerator.distributed_type.value == "NO":
         raise ConfigError(
@@ -40,6 +43,17 @@ def make_accelerator(run: RunContext) -> Accelerator:
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and not alone:
         _fsdp_on_cpu(accelerator)
     return accelerator
+
+
+def _deepspeed_on_cpu() -> None:
+    """Let DeepSpeed's ranks on a CPU speak by gloo alone: its shared-memory operator is compiled for a minute at the first start, and a process
+    that dies meanwhile leaves a lock at which all later ones wait."""
+    try:
+        with redirect_stdout(sys.stderr):  # its logger keeps this stream for good, and standard output may be JSON
+            import deepspeed
+    except ImportError:
+        return  # accelerate says what is missing
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def _fsdp_on_cpu(accelerator: Accelerator) -> None:
