@@ -1,7 +1,7 @@
 """Everything that needs a CUDA device, in one command: correctness, and the training half of a GRPO step against TRL at the shape of a 3B model.
 
     python scripts/bench_gpu.py                       # all checks, then the table (80 GB; --layers 8 for less)
-    python scripts/bench_gpu.py --checks              # the checks alone: what `make test-gpu` runs
+    python scripts/bench_gpu.py --checks              # the checks alone: `make test-gpu GPU_OPTIONS=--checks`
     python scripts/bench_gpu.py packed flex_attention # some of them
 
 Each check is a process of its own (vlrl/bench/gpu_checks.py says what it compares). One whose needs are missing (a second GPU, bitsandbytes, vLLM) is
