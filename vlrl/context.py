@@ -40,6 +40,10 @@ class PolicyModel(Protocol):
     def forbidden_ids(self) -> Sequence[int]:
         """Ids with probability 0: placeholders of media, and rows of the output layer beyond the tokenizer."""
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a forward pass with gradient drops activations at random."""
+
     def encode(self, prompt: Prompt) -> Any:
         """The prompt's token ids and media features; its length is in tokens."""
 

@@ -142,6 +142,13 @@ class Policy:
         """The part of the model that a parameter belongs to: "vision", "projector" or "language"."""
         return adapters.part_of(name)
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a forward pass with gradient drops activations at random, so that its log-probs are not those of one without gradient."""
+        names = ("p", "dropout", "attention_dropout", "activation_dropout", "hidden_dropout")  # of nn.Dropout, and of transformers' layers
+        shares = [vars(module).get(name) for module in self.model.modules() for name in names]
+        return any(isinstance(share, float) and share > 0 for share in shares)
+
     def keep_reference(self, renew: bool = False) -> None:
         """Copy the weights as they are now as the KL reference, unless there is one already (or `renew`)."""
         self.params.keep_reference(renew)

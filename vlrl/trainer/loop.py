@@ -172,20 +172,26 @@ def learn(groups: Sequence[Group], run: RunContext) -> Sums:
     sums: Sums = {}
     run.stats.updates = 0
     off_policy = run.settings.ppo_epochs * run.settings.num_minibatches > 1 and run.rollout.samples
-    off_policy = off_policy or any("old_logp" in weight.needs for weight in run.objective.token_weights.values())
-    if off_policy:
-        at_start = [name for name in run.objective.needs if name in run.aux_tensors and run.aux_tensors[name].at_start]
+    by_weights = any("old_logp" in weight.needs for weight in run.objective.token_weights.values())
+    at_start = [name for name in run.objective.needs if name in run.aux_tensors and run.aux_tensors[name].at_start]
+    own_pass = by_weights or bool(at_start) or run.policy.has_dropout
+    if by_weights or (off_policy and own_pass):
         with run.policy.gather_params():
             add_signals(run, groups, ["old_logp", *at_start])
     for weight in run.objective.token_weights.values():
         weight.prepare(groups)
+    first = mini_batches(groups, run, 0)
+    if off_policy and not own_pass:  # the first update's forward pass has the weights that the step starts from: only the others need one more
+        of_first = {id(group) for mini in first[:1] for micro in mini.micro_batches for group in micro}
+        with run.policy.gather_params():
+            add_signals(run, [group for group in groups if id(group) not in of_first], ["old_logp"])
     for epoch in range(run.settings.ppo_epochs):
-        for mini in mini_batches(groups, run, epoch):
+        for place, mini in enumerate(first if epoch == 0 else mini_batches(groups, run, epoch)):
             set_learning_rate(run)
             for index, micro in enumerate(mini.micro_batches):
                 last = index == len(mini.micro_batches) - 1
                 with accumulating(run, last):
-                    x = loss_inputs(run, micro) if micro else dummy_batch(run)
+                    x = loss_inputs(run, micro, keep_logp=off_policy and epoch == 0 and place == 0) if micro else dummy_batch(run)
                     loss, metrics = run.objective(x, mini.loss_denominators, run.activity.loss if run.activity is not None and micro else None)
                     backward(run, loss, last)
                 if micro:

@@ -140,8 +140,11 @@ class NoGradTensor(AuxTensor):
             return torch.cat([self.tensor.from_logits(logits, ids) for logits, ids in parts])
 
 
-def loss_inputs(run: RunContext, groups: Sequence[Group]) -> LossInputs:
-    """Log-probs with gradient, and every auxiliary tensor that the objective (or the log) reads."""
+def loss_inputs(run: RunContext, groups: Sequence[Group], keep_logp: bool = False) -> LossInputs:
+    """Log-probs with gradient, and every auxiliary tensor that the objective (or the log) reads.
+
+    `keep_logp`: the weights are those that the step starts from, so that these log-probs become "old_logp" of rollouts that have none yet.
+    """
     policy, objective = run.policy, run.objective
     batch = make_batch(groups, policy.pad_id, policy.device)
     rollouts = batch.rollouts
@@ -152,6 +155,8 @@ def loss_inputs(run: RunContext, groups: Sequence[Group]) -> LossInputs:
     out = policy.forward(batch, [*in_forward.values(), *logged.values()])
     logp_BT = out["logp"]
     tensors.update({name: out[tensor.name] for name, tensor in (in_forward | logged).items()})
+    if keep_logp:
+        _store([r for r in rollouts if "old_logp" not in r.signals], "old_logp", logp_BT[["old_logp" not in r.signals for r in rollouts]])
     old_logp_BT = per_token(rollouts, lambda r: r.signals.get("old_logp"), logp_BT, logp_BT)
     sampled_logp_BT = per_token(rollouts, lambda r: r.logp, logp_BT, old_logp_BT)
     tensors["old_logp"], tensors["sampled_logp"] = old_logp_BT, sampled_logp_BT

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vlrl.context import RunContext
 from vlrl.functional import entropy_from_logits
+from vlrl.methods.common.token_memory import TokenMemory
 from vlrl.registry import register
 from vlrl.stages import AuxTensor, State, transient
 from vlrl.types import TokenBatch
@@ -55,6 +56,7 @@ class ReferenceState(State):
     """Saved is the reference, which the policy keeps."""
 
     policy: Any = transient()
+    memory: TokenMemory = transient(factory=lambda: TokenMemory(0))
 
     def state_dict(self) -> dict[str, Any]:
         return self.policy.reference_state() if self.policy is not None else {}
@@ -71,10 +73,18 @@ class RefLogp(AuxTensor):
 
     The reference is the policy at the start of the run (or phase): with a LoRA adapter the same model with the adapter switched off, else a frozen
     copy, made once, which survives a restart. Paper: arXiv:2402.03300, eq. 4. Edge: zero outside the loss mask. Shapes: (B, T), no gradient.
+    Rollouts that come again (from a replay buffer, demonstrations, accepted drafts) are not computed again: `remember` is the number of tokens whose
+    values are kept, 4 bytes each (0: none). They are forgotten when the reference changes.
     """
 
+    remember: int = 1 << 22
+
+    def __post_init__(self) -> None:
+        if self.remember < 0:
+            raise ValueError(f"remember is {self.remember}; it must be 0 (none) or a number of tokens")
+
     def init_state(self) -> ReferenceState:
-        return ReferenceState()
+        return ReferenceState(memory=TokenMemory(self.remember))
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
@@ -83,4 +93,6 @@ class RefLogp(AuxTensor):
 
     def __call__(self, policy: Any, batch: TokenBatch) -> Tensor:
         with torch.no_grad(), policy.reference() as reference:
-            return reference.forward(batch)["logp"]
+            if not self.is_set_up:
+                return reference.forward(batch)["logp"]
+            return self.state.memory(self.run, reference.model, batch, lambda part: reference.forward(part)["logp"])
