@@ -102,10 +102,10 @@ class LabSmallDigit(GeneratedSource):
     middle. `labels`: the digits that occur.
     """
 
-    size: int = 252
-    cells: int = 3
-    side: int = 9
-    jitter: int = 6
+    size: int = 224
+    cells: int = 4
+    side: int = 10
+    jitter: int = 4
     labels: tuple[int, ...] = tuple(range(10))
 
     def __post_init__(self) -> None:
