@@ -125,10 +125,8 @@ class CoordinateSpace:
 
 
 TARGET_UNITS = "target_units"  # key of a row's meta: "original" where its demonstrations hold coordinates in pixels of the original picture
-
 __all__ = ["TARGET_UNITS", "Clip", "Completion", "CoordinateSpace", "Edited", "FilterDecision", "Group", "LossInputs", "Media", "MediaError"]
 __all__ += ["Message", "PerToken", "Prompt", "Request", "Rollout", "Row", "RowError", "RowView", "Sampling", "TokenBatch"]
-
 
 Message = Mapping[str, Any]  # {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"} | {"type": "video"}]}
 
