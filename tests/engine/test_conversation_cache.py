@@ -105,7 +105,7 @@ def test_what_is_kept_is_of_one_policy_and_bounded(tools):
     one, two = turn(small, tools, prompt, seed=1), turn(small, tools, prompt, seed=2)
     assert len(small.state.kept.items) == 1, "the oldest one left"
     turn(small, tools, prompt, one.ids)
-    assert small.counters["cached_tokens"] == 0 and two.ids
+    assert small.counters["cached_tokens"] == length + conversation_cache.shared(one.ids, two.ids) and two.ids, "the prompt, and what both say"
     scored = engine.generate([tools.request(prompt, prefix_ids=first.ids, max_tokens=8)])
     assert next(iter(scored)).logp[0] != 0.0 and not kept.items, "where log-probs of the prefix are read, nothing is kept or taken"
     with pytest.raises(ValueError, match="conversation_tokens is -1"):

@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+import torch
 from test_loops import TINY
 
 from vlrl.config import load
@@ -57,3 +58,35 @@ def test_temperatures_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="temperature 1"):
         Run(config(tmp_path, "sampling.temperature=0.7"))
     assert SpecRL().metrics() == {"spec_rl/reused": (0.0, 0.0)}
+
+
+def second_visit(folder, kept_tokens):
+    """(ids, log-probs, prefilled tokens, kept drafts' tokens) of a row's second visit, after a small change of the weights."""
+    run = Run(config(folder, "rollout.lenience=0.2", "sampling.max_tokens=24", f"engine={{name: hf, conversation_tokens: {kept_tokens}}}"))
+    run.open()
+    run.enter(0)
+    prompts = [run.prompt_template(row) for row in run.prompt_sampler(2)]
+    run.rollout(prompts, [4, 4], run)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in run.policy.model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    run.policy.version += 1
+    run.engine.sync(run.policy)
+    before = run.engine.counters["prefill_tokens"]
+    run.rollout.state.reused = 0
+    rollouts = [rollout for group in run.rollout(prompts, [4, 4], run) for rollout in group]
+    scored = run.engine.score_all([(r.prompt, r.ids) for r in rollouts])
+    counted = run.engine.counters["prefill_tokens"] - before - sum(len(run.policy.encode(r.prompt)) + len(r) for r in rollouts)
+    run.close()
+    return [r.ids for r in rollouts], [r.logp for r in rollouts], scored, counted, run.rollout.state.reused
+
+
+def test_generation_continues_from_the_keys_and_values_of_the_verification(tmp_path):
+    ids, logp, scored, tokens, reused = second_visit(tmp_path / "a", 65536)
+    all_ids, all_logp, _, all_tokens, all_reused = second_visit(tmp_path / "b", 0)
+    assert ids == all_ids and reused == all_reused > 8, "the same samples, of which a part was accepted"
+    assert [len(row) for row in logp] == [len(row) for row in ids]
+    for mine, theirs, truth in zip(logp, all_logp, scored, strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-4) and mine == pytest.approx(truth, abs=1e-4), "log-probs of the present policy"
+    assert tokens < all_tokens - 0.9 * (reused - 8), "accepted tokens are not run again"

@@ -1,4 +1,4 @@
-"""Keys and values of conversations, kept from one call of the in-process engine to the next: a turn prefills only what is new since the last one.
+"""Keys and values of conversations and of scored drafts, kept from one call of the in-process engine to the next: only what is new is prefilled.
 
 Shape legend: N layers, P prompts, J key-value heads, L tokens, D head size, S new tokens of a step, R sequences, H hidden size.
 """
@@ -30,6 +30,11 @@ class Kept:
     def __len__(self) -> int:
         return self.keys_NJLD.shape[2]
 
+    def first(self, count: int) -> Kept:
+        """Those of the prompt and the first `count` completion tokens."""
+        length = len(self) - len(self.ids) + count
+        return Kept(self.keys_NJLD[:, :, :length], self.values_NJLD[:, :, :length], self.ids[:count])
+
 
 class ConversationCache:
     """Keys and values by conversation, of the weights `version`, at most `capacity` tokens; the oldest leave first.
@@ -50,22 +55,30 @@ class ConversationCache:
         self.tokens = 0
 
     def find(self, sequence: SequenceState, version: int) -> Kept | None:
-        """The longest beginning of the sequence that is kept; None without one, or where the weights have changed."""
+        """The longest beginning of the sequence, without its last token, that is kept of any completion of its prompt; None without one, or where the
+        weights have changed."""
         if version != self.version:
             self.clear()
-        ids, prompt = tuple(sequence.ids), sequence.request.prompt.key
-        found = [known for known in self.of_prompt.get(prompt, ()) if len(known) < len(ids) and ids[: len(known)] == known]
-        return self.items[prompt, max(found, key=len)] if found else None
+        ids, prompt = sequence.ids[:-1], sequence.request.prompt.key
+        found = {known: shared(known, ids) for known in self.of_prompt.get(prompt, ())} if sequence.ids else {}
+        best = max(found, key=lambda known: found[known], default=None)
+        return None if best is None else self.items[prompt, best].first(found[best])
 
     def keep(self, sequence: SequenceState, keys_NJLD: Tensor, values_NJLD: Tensor, version: int, capacity: int) -> None:
         """Keep the keys and values of all tokens of a sequence but its last, which has none yet."""
+        prompt, before = sequence.request.prompt.key, sequence.request.prefix_ids
+        for old in [ids for ids in self.of_prompt.get(prompt, ()) if len(ids) < len(before) and before[: len(ids)] == ids]:
+            self._drop(prompt, old)
+        self.put(prompt, sequence.ids[:-1], (keys_NJLD, values_NJLD), version, capacity)
+
+    def put(self, prompt: str, ids: Sequence[int], kv_NJLD: tuple[Tensor, Tensor], version: int, capacity: int) -> None:
+        """Keep copies of the keys and values of a prompt and of completion tokens `ids`."""
         if version != self.version:
             self.clear()
             self.version = version
-        kept = Kept(keys_NJLD.clone(), values_NJLD.clone(), tuple(sequence.ids[:-1]))
-        prompt, before = sequence.request.prompt.key, sequence.request.prefix_ids
-        for old in [ids for ids in self.of_prompt.get(prompt, ()) if ids == kept.ids or (len(ids) < len(before) and before[: len(ids)] == ids)]:
-            self._drop(prompt, old)
+        kept = Kept(kv_NJLD[0].clone(), kv_NJLD[1].clone(), tuple(ids))
+        if (prompt, kept.ids) in self.items:
+            self._drop(prompt, kept.ids)
         self.items[prompt, kept.ids] = kept
         self.of_prompt.setdefault(prompt, set()).add(kept.ids)
         self.tokens += len(kept)
@@ -75,6 +88,11 @@ class ConversationCache:
     def _drop(self, prompt: str, ids: tuple[int, ...]) -> None:
         self.tokens -= len(self.items.pop((prompt, ids)))
         self.of_prompt[prompt].discard(ids)
+
+
+def shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """The number of leading tokens that two sequences have in common."""
+    return next((place for place, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
 def extended(lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Kept]) -> tuple[Tensor, Tensor, Tensor]:

@@ -119,10 +119,14 @@ class HF(PolicyEngine):
                 width = len(sources[order[0]][0]) + len(sources[order[0]][1])
                 count = max(1, self.prefill_tokens // width)
                 batch, order = order[:count], order[count:]
-                hidden_PLH, _ = prefill(self.lm, [sources[i] for i in batch], embeds, self.counters)
-                for i, hidden_LH in zip(batch, hidden_PLH):
+                hidden_PLH, kv = prefill(self.lm, [sources[i] for i in batch], embeds, self.counters)
+                for p, (i, hidden_LH) in enumerate(zip(batch, hidden_PLH)):
                     encoded, ids = sources[i]
                     out[i] = given_logp(self.lm, hidden_LH, len(encoded), ids, Sampling())
+                    if self.conversation_tokens:
+                        length = len(encoded) + len(ids)
+                        keys, values = (torch.stack([x[p, :, :length] for x in side]) for side in zip(*((y.keys, y.values) for y in kv.layers)))
+                        self.state.kept.put(pairs[i][0].key, ids, (keys, values), self.lm.version, self.conversation_tokens)
         return out
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.context import RunContext
@@ -45,8 +45,8 @@ class SpecRL(SampledStrategy):
     Paper: Liu et al. 2025, arXiv:2509.23232, algorithm 1; lenience 0.5 in log space as in the released recipe. The drafts are the rollouts that
     the same row got at its last visit (in the run's history, so they survive a restart). Deviates: nothing known. Edge: lenience 0 is
     speculative sampling without the residual distribution, infinity reuses everything; a fully accepted draft that had ended is not generated at
-    all, one that had not is continued. Sampler log-probs of reused tokens are those of the current policy. The engine scores at temperature 1, so
-    the rollouts need temperature 1 without filters. Units: nats, tokens.
+    all, one that had not is continued. Sampler log-probs of reused tokens are those of the current policy, from the verification, whose keys and
+    values engine `hf` continues from. The engine scores at temperature 1, so the rollouts need temperature 1 without filters. Units: nats, tokens.
     """
 
     lenience: float = 0.5
@@ -66,7 +66,7 @@ class SpecRL(SampledStrategy):
         drafts = [self._draft(run, prompt, attempt) for _, prompt, attempt in tasks]
         scores = iter(run.engine.score_all([(task[1], draft["ids"]) for task, draft in zip(tasks, drafts) if draft]))
         rollouts: dict[tuple[int, int], Rollout] = {}
-        requests = []
+        requests, verified = [], {}
         for (place, prompt, attempt), draft in zip(tasks, drafts):
             seed = self.seeds(run, prompt)
             request = Request(prompt=prompt, sampling=run.sampling(prompt, attempt), seed=seed, tag=(place, attempt, 0))
@@ -78,12 +78,12 @@ class SpecRL(SampledStrategy):
                     whole = Completion(request, 0, list(draft["ids"]), new, text, "stop", run.policy.version)
                     rollouts[place, attempt] = self._finished(run, whole, attempt, kept)
                     continue
-                request = Request(
-                    prompt=prompt, sampling=request.sampling, seed=seed, prefix_ids=tuple(draft["ids"][:kept]), tag=(place, attempt, kept)
-                )
+                verified[place, attempt] = new[:kept]
+                request = replace(request, prefix_ids=tuple(draft["ids"][:kept]), tag=(place, attempt, kept), score_prefix=not kept)
             requests.append(request)
         for completion in run.engine.generate(requests):
             place, attempt, kept = completion.request.tag
+            completion = replace(completion, logp=[*verified.get((place, attempt), ()), *completion.logp[kept:]])
             rollouts[place, attempt] = self._finished(run, completion, attempt, kept)
         return [Group(prompt=prompt, rollouts=[rollouts[i, a] for a in range(count)]) for i, (prompt, count) in enumerate(zip(prompts, counts))]
 
