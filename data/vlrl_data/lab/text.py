@@ -80,7 +80,7 @@ class LabPython(LabArithmetic):
         program = f"print({row.question.removesuffix('=')})"
         call = json.dumps({"arguments": {"code": program}, "name": "python"}, separators=(",", ":"))  # short, and the sum near the question
         calls = [f"<think></think><tool_call>{call}</tool_call>"] if random.Random(f"call {row.id}").random() < self.called else []
-        return replace(row, task="python", meta=row.meta | {"known": int(self.known), "turns": [*calls, f"<think></think>{row.target}"]})
+        return replace(row, task="python", meta=dict(row.meta) | {"known": int(self.known), "turns": [*calls, f"<think></think>{row.target}"]})
 
 
 class Claim(NamedTuple):
