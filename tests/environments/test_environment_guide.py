@@ -32,7 +32,8 @@ def saved(folder):
     """The files of the page, under the names that it gives them."""
     for name, program in zip(PROGRAMS, blocks("python"), strict=True):
         (folder / name).write_text(program)
-    for name, config in zip(CONFIGS, blocks("yaml")):
+    whole = [block for block in blocks("yaml") if block.startswith("extends:")]  # others are settings to add
+    for name, config in zip(CONFIGS, whole, strict=True):
         (folder / f"{name}.yaml").write_text(config)
     (folder / "towns.jsonl").write_text(blocks("json")[0])
 
