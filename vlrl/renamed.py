@@ -195,6 +195,7 @@ PLUGINS = {  # kind -> old name -> new name
         "reasoning_tree": "re_schedule.reasoning_tree",
         "remax": "remax.greedy_baseline",
         "resample_hard": "dars",
+        "retool.expert_turns": "expert_turns",
         "rubric_scaffold": "ruscarl",
         "spae": "spae.probing",
         "staged": "ar3po",

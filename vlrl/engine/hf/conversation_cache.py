@@ -87,7 +87,9 @@ class ConversationCache:
 
     def _drop(self, prompt: str, ids: tuple[int, ...]) -> None:
         self.tokens -= len(self.items.pop((prompt, ids)))
-        self.of_prompt[prompt].discard(ids)
+        self.of_prompt[prompt].remove(ids)
+        if not self.of_prompt[prompt]:
+            del self.of_prompt[prompt]
 
 
 def shared(one: Sequence[int], other: Sequence[int]) -> int:

@@ -42,8 +42,8 @@ class Scheduler:
 
     def __init__(self, lm: PolicyLM, requests: Sequence[Request], limits: Limits, counters: Counter[str], kept: ConversationCache) -> None:
         self.lm, self.kept = lm, kept
-        self.token_budget, self.prefill_tokens, self.lookup_tokens, self.counters = (*limits[:3], counters)
-        self.conversation_tokens = limits.conversation_tokens
+        self.token_budget, self.prefill_tokens, self.lookup_tokens, self.conversation_tokens = limits
+        self.counters = counters
         self.drafted: Counter[str] = Counter()  # drafted and accepted tokens of this call
         self.cache = KVCache()
         self.running: list[SequenceState] = []

@@ -1,7 +1,8 @@
 """ReTool: a cold start on conversations with code, then reinforcement whose wrong answers gain by the number of calls.
 
-    retool.expert_turns   rollout strategy: demonstrated turns, played with the environment, for the cold start
     retool.call_bonus     reward shaping: outcome of +1 or -1, with a bonus for calls
+
+The cold start is rollout `expert_turns` on the traces of the rows (`row.meta["turns"]`; sec. 2.2).
 
 Paper: Feng et al. 2025 (ReTool), arXiv:2504.11536 (outcome reward +1 or -1 alone). The bonus is that of its reproductions: THUDM/slime at 624b824a,
 examples/retool/generate_with_retool.py (reward_func), which adapts recipe/retool/retool.py of volcengine/verl at cb809d66.
@@ -12,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.methods.common.conversation import CALLS
-from vlrl.methods.core.expert_turns import ExpertTurns
 from vlrl.registry import register
 from vlrl.stages import RewardShaping
 from vlrl.types import Group, Rollout
@@ -42,13 +42,3 @@ class RetoolCallBonus(RewardShaping):
     def reward(self, rollout: Rollout) -> float:
         """The reward of one rollout."""
         return 1.0 if rollout.correct else min(self.cap, -1.0 + self.slope * (CALLS[rollout] - 2) / 2)
-
-
-@register("retool.expert_turns")
-@dataclass(frozen=True)
-class RetoolExpertTurns(ExpertTurns):
-    """ReTool's cold start: `expert_turns` on the traces of the rows (`row.meta["turns"]`).
-
-    Paper: Feng et al. 2025 (ReTool), arXiv:2504.11536, sec. 2.2 (cold start on traces with code and its results). Fields, edge cases and units are
-    those of `expert_turns`.
-    """
