@@ -12,9 +12,10 @@ from vlrl.trainer.run import Run
 ROOT = folders()[0]
 ALL = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
 TASK = ["models/tiny_qwen2_5_vl", "tasks/lab_digits"]
+EPISODES = ["models/tiny_text", "tasks/gen_lookup"]  # a task with an environment
 # what a config of each folder is put on
 STACKS = {
-    "base": lambda name: ["base/rl", name, *TASK],
+    "base": lambda name: ["base/rl", name, *(EPISODES if name == "base/lab_episodes" else TASK)],
     "models": lambda name: ["base/rl", "tasks/lab_arithmetic", name],
     "tasks": lambda name: ["base/rl", "models/tiny_qwen2_5_vl", name],
     "methods": lambda name: ["base/rl", *TASK, name],
