@@ -50,7 +50,8 @@ class Gymnasium(Environment):
     the rollouts of a row begin alike. Edge: what names no action is answered with the actions, is `invalid`, costs a turn and pays
     `invalid_reward`; `terminated` and `truncated` end the episode.
     The expert (rollout `expert_turns`) tries all sequences of up to `expert_depth` named actions in a second environment of the same seed, which
-    repeats the actions so far, and takes the shortest one that pays; steps: at most the number of actions to the power of the depth. 0: no expert.
+    repeats the actions so far, and takes the shortest one that pays; steps: at most the number of actions to the power of the depth. What it found is
+    kept for the run (a few hundred bytes for each seed and sequence of actions), so that the environment must be deterministic. 0: no expert.
     """
 
     id: str
@@ -60,6 +61,11 @@ class Gymnasium(Environment):
     side: int = 56
     invalid_reward: float = 0.0
     expert_depth: int = 0
+
+    @cached_property
+    def _found(self) -> dict[tuple[int, tuple[int, ...]], str]:
+        """(Seed, actions so far) -> the expert's next action."""
+        return {}
 
     @property
     def provides(self) -> Sequence[Capability]:
@@ -150,15 +156,20 @@ class GymnasiumEpisode(Episode):
         return Observation(text, media, reward=reward, done=done, parts=parts or {}, calls=int(reward is not None))
 
     def expert(self, view: Action) -> str | None:
-        if self.scratch is None and self.settings.expert_depth and self.names:
-            self.scratch = self.settings.make()
-        if self.scratch is None:
+        if not self.settings.expert_depth or not self.names:
             return None
-        for depth in range(1, self.settings.expert_depth + 1):
-            for plan in itertools.product(self.names, repeat=depth):
-                if self.pays([self.names[name] for name in plan]):
-                    return plan[0]
-        return None
+        found, past = self.settings._found, tuple(self.taken)
+        if (self.seed, past) not in found:
+            for step, name in enumerate(plan := self.search()):  # the rest of a shortest plan is a shortest plan of where it leads
+                found[self.seed, (*past, *(self.names[one] for one in plan[:step]))] = name
+        return found.get((self.seed, past))
+
+    def search(self) -> tuple[str, ...]:
+        """The shortest sequence of actions that pays from here, the first of these; () where none of up to `expert_depth` does."""
+        if self.scratch is None:
+            self.scratch = self.settings.make()
+        plans = itertools.chain.from_iterable(itertools.product(self.names, repeat=depth) for depth in range(1, self.settings.expert_depth + 1))
+        return next((plan for plan in plans if self.pays([self.names[name] for name in plan])), ())
 
     def pays(self, plan: Sequence[int]) -> bool:
         """Whether the last of these actions, behind those that were taken, is the first that pays."""
