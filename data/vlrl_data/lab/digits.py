@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -99,7 +100,8 @@ class LabSmallDigit(GeneratedSource):
 
     For environment `zoom`: a policy whose pictures have fewer pixels than these (`policy.max_pixels`) sees where the digit is, and has to enlarge
     that part to read it. `meta["box"]` is the digit's cell in pixels of the picture, for zoom's expert; the digit lies within `jitter` pixels of its
-    middle. `labels`: the digits that occur.
+    middle. `labels`: the digits that occur. A share `guessed` of the demonstrations answers at once (`meta["turns"]`, for rollout `expert_turns`), with
+    a digit drawn from `labels`: such a warm-up teaches both forms, and not which one pays.
     """
 
     size: int = 224
@@ -107,6 +109,7 @@ class LabSmallDigit(GeneratedSource):
     side: int = 10
     jitter: int = 4
     labels: tuple[int, ...] = tuple(range(10))
+    guessed: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,6 +119,8 @@ class LabSmallDigit(GeneratedSource):
             )
         if len(self.labels) < 2 or not set(self.labels) <= set(range(10)):
             raise ConfigError(f"labels: {list(self.labels)} must name at least two of the digits 0 to 9")
+        if not 0 <= self.guessed <= 1:
+            raise ConfigError(f"guessed: {self.guessed} is not between 0 and 1; it is the share of demonstrations that do not zoom")
 
     def row(self, index: int) -> Row:
         rng, cell = self.rng(index), self.size // self.cells
@@ -123,7 +128,9 @@ class LabSmallDigit(GeneratedSource):
         left, top = (start + (cell - self.side) // 2 + rng.randint(-self.jitter, self.jitter) for start in (x, y))
         digit = rng.choice(shipped_images.ids_of_label(self.split, label))
         image = GeneratedImage(draw_small_digit, (digit, self.size, left, top, self.side))
-        meta = {"box": [x, y, x + cell, y + cell]}
+        meta: dict[str, Any] = {"box": [x, y, x + cell, y + cell]}
+        if rng.random() < self.guessed:
+            meta["turns"] = [tagged_answer(str(rng.choice(self.labels)))]
         return Row(self.id(index), "Which digit?", str(label), images=(image,), task="small_digit", target=tagged_answer(str(label)), meta=meta)
 
 
