@@ -38,12 +38,13 @@ def test_rows_are_a_function_of_seed_split_and_index(name):
 
 
 def test_a_small_digit_lies_in_its_box_and_some_demonstrations_guess():
-    rows = list(make("lab_small_digit", size=196, cells=7, side=20, jitter=2, guessed=0.7, count=300))
+    rows = list(make("lab_small_digit", size=224, cells=4, side=18, jitter=3, guessed=0.7, count=300))
     for row in rows[:40]:
         pixels = np.asarray(row.images[0].load()).max(-1)
         (x1, y1, x2, y2), shown = row.meta["box"], pixels.copy()
         shown[y1:y2, x1:x2] = 0
-        assert pixels[y1:y2, x1:x2].max() > 100 and not shown.any() and (x2 - x1, y2 - y1) == (28, 28)
+        assert pixels[y1:y2, x1:x2].max() > 100 and not shown.any() and (x2 - x1, y2 - y1) == (24, 24)
+        assert (x1 % 56, y1 % 56) == (16, 16), "the middle of a cell"
     guesses = [(row.meta["turns"], row.target) for row in rows if "turns" in row.meta]
     assert 0.6 < len(guesses) / len(rows) < 0.8 and all(len(turns) == 1 for turns, _ in guesses)
     assert 0.02 < sum(turns == [target] for turns, target in guesses) / len(guesses) < 0.25, "a guess is right as often as chance is"

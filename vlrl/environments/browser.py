@@ -18,9 +18,10 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from vlrl.context import RunContext
-from vlrl.environments.browser_sites import PORTS, Desk, Served
+from vlrl.environments.browser_sites import CONTROLS, PORTS, Desk, Served
+from vlrl.environments.tool_calls import call_text, written
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import EnvironmentFailure, Observation, Picture
+from vlrl.episodes import Action, EnvironmentFailure, Observation, Picture
 from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.registry import ConfigError, register
 from vlrl.services.reaper import REAPER
@@ -84,7 +85,8 @@ class Browser(ToolEnvironment):
     is refused before it is asked for, and would go to a proxy that does not exist. No downloads, service workers, permissions or dialogs; windows
     that a page opens are closed. Coordinates are the policy's, of the newest screenshot. `text` characters of the page's text are shown, too. Site
     "desk" (source `episodes`) asks for settings of an office by `row.meta["seed"]` and pays 1.0 for what its server was told, when the episode
-    ends; other pages pay nothing: use rewards that read the last turn. Edge: a page that does not load or answer within `call_seconds` is left,
+    ends; its expert (rollout `expert_turns`) looks at the page's fields and clicks, types and saves. Other pages pay nothing and have no expert: use
+    rewards that read the last turn. Edge: a page that does not load or answer within `call_seconds` is left,
     which the policy is told; a browser that is dead is the environment's failure, and the next episode starts it again.
     """
 
@@ -243,6 +245,18 @@ class BrowserEpisode(ToolEpisode):
 
     def finished(self) -> Observation:
         return Observation(done=True, reward=self.earned(), parts={} if self.visit is None else self.visit.parts())
+
+    def expert(self, view: Action) -> str | None:
+        if self.visit is None or self.session is None or self.tab is None:
+            return None
+        step = self.visit.next(self.session.ask(self.tab.page.evaluate(CONTROLS), self.limit))
+        if step is None:
+            return "Saved."
+        tool, what = step
+        if tool != "click":
+            return call_text(tool, **{"text" if tool == "type_text" else "key": what})
+        x, y = written(what, view.spaces[-1])
+        return call_text("click", x=x, y=y)
 
     def close(self) -> None:
         tab, self.tab = self.tab, None

@@ -7,13 +7,17 @@ import mimetypes
 import random
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+# what an expert sees of a page: every link, field and button, with the middle of its box
+CONTROLS = """() => [...document.querySelectorAll('a,input,button')].map(one => { const box = one.getBoundingClientRect(); return {
+    name: one.name || one.localName, on: one.checked, text: one.value, here: one === document.activeElement,
+    place: [box.x + box.width / 2, box.y + box.height / 2] } })"""
 PORTS: Mapping[str, int] = {"http": 80, "https": 443, "ws": 80, "wss": 443}  # schemes that a page may use
 LAMPS = ("Hall", "Kitchen", "Office", "Stairs")
 MOST = 1 << 16  # bytes of a form
@@ -118,6 +122,24 @@ class Visit:
     def reward(self) -> float:
         """1.0 where the server was told exactly what was asked for."""
         return float(self.parts()["right"] == 1.0)
+
+    def next(self, controls: Sequence[Mapping[str, Any]]) -> tuple[str, Any] | None:
+        """What brings the page whose `controls` (CONTROLS) are shown nearer to what is asked for: ("click", [x, y]), ("type_text", text) or
+        ("press", key); None where it is done, or the page is none of the site's."""
+        there = {str(one["name"]): one for one in controls}
+        heating = there.get("heating")
+        if self.reward() == 1.0:
+            return None
+        if heating is None:
+            return ("click", there["a"]["place"]) if "a" in there else None
+        wrong = [name for name in LAMPS if name in there and there[name]["on"] != (name in self.goal)]
+        if wrong:
+            return "click", there[wrong[0]]["place"]
+        if heating["text"] == self.goal["heating"]:
+            return "click", there["button"]["place"]
+        if not heating["here"]:
+            return "click", heating["place"]
+        return ("press", "Backspace") if heating["text"] else ("type_text", self.goal["heating"])
 
     def close(self) -> None:
         """Forget the visit."""

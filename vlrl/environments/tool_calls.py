@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
+
+from vlrl.types import CoordinateSpace
 
 STOP = "</tool_call>"
 
@@ -34,3 +37,13 @@ def numbers(value: Any, count: int) -> list[float] | None:
     if not isinstance(value, list) or len(value) != count or not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in value):
         return None
     return [float(x) for x in value] if all(abs(x) < 1e9 for x in value) else None
+
+
+def call_text(name: str, **arguments: Any) -> str:
+    """A turn that calls a tool, as an expert writes it."""
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def written(place: Sequence[float], space: CoordinateSpace) -> list[float]:
+    """(x, y, x, y, ...) in pixels of a picture, as an expert writes it: in the policy's units, whole numbers unless they go from 0 to 1."""
+    return [round(value, 3 if space.units == "unit" else None) for value in space.from_original(place)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.environments.tool_calls import numbers
+from vlrl.environments.tool_calls import call_text, numbers, written
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.episodes import Action, Observation
 from vlrl.methods.common.conversation import PICTURE_REPLIES
@@ -78,9 +77,7 @@ class ZoomEpisode(ToolEpisode):
             return None
         if view.turn > 1:
             return self.row.target
-        space = view.spaces[0]
-        box = [round(value, 3 if space.units == "unit" else None) for value in space.from_original(self.row.meta["box"])]
-        return f"<tool_call>{json.dumps({'name': 'zoom', 'arguments': {'box': box}})}</tool_call>"
+        return call_text("zoom", box=written(self.row.meta["box"], view.spaces[0]))
 
     @property
     def stateless(self) -> bool:

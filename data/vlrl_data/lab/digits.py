@@ -99,9 +99,9 @@ class LabSmallDigit(GeneratedSource):
     """One handwritten digit of `side` pixels in one of `cells` x `cells` cells of a large black picture; the answer is "0".."9".
 
     For environment `zoom`: a policy whose pictures have fewer pixels than these (`policy.max_pixels`) sees where the digit is, and has to enlarge
-    that part to read it. `meta["box"]` is the digit's cell in pixels of the picture, for zoom's expert; the digit lies within `jitter` pixels of its
-    middle. `labels`: the digits that occur. A share `guessed` of the demonstrations answers at once (`meta["turns"]`, for rollout `expert_turns`), with
-    a digit drawn from `labels`: such a warm-up teaches both forms, and not which one pays.
+    that part to read it. The digit lies within `jitter` pixels of its cell's middle; `meta["box"]`, for zoom's expert, is the square around that
+    middle which holds it wherever it lies, in pixels of the picture. `labels`: the digits that occur. A share `guessed` of the demonstrations answers
+    at once (`meta["turns"]`, for rollout `expert_turns`), with a digit drawn from `labels`: such a warm-up teaches both forms, and not which one pays.
     """
 
     size: int = 224
@@ -128,7 +128,9 @@ class LabSmallDigit(GeneratedSource):
         left, top = (start + (cell - self.side) // 2 + rng.randint(-self.jitter, self.jitter) for start in (x, y))
         digit = rng.choice(shipped_images.ids_of_label(self.split, label))
         image = GeneratedImage(draw_small_digit, (digit, self.size, left, top, self.side))
-        meta: dict[str, Any] = {"box": [x, y, x + cell, y + cell]}
+        margin = (cell - self.side) // 2 - self.jitter
+        first, last = margin, margin + self.side + 2 * self.jitter
+        meta: dict[str, Any] = {"box": [x + first, y + first, x + last, y + last]}
         if rng.random() < self.guessed:
             meta["turns"] = [tagged_answer(str(rng.choice(self.labels)))]
         return Row(self.id(index), "Which digit?", str(label), images=(image,), task="small_digit", target=tagged_answer(str(label)), meta=meta)
