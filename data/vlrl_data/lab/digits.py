@@ -100,8 +100,9 @@ class LabSmallDigit(GeneratedSource):
 
     For environment `zoom`: a policy whose pictures have fewer pixels than these (`policy.max_pixels`) sees where the digit is, and has to enlarge
     that part to read it. The digit lies within `jitter` pixels of its cell's middle; `meta["box"]`, for zoom's expert, is the square around that
-    middle which holds it wherever it lies, in pixels of the picture. `labels`: the digits that occur. A share `guessed` of the demonstrations answers
-    at once (`meta["turns"]`, for rollout `expert_turns`), with a digit drawn from `labels`: such a warm-up teaches both forms, and not which one pays.
+    middle which holds it wherever it lies, in pixels of the picture. `labels`: the digits that occur. A share `guessed` of the demonstrations
+    answers at once (`meta["turns"]`, for rollout `expert_turns`) with a digit drawn from `labels`: such a warm-up teaches both forms, and not which
+    one pays.
     """
 
     size: int = 224
