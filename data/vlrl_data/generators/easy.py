@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,6 +42,19 @@ def plus(least: int, largest: int) -> Iterator[Asked]:
             yield Asked(f"plus {min(a, b)} {max(a, b)}", a + b, f"What is {a} plus {b}?")
 
 
+def minus(least: int, largest: int) -> Iterator[Asked]:
+    """a - b in words, above 0."""
+    for a in range(least + 1, largest + 1):
+        for b in range(least, a):
+            yield Asked(f"minus {b} {a}", a - b, f"What is {a} minus {b}?")
+
+
+def three(least: int, largest: int) -> Iterator[Asked]:
+    """a + b + c in words; all orders of the terms are in the same split."""
+    for a, b, c in itertools.product(range(least, largest + 1), repeat=3):
+        yield Asked(f"three {sorted((a, b, c))}", a + b + c, f"What is {a} plus {b} plus {c}?")
+
+
 def story(least: int, largest: int) -> Iterator[Asked]:
     """Things that are given or taken away; a split has its own pairs of numbers."""
     for a in range(max(least, 2), largest + 1):
@@ -66,7 +80,15 @@ def spelled(least: int, largest: int) -> Iterator[Asked]:
         yield asked._replace(text=asked.text.replace(f"the word {word}", " ".join(word)))
 
 
-KINDS: dict[str, Callable[[int, int], Iterator[Asked]]] = {"plus": plus, "story": story, "letters": letters, "spelled": spelled}
+KINDS: dict[str, Callable[[int, int], Iterator[Asked]]] = {
+    "plus": plus,
+    "minus": minus,
+    "three": three,
+    "story": story,
+    "letters": letters,
+    "spelled": spelled,
+}
+LARGEST: dict[str, int] = {"three": 29}  # of a kind's numbers, where all questions up to 199 are too many to list
 BALANCED = ("letters", "spelled")  # kinds whose answers come equally often, so that one answer for all is right once in three
 
 
@@ -78,6 +100,8 @@ class GenEasy(GeneratedSource):
     `ask` names the kinds, in turn:
 
         plus      "What is 7 plus 5?", numbers from `least` to `largest`
+        minus     "What is 9 minus 4?", the same numbers; the answer is at least 1
+        three     "What is 2 plus 5 plus 1?", the same numbers, to 29 at most
         story     "Ben has 7 apples and gets 5 more. How many apples does Ben have now?", or gives some away;
                   numbers as above, the first one from 2
         letters   "How many times does the letter t appear in the word letter?"; the answers 1, 2 and 3 come equally often
@@ -97,6 +121,8 @@ class GenEasy(GeneratedSource):
             raise ConfigError(f"ask: {unknown if self.ask else 'none'} given. Known: {', '.join(KINDS)}; give at least one of them.")
         if not 0 <= self.least < self.largest <= 199 or self.largest < 4:
             raise ConfigError(f"least, largest: {self.least} and {self.largest}; give 0 <= least < largest, and largest from 4 to 199")
+        if wide := [kind for kind in self.ask if self.largest > LARGEST.get(kind, self.largest)]:
+            raise ConfigError(f"largest: {self.largest} is above {LARGEST[wide[0]]}, the most for {wide[0]!r} in ask")
 
     def row(self, index: int) -> Row:
         turn, place = index % len(self.ask), index // len(self.ask)
