@@ -151,3 +151,22 @@ def test_the_expert_zooms_in_the_policys_units_and_answers():
     for other in (Row("b", "q", target="<answer>7</answer>"), Row("c", "q", meta={"box": [0, 0, 9, 9]})):
         episode.reset(other, 0)
         assert episode.expert(Action("", 1, spaces=(space,))) is None, "a row without a box or an answer has no expert"
+
+
+def test_calls_in_tags():
+    """The same tool, without JSON around the box: what the expert writes, and what is no box."""
+    tags, space = Zoom(side=64, form="tags"), CoordinateSpace(SIZE, SEEN)
+    row = Row("a", "Which digit?", "7", target="<answer>7</answer>", meta={"box": [50, 0, 100, 40]})
+    episode, pictures = tags.episode(), (engine_kit.Noise(1, SIZE), engine_kit.Noise(2, SIZE))
+    episode.reset(row, 0)
+    assert not tags.tools() and Zoom().tools() and "</zoom>" in tags.stops
+    assert (said := episode.expert(Action("", 1, spaces=(space,)))) == "<zoom>[25, 0, 50, 20]</zoom>"
+    answer = episode.step(Action(said, 1, pictures, spaces=(space, space)))
+    assert answer.media[0].box == (50, 0, 100, 40) and answer.media[0].source is pictures[0] and answer.calls == 1
+    boxes = ("", "7", "[1, 2]", "[0, 0, 1e999, 9]", '{"box": 1}', "[" * 50_000, "[0, 0, NaN, 9]", "[5, 5, 5, 5]", "[0, 0, " + "9" * 5_000 + ", 9]")
+    for box in boxes:
+        answer = episode.step(Action(f"<zoom>{box}</zoom>", 1, pictures, spaces=(space, space)))
+        assert answer.invalid and answer.text.startswith("Error") and not answer.media and answer.reward is None and len(answer.text) < 600, box
+    for text in ("<answer>7</answer>", call(box=[0, 0, 20, 20]), "<zoom>[0, 0, 20, 20]"):
+        answer = episode.step(Action(text, 2, pictures, spaces=(space, space)))
+        assert answer.done and answer.reward is None and not answer.media

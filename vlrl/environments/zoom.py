@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from vlrl.environments.tool_calls import call_text, numbers, written
+from vlrl.environments.tool_calls import STOP, call_text, last_tagged, numbers, written
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.episodes import Action, Observation
 from vlrl.methods.common.conversation import PICTURE_REPLIES
@@ -41,20 +42,27 @@ class Crop(Media):
 class Zoom(ToolEnvironment):
     """DeepEyes' crop tool: answers {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2], "image": 0}} with that part of the picture, enlarged.
 
+    With `form` "tags" a call is <zoom>[x1, y1, x2, y2]</zoom>, of the first picture. A tiny random model learns that and not the JSON, in which 50
+    tokens lie between the picture and the box.
     Paper: Zheng et al. 2025 (DeepEyes), arXiv:2505.14362, sec. 3.1 (the model calls a crop tool on its own input). Deviates: the call is Qwen's
-    <tool_call> JSON. Edge: a call that cannot be parsed, another tool's name, a picture that does not exist or an empty box gets an error message,
-    not an exception; a turn without a call ends the conversation. Units: the box is in the policy's own units (`Action.spaces`), clipped to the
-    picture; `min_side` is the smallest side of a box and `side` the shorter side of the crop that is shown, in original pixels. `image` counts all
-    pictures shown so far, those of tools too.
+    <tool_call> JSON, or tags. Edge: a call that cannot be parsed, another tool's name, a picture that does not exist or an empty box gets an error
+    message, not an exception; a turn without a call ends the conversation. Units: the box is in the policy's own units (`Action.spaces`), clipped to
+    the picture; `min_side` is the smallest side of a box and `side` the shorter side of the crop that is shown, in original pixels. `image` counts
+    all pictures shown so far, those of tools too.
     The expert (rollout `expert_turns`) asks for `row.meta["box"]`, in original pixels of the first picture, and then writes the row's `target`.
     """
 
     min_side: int = 8
     side: int = 224
+    form: Literal["tool_call", "tags"] = "tool_call"
+    stops: ClassVar[tuple[str, ...]] = ("</zoom>", STOP)
     provides = (PICTURE_REPLIES,)
 
     def toolbox(self) -> Sequence[Tool]:
         return [Tool.of(ZoomEpisode(self).zoom)]
+
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        return super().tools() if self.form == "tool_call" else ()
 
     def episode(self) -> ToolEpisode:
         return ZoomEpisode(self)
@@ -72,12 +80,24 @@ class ZoomEpisode(ToolEpisode):
         self.row = row
         return Observation()
 
+    def step(self, action: Action) -> Observation:
+        if self.settings.form == "tool_call":
+            return super().step(action)
+        self.action, written_box = action, last_tagged(action.text, "zoom")
+        if written_box is None:
+            return self.finished()
+        try:
+            return self.called("zoom", {"box": json.loads(written_box)})
+        except (ValueError, RecursionError):  # of a text that is not JSON, or nested too deeply
+            return self.refused("Error: write [x1, y1, x2, y2] between <zoom> and </zoom>.")
+
     def expert(self, view: Action) -> str | None:
         if self.row is None or not self.row.meta.get("box") or not self.row.target:
             return None
         if view.turn > 1:
             return self.row.target
-        return call_text("zoom", box=written(self.row.meta["box"], view.spaces[0]))
+        box = written(self.row.meta["box"], view.spaces[0])
+        return call_text("zoom", box=box) if self.settings.form == "tool_call" else f"<zoom>{json.dumps(box)}</zoom>"
 
     @property
     def stateless(self) -> bool:

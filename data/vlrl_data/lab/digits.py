@@ -38,10 +38,10 @@ def draw_scene(photo: str, box: tuple[int, int, int, int], size: int, contrast: 
     return scene
 
 
-def draw_small_digit(index: int, size: int, left: int, top: int, side: int) -> Image.Image:
-    """A digit of `side` pixels on a black picture of `size` x `size`."""
-    canvas = Image.new("L", (size, size))
-    canvas.paste(shipped_images.digit(index, side), (left, top))
+def draw_small_digit(index: int, size: int, left: int, top: int, side: int, ground: int) -> Image.Image:
+    """A white digit of `side` pixels on a picture of `size` x `size` of brightness `ground`."""
+    canvas = Image.new("L", (size, size), ground)
+    canvas.paste(255, (left, top), shipped_images.digit(index, side))
     return canvas.convert("RGB")
 
 
@@ -102,7 +102,7 @@ class LabSmallDigit(GeneratedSource):
     that part to read it. The digit lies within `jitter` pixels of its cell's middle; `meta["box"]`, for zoom's expert, is the square around that
     middle which holds it wherever it lies, in pixels of the picture. `labels`: the digits that occur. A share `guessed` of the demonstrations
     answers at once (`meta["turns"]`, for rollout `expert_turns`) with a digit drawn from `labels`: such a warm-up teaches both forms, and not which
-    one pays.
+    one pays. `ground` is the brightness of the picture (0-255): on the grey that processors map to 0, a small digit stands out most.
     """
 
     size: int = 224
@@ -111,6 +111,7 @@ class LabSmallDigit(GeneratedSource):
     jitter: int = 4
     labels: tuple[int, ...] = tuple(range(10))
     guessed: float = 0.0
+    ground: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,13 +123,15 @@ class LabSmallDigit(GeneratedSource):
             raise ConfigError(f"labels: {list(self.labels)} must name at least two of the digits 0 to 9")
         if not 0 <= self.guessed <= 1:
             raise ConfigError(f"guessed: {self.guessed} is not between 0 and 1; it is the share of demonstrations that do not zoom")
+        if not 0 <= self.ground <= 255:
+            raise ConfigError(f"ground: {self.ground} is not between 0 and 255; it is the brightness of the picture behind the digit")
 
     def row(self, index: int) -> Row:
         rng, cell = self.rng(index), self.size // self.cells
         label, x, y = rng.choice(self.labels), cell * rng.randrange(self.cells), cell * rng.randrange(self.cells)
         left, top = (start + (cell - self.side) // 2 + rng.randint(-self.jitter, self.jitter) for start in (x, y))
         digit = rng.choice(shipped_images.ids_of_label(self.split, label))
-        image = GeneratedImage(draw_small_digit, (digit, self.size, left, top, self.side))
+        image = GeneratedImage(draw_small_digit, (digit, self.size, left, top, self.side, self.ground))
         margin = (cell - self.side) // 2 - self.jitter
         first, last = margin, margin + self.side + 2 * self.jitter
         meta: dict[str, Any] = {"box": [x + first, y + first, x + last, y + last]}
