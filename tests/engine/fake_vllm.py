@@ -10,7 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-STATE = {"version": "0", "loaded": [], "asked": 0, "paused": False}
+STATE = {"version": "default", "loaded": [], "asked": 0, "paused": False}
 LOCK = threading.Lock()
 
 

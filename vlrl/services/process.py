@@ -20,6 +20,8 @@ from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.token_guard import TOKEN_VARIABLE
 
 WATCHDOG = Path(__file__).with_name("watchdog.py")
+# what a launcher says of the training process, which a server would take as said of itself
+LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_", "ACCELERATE_", "FSDP_")
 
 
 def free_port(host: str) -> int:
@@ -35,6 +37,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.rstrip(".").lower() == "localhost"
+
+
+def _own_environment() -> dict[str, str]:
+    """This process's variables without those of a launcher of several processes."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER)}
 
 
 class Server:
@@ -79,7 +86,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **self.env, TOKEN_VARIABLE: self.token},
+                env={**_own_environment(), **self.env, TOKEN_VARIABLE: self.token},
             )
 
     def _end_group(self, signal_number: int) -> None:

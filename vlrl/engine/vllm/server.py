@@ -7,8 +7,10 @@ import io
 import itertools
 import logging
 import shutil
+import socket
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ import torch
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
 from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, prompt_ids, ranges, scored_prefix, versions_of
+from vlrl.engine.vllm.ranks import Ranks, RemoteServer, Watch
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.registry import ConfigError, register
 from vlrl.services.http import JsonClient, ServiceError
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from vlrl.context import RunContext
 
 CACHED_IMAGES = 256
+UNLABELLED = "default"  # vLLM's name of the weights before the first label
 log = logging.getLogger(__name__)
 
 
@@ -39,13 +43,17 @@ log = logging.getLogger(__name__)
 class ServerState(VLLMState):
     """`root` holds one folder per version; `weights` is the newest (folder, version), `base` the folder that new processes start from.
 
-    `servers` are the replicas with their clients, `pool` the threads that wait for answers, `images` the encoded images by key.
+    `ranks` are the training processes that share the replicas. `servers` are the replicas with their clients, `watch` the thread that replaces dead
+    ones for other ranks, `pool` the threads that wait for answers, `images` the encoded images by key.
     """
+
+    ranks: Ranks = transient(factory=Ranks)
+    watch: Watch | None = transient()
 
     root: Path | None = transient()
     base: Path | None = transient()
     weights: tuple[Path, int] | None = transient()
-    servers: list[tuple[Server, JsonClient]] = transient(factory=list)
+    servers: list[tuple[Server | RemoteServer, JsonClient]] = transient(factory=list)
     pool: ThreadPoolExecutor | None = transient()
     nccl: NCCLTransfer | None = transient()
     images: dict[str, str] = transient(factory=dict)
@@ -54,7 +62,7 @@ class ServerState(VLLMState):
 @register("vllm_server")
 @dataclass(frozen=True)
 class VLLMServer(VLLMEngine):
-    """Samples with `replicas` vLLM servers that this process launches, watches and ends.
+    """Samples with `replicas` vLLM servers that the trainer launches, watches and ends.
 
     Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint), images PNG. `parallel` requests are in
     flight per replica. Weights are saved to a folder per version, and every replica loads them in place. Each server listens on `host` (loopback
@@ -62,7 +70,9 @@ class VLLMServer(VLLMEngine):
     replaced (at most `restarts` times each), gets the present weights, and its requests are sent again: a completion is delivered once.
     `transfer: nccl` broadcasts the weights to servers on GPUs of their own (a server that dies then ends the run); `devices` are their
     CUDA_VISIBLE_DEVICES, one entry per replica. `arguments` are further flags of `vllm serve` (data parallel, Ray ...), `env` further environment
-    variables. Edge: videos and callables as logits processors cannot be sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
+    variables. Several training processes share the replicas: the first launches, loads and replaces them, each at a port of its own, and the others
+    get addresses and token from it; where they run on several machines, `host` is an address of the first. Edge: videos and callables as logits
+    processors cannot be sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
@@ -102,18 +112,48 @@ class VLLMServer(VLLMEngine):
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if run.ranks > 1:
-            raise ConfigError(
-                "engine 'vllm_server' serves one training process; use engine 'hf' or 'vllm' with several, or one process with FSDP off"
-            )
+            if self.transfer == "nccl":
+                raise ConfigError(f"engine.transfer: nccl sends the weights of one training process, but {run.ranks} train; use folder")
+            self._check_machines(run)
+            self.state.ranks = Ranks(run.rank, run.ranks, run.gather)
         self.attach(run.policy)
 
+    def _check_machines(self, run: RunContext) -> None:
+        machines = sorted(set(run.gather([socket.gethostname()])))
+        if len(machines) > 1 and is_loopback(self.host):
+            raise ConfigError(
+                f"engine.host: {self.host} is out of reach of the ranks on other machines ({', '.join(machines)}); "
+                "name an address of the first machine that the others can reach"
+            )
+        if torch.cuda.is_available() and not self.devices:
+            run.warn(f"engine 'vllm_server': {run.ranks} processes train, and engine.devices names no GPUs for the {self.replicas} servers")
+
     def attach(self, policy: Any) -> VLLMServer:
-        """Save the policy, launch the replicas with it and wait until all are ready."""
-        state = self.state
-        root = Path(self.folder or tempfile.mkdtemp(prefix="vlrl-server-"))
-        root.mkdir(parents=True, exist_ok=True)
+        """Save the policy, launch the replicas with it and wait until all are ready. A collective of the ranks that share them."""
+        state, ranks = self.state, self.state.ranks
+        root = Path(ranks.first_s(self.folder or (tempfile.mkdtemp(prefix="vlrl-server-") if ranks.first else "")))
+        if ranks.first:
+            root.mkdir(parents=True, exist_ok=True)
         state.policy, state.lm, state.root, state.version, state.images = policy, PolicyLM(policy), root, policy.version, {}
         state.base = self._save(policy)
+        launched = self._launch(root) if ranks.first else []
+        reached = ranks.first_s([(server.url, server.token) for server in launched])
+        servers = launched or [RemoteServer(url, token, self.start_timeout) for url, token in reached]
+        state.servers = [(server, JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers]
+        state.pool = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
+        if ranks.first:
+            for _, client in state.servers:
+                self._forbid(client)
+                client.post("/update_weight_version", {"new_version": str(state.version)})
+            if self.transfer == "nccl":
+                state.nccl = self._open_nccl(policy)
+        if ranks.ranks > 1:
+            state.watch = Watch(launched)
+            ranks.wait()
+        return self
+
+    def _launch(self, root: Path) -> list[Server]:
+        """Start the replicas and wait until all are ready. What others are told to reach keeps its port when it is replaced."""
         servers = [
             Server(
                 self.command,
@@ -123,17 +163,11 @@ class VLLMServer(VLLMEngine):
                 start_timeout=self.start_timeout,
                 env=self._environment(i),
                 after_start=self._bring_up_to_date,
+                port=free_port(self.host) if self.state.ranks.ranks > 1 else 0,
             )
             for i in range(self.replicas)
         ]
-        state.servers = [(server.wait(), JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers]
-        for _, client in state.servers:
-            self._forbid(client)
-            client.post("/update_weight_version", {"new_version": str(state.version)})
-        state.pool = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
-        if self.transfer == "nccl":
-            state.nccl = self._open_nccl(policy)
-        return self
+        return [server.wait() for server in servers]
 
     def command(self, port: int) -> list[str]:
         """The command line of a replica that starts from the first weights."""
@@ -158,6 +192,9 @@ class VLLMServer(VLLMEngine):
 
     def close(self) -> None:
         state = self.state
+        if state.watch is not None:
+            state.watch.close()
+            state.watch = None
         for server, client in state.servers:
             server.close()
             client.close()
@@ -165,14 +202,17 @@ class VLLMServer(VLLMEngine):
         if state.pool is not None:
             state.pool.shutdown(cancel_futures=True)
             state.pool = None
-        if state.root is not None and not self.folder:
+        if state.root is not None and not self.folder and state.ranks.first:
             shutil.rmtree(state.root, ignore_errors=True)
             state.root = None
 
     # --- weights --------------------------------------------------------------------------------------------------------------------
 
     def sync(self, policy: Any) -> None:
-        """Broadcast the weights; or save a new version, let every replica load it in place, and delete the old one."""
+        """Broadcast the weights; or save a new version, let every replica load it in place, and delete the old one.
+
+        A collective of the ranks that share the replicas: none samples before all replicas have the new weights.
+        """
         state = self.state
         if state.nccl is not None:
             state.nccl.send(policy.version)
@@ -181,14 +221,16 @@ class VLLMServer(VLLMEngine):
             old, _ = state.weights
             new = self._save(policy)
             state.version = policy.version
-            for server, client in state.servers:
-                self._load(server.url, client)
-            if old not in (state.base, new):
-                shutil.rmtree(old)
+            if state.ranks.first:
+                for server, client in state.servers:
+                    self._load(server.url, client)
+                if old not in (state.base, new):
+                    shutil.rmtree(old)
+            state.ranks.wait()
         self.counters["syncs"] += 1
 
     def _save(self, policy: Any) -> Path:
-        """Write the present weights. Returns their folder."""
+        """Write the present weights (the first rank does). Returns their folder."""
         folder: Path = self.state.root / f"version-{policy.version}"
         policy.save(folder)
         self.state.weights = (folder, policy.version)
@@ -229,7 +271,8 @@ class VLLMServer(VLLMEngine):
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         state, version = self.state, self.version
-        clients = itertools.cycle(client for _, client in state.servers)
+        begin = state.ranks.rank % len(state.servers)  # ranks begin with different replicas
+        clients = itertools.cycle(client for _, client in [*state.servers[begin:], *state.servers[:begin]])
         futures: dict[Future, Request] = {}
         try:
             for request in requests:
@@ -247,7 +290,15 @@ class VLLMServer(VLLMEngine):
             self.counters["replaced"] = sum(server.starts - 1 for server, _ in state.servers)
 
     def _ask(self, client: JsonClient, body: dict[str, Any]) -> dict[str, Any]:
-        return client.post("/inference/v1/generate", body)
+        """The answer of a replica. One that took another's place and has not got the present weights yet is asked again."""
+        end = time.monotonic() + self.start_timeout
+        while True:
+            answer: dict[str, Any] = client.post("/inference/v1/generate", body)
+            if not has_unlabelled(answer):
+                return answer
+            if time.monotonic() > end:
+                raise ServiceError(f"the server at {client.url} did not get its weights within {self.start_timeout:.0f} s of its start")
+            time.sleep(0.5)
 
     def _body(self, request: Request) -> dict[str, Any]:
         """The HTTP body of a request."""
@@ -302,6 +353,12 @@ class VLLMServer(VLLMEngine):
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         _, client = self.state.servers[0]
         return prompt_logp(self._ask(client, self._body_of(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})), list(ids))
+
+
+def has_unlabelled(answer: Mapping[str, Any]) -> bool:
+    """Whether a token was sampled with weights that have no label yet: those that a replacement starts from."""
+    spans = [span for choice in answer.get("choices") or () for span in choice.get("weight_versions") or ()]
+    return any(span["version"] == UNLABELLED for span in spans)
 
 
 def prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:
