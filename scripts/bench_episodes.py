@@ -6,7 +6,7 @@ process of its own (a shell), pipes to it and a temporary folder; 5 % of these t
 
 - every episode ends as `done` or as an environment error that is counted, 512 in each step;
 - after the run, and after every kill, no process of an episode is alive and no folder is left;
-- threads, open files and memory of the training process do not grow over the episodes;
+- threads, open files and memory of the training process do not grow over the episodes (memory in use: without what the allocator keeps for later);
 - the run that was killed holds the same episodes, word by word, as the run that was left alone: none twice, none lost.
 
 Exit status 1 if one of them fails. `--steps 2 --prompts 8` is a short version. The file is also the plug-in file of its runs.
@@ -15,6 +15,7 @@ Exit status 1 if one of them fails. `--steps 2 --prompts 8` is a short version. 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -110,12 +111,13 @@ class ShellEpisode(Episode):
 @register("bench_process")
 @dataclass(frozen=True, kw_only=True)
 class BenchProcess(Callback):
-    """Writes memory, open files, threads, folders and tools of the process after every step. vlrl original (a measurement's own)."""
+    """Writes memory in use, open files, threads, folders and tools of the process after every step. vlrl original (a measurement's own)."""
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float]:
         waited = time.monotonic() + 10.0
         while time.monotonic() < waited and any(thread.name == "episode" for thread in threading.enumerate()):
             time.sleep(0.02)  # threads that close what hung
+        release()
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         used = {"mb": pages * os.sysconf("SC_PAGE_SIZE") / 2**20, "files": len(os.listdir("/proc/self/fd")), "threads": threading.active_count()}
         cpu = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -123,6 +125,13 @@ class BenchProcess(Callback):
         left = {"folders": len(folders()), "tools": len(tools(os.getpid()))}
         append_jsonl(run.output / PROCESS, {"pid": os.getpid(), "step": run.step, "time": time.time(), **used, **seconds, **left})
         return {}
+
+
+def release() -> None:
+    """Give what glibc's allocator holds and nobody uses back to the system, so that what is counted is in use (elsewhere nothing is done)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def folders() -> list[Path]:
