@@ -2,6 +2,7 @@
 
     python scripts/two_nodes.py                          # ZeRO-3 and FSDP2
     python scripts/two_nodes.py ddp zero2 --steps 3 --ranks 1
+    python scripts/two_nodes.py zero3 --servers 2        # sampling by two vLLM servers that all ranks share
 
 Each is a launcher of its own (`accelerate launch` with its machine rank) that reaches the first at 127.0.0.1; ranks are CPU processes over gloo.
 Printed are the gradient norms of each step beside those of one process that trains the same groups. Rewards are hashes of the tokens. Ends with
@@ -40,10 +41,17 @@ def free_port() -> int:
         return port
 
 
-def train(folder: Path, steps: int, layout: str = "", ranks: int = 1, node: int = 0, head: str = "") -> subprocess.Popen[str]:
+SERVED = (
+    "policy={name: text, tiny: {hidden: 128, layers: 2, heads: 4, kv_heads: 2, intermediate: 256}}",  # vLLM's CPU build takes heads of 32
+    "engine={name: vllm_server, max_model_len: 256, arguments: ['--max-num-seqs', '16', '--distributed-executor-backend', 'uni']}",
+)
+
+
+def train(folder: Path, steps: int, layout: str = "", ranks: int = 1, node: int = 0, head: str = "", servers: int = 0) -> subprocess.Popen[str]:
     """Start one machine (or, without `layout`, one process); its output goes to a file beside the run's folder."""
+    engine = [*SERVED, f"engine.replicas={servers}"] if servers else []
     launch = ["--processes", str(2 * ranks), "--nodes", "2", "--node-rank", str(node), "--head", head, "--sharding", layout] if layout else []
-    command = [sys.executable, "-m", "vlrl", "train", *WORDS, f"steps={steps}", f"output={folder}", *launch]
+    command = [sys.executable, "-m", "vlrl", "train", *WORDS, *engine, f"steps={steps}", f"output={folder}", *launch]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
     with (folder.parent / f"{folder.name}-{node}.log").open("w", encoding="utf-8") as log:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True)
@@ -69,19 +77,20 @@ def main(
     layouts: Annotated[list[str] | None, typer.Argument(help="Files of configs/accelerate; zero3 and fsdp2 by default.")] = None,
     steps: Annotated[int, typer.Option(help="Steps of the run.")] = 2,
     ranks: Annotated[int, typer.Option(help="Ranks of each machine.")] = 2,
+    servers: Annotated[int, typer.Option(help="vLLM servers that sample for all ranks; 0: each rank samples by itself.")] = 0,
 ) -> None:
     """Run and compare."""
     failed = False
     with tempfile.TemporaryDirectory() as made:
         root = Path(made)
-        if any(finish([train(root / "alone", steps)])):
+        if any(finish([train(root / "alone", steps, servers=servers)])):
             typer.echo((root / "alone-0.log").read_text(encoding="utf-8")[-3000:], err=True)
             raise typer.Exit(1)
         alone = norms(root / "alone")
         typer.echo(f"one process: gradient norms {', '.join(f'{norm:.6f}' for norm in alone)}")
         for layout in layouts or ["zero3", "fsdp2"]:
             begun, head = time.monotonic(), f"127.0.0.1:{free_port()}"
-            codes = finish([train(root / layout, steps, layout, ranks, node, head) for node in (0, 1)])
+            codes = finish([train(root / layout, steps, layout, ranks, node, head, servers) for node in (0, 1)])
             if any(codes):
                 failed = True
                 logs = "\n".join((root / f"{layout}-{node}.log").read_text(encoding="utf-8")[-3000:] for node in (0, 1))

@@ -1,8 +1,10 @@
-"""A reward that is never the same for all rollouts of a group, and depends on their tokens alone; and a gate that counts what its rank sees."""
+"""A reward that differs within every group and depends on its tokens alone; a gate that counts what its rank sees; a slow engine."""
 
+import time
 import zlib
 from dataclasses import dataclass, field
 
+from vlrl.engine.fake import Fake
 from vlrl.registry import register
 from vlrl.stages import GroupFilter, Reward
 from vlrl.types import FilterDecision
@@ -39,3 +41,13 @@ class SeenHere(GroupFilter):
 
     def metrics(self):
         return {"seen": (len(self.seen), 0.0), "seen/mean": (sum(self.seen), len(self.seen)), "seen/constant": 0.3}
+
+
+@register("slow_fake")
+@dataclass(frozen=True)
+class SlowFake(Fake):
+    """Engine `fake`, a third of a second later. vlrl original (a test's own)."""
+
+    def generate(self, requests):
+        time.sleep(0.3)
+        return super().generate(requests)

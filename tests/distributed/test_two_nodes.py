@@ -17,9 +17,12 @@ from vlrl.registry import ConfigError
 @pytest.mark.slow
 @pytest.mark.deepspeed
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("layout", ["zero3", "fsdp2"])
-def test_two_machines_learn_what_one_process_does(layout: str) -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "two_nodes.py"), layout], env=ENVIRONMENT, capture_output=True, text=True)
+@pytest.mark.parametrize(("layout", "servers"), [("zero3", 0), ("fsdp2", 0), pytest.param("zero3", 2, marks=pytest.mark.vllm)])
+def test_two_machines_learn_what_one_process_does(layout: str, servers: int) -> None:
+    if servers:
+        pytest.importorskip("vllm")
+    command = [sys.executable, str(ROOT / "scripts" / "two_nodes.py"), layout, "--servers", str(servers)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert f"{layout}: 2 machines x 2" in done.stdout
 

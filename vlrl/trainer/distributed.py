@@ -28,8 +28,25 @@ def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
     import torch.distributed as torch_dist
 
     out: list[Any] = [None] * accelerator.num_processes
-    torch_dist.all_gather_object(out, list(values))
+    torch_dist.all_gather_object(out, list(values), group=getattr(accelerator, "own_group", None))
     return out
+
+
+class OwnGroup:
+    """An accelerator whose `gather` goes through a process group of its own, so that a thread can gather while another one is in a collective.
+
+    Made on all ranks at the same moment (a collective); with one process it changes nothing.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator, self.own_group = accelerator, None
+        if accelerator.num_processes > 1:
+            import torch.distributed as torch_dist
+
+            self.own_group = torch_dist.new_group(backend="gloo")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.accelerator, name)
 
 
 def agree(accelerator: Accelerator, failure: RunFailure | ConfigError | None) -> None:

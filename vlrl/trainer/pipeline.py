@@ -33,7 +33,8 @@ from weakref import WeakKeyDictionary
 from vlrl.context import RunContext
 from vlrl.files import read_jsonl
 from vlrl.registry import ConfigError
-from vlrl.trainer.distributed import sum_over_ranks
+from vlrl.stages import Stage
+from vlrl.trainer.distributed import OwnGroup, gather, sum_over_ranks
 from vlrl.trainer.loop import NOTHING_LEARNED, assign, collect, learn, replayed
 from vlrl.trainer.loss import means
 from vlrl.trainer.stats import StepStats, end_step, over_ranks
@@ -104,14 +105,19 @@ class CollectedBatch:
 
 @dataclass(frozen=True)
 class _LockedSampler:
-    """The run's prompt sampler, called in the collecting thread while the main thread runs its `end_step`."""
+    """The run's prompt sampler, called in the collecting thread while the main thread runs its `end_step`. All ranks must draw the same rows."""
 
     sampler: Any
     lock: threading.Lock
+    accelerator: Any
 
     def __call__(self, n: int) -> list[Row]:
         with self.lock:
-            return self.sampler(n)
+            rows: list[Row] = self.sampler(n)
+        drawn = gather(self.accelerator, [[row.id for row in rows]])
+        if any(other != drawn[0] for other in drawn):
+            raise ConfigError(f"prompt_sampler: {self.sampler.name!r} draws other rows on other ranks while steps go on; use loop: synchronous")
+        return rows
 
 
 class Pipeline:
@@ -124,6 +130,7 @@ class Pipeline:
         self.lock = threading.Lock()
         self.overlaps = overlaps(run)
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="vlrl-collect") if self.overlaps else None
+        self.accelerator = OwnGroup(run.accelerator) if self.overlaps else run.accelerator  # the trainer's collectives go on meanwhile
         self.pending: deque[Future[CollectedBatch]] = deque()
         self.idle = 0.0
 
@@ -160,7 +167,7 @@ class Pipeline:
             if self.pool is not None:
                 self.pending.append(self.pool.submit(collect_batch, view))
             else:
-                with self._timed_idle():
+                with self._timed_idle(), view.policy.gather_params():
                     self.stock.append(collect_batch(view))
 
     def receive(self, everything: bool = True) -> None:
@@ -174,24 +181,27 @@ class Pipeline:
     def _collecting_view(self, run: RunContext, step: int) -> RunContext:
         """The run as the collecting thread sees it: its own counters, and the number of the step that it collects for."""
         view = copy.copy(run)
-        view.step, view.stats = step, StepStats()
+        view.step, view.stats, view.accelerator = step, StepStats(), self.accelerator
         view.stats.scored, view.stats.score_errors = run.stats.scored, run.stats.score_errors
-        view.prompt_sampler = _LockedSampler(run.prompt_sampler, self.lock)
+        view.prompt_sampler = _LockedSampler(run.prompt_sampler, self.lock, self.accelerator)
         return view
 
 
 def overlaps(run: RunContext) -> bool:
-    """Whether batches can be collected while the trainer works: one process, an engine with its own weights, no forward passes while collecting."""
+    """Whether batches can be collected while the trainer works: an engine with its own weights, and no forward passes while collecting.
+
+    Several ranks each draw all rows and take their share of them, so their samplers must not learn from steps, which end at other moments on each.
+    """
     early = [*run.reward_shaping.values(), *run.group_filters.values()]
-    return bool(getattr(run.engine, "own_weights", False)) and run.ranks == 1 and not any(part.needs for part in early)
+    same_draws = run.ranks == 1 or type(run.prompt_sampler).end_step is Stage.end_step
+    return bool(getattr(run.engine, "own_weights", False)) and same_draws and not any(part.needs for part in early)
 
 
 def collect_batch(view: RunContext) -> CollectedBatch:
     """Collect for the step of `view`."""
     begun, stats = time.perf_counter(), view.stats
     scored, errors = stats.scored, stats.score_errors
-    with view.policy.gather_params():
-        groups = collect(view)
+    groups = collect(view)
     seconds = time.perf_counter() - begun
     return CollectedBatch(view.step, groups, stats.sampled, dict(stats.counts), stats.scored - scored, stats.score_errors - errors, seconds)
 
