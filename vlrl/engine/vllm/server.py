@@ -138,7 +138,7 @@ class VLLMServer(VLLMEngine):
         state.base = self._save(policy)
         launched = self._launch(root) if ranks.first else []
         reached = ranks.first_s([(server.url, server.token) for server in launched])
-        servers = launched or [RemoteServer(url, token, self.start_timeout) for url, token in reached]
+        servers: list[Server | RemoteServer] = [*launched] or [RemoteServer(url, token, self.start_timeout) for url, token in reached]
         state.servers = [(server, JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers]
         state.pool = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
         if ranks.first:
