@@ -160,7 +160,8 @@ def test_calls_in_tags():
     episode, pictures = tags.episode(), (engine_kit.Noise(1, SIZE), engine_kit.Noise(2, SIZE))
     episode.reset(row, 0)
     assert not tags.tools() and Zoom().tools() and "</zoom>" in tags.stops
-    assert (said := episode.expert(Action("", 1, spaces=(space,)))) == "<zoom>[25, 0, 50, 20]</zoom>"
+    said = episode.expert(Action("", 1, spaces=(space,)))
+    assert said == "<zoom>[25, 0, 50, 20]</zoom>"
     answer = episode.step(Action(said, 1, pictures, spaces=(space, space)))
     assert answer.media[0].box == (50, 0, 100, 40) and answer.media[0].source is pictures[0] and answer.calls == 1
     boxes = ("", "7", "[1, 2]", "[0, 0, 1e999, 9]", '{"box": 1}', "[" * 50_000, "[0, 0, NaN, 9]", "[5, 5, 5, 5]", "[0, 0, " + "9" * 5_000 + ", 9]")

@@ -1,4 +1,4 @@
-"""The experiments on search and on Python where it pays: every part acts in a short run, and rewards tell right from wrong use of the tool."""
+"""The experiments on search, on Python where it pays and on zooming: every part acts in a short run, and rewards tell right from wrong use of the tool."""
 
 import pytest
 from vlrl_rewards.code import sandbox
@@ -15,6 +15,7 @@ LINES = f"engine.lines={{'': ['{CALL}', '<think></think><answer>{{answer}}</answ
 WORDS = {
     "lab_search": [],
     "lab_python_pays": [LINES, f"environment.mode={MODE}"],
+    "lab_zoom": ["engine.lines={'': ['<zoom>[6, 6, 8, 8]</zoom>', '<answer>{answer}</answer>', '<answer>{wrong}</answer>']}"],
 }
 
 
