@@ -1,4 +1,4 @@
-"""The experiments on search, on Python where it pays and on zooming: every part acts in a short run, and rewards tell right from wrong use of the tool."""
+"""Experiments on search, Python where it pays, and zoom: every part acts in a short run, and rewards tell right from wrong use of the tool."""
 
 import pytest
 from vlrl_rewards.code import sandbox
