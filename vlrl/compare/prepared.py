@@ -11,6 +11,13 @@ from vlrl.libraries import quiet, skip_unused
 quiet()
 skip_unused()
 
+import transformers.models.auto.image_processing_auto  # noqa: E402, F401
+import transformers.models.auto.modeling_auto  # noqa: E402, F401
+import transformers.models.auto.processing_auto  # noqa: E402, F401
+import transformers.models.auto.video_processing_auto  # noqa: E402, F401
+
 import vlrl.compare.work  # noqa: E402, F401
+import vlrl.engine.hf.engine  # noqa: E402, F401
+import vlrl.logging.report  # noqa: E402, F401
 import vlrl.policy.policy  # noqa: E402, F401
 import vlrl.trainer.train  # noqa: E402, F401

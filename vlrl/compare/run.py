@@ -20,6 +20,8 @@ from vlrl.trainer.run import Run
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # read when the libraries are loaded
 
+PLUG_INS = ("vlrl.engine.", "vlrl.environments.", "vlrl.methods.", "vlrl.policy.", "vlrl_data.", "vlrl_rewards.")
+
 
 def run_plan(plan: Plan, jobs: int, quiet: bool = False) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
     """All cells, by preset and seed, and the numbers of the cold starts by seed.
@@ -59,7 +61,8 @@ def check(plan: Plan) -> None:
 
 
 def process_context() -> Any:
-    """How processes are started: forked from one that has imported `vlrl.compare.prepared`, or else new ones that import everything again ("spawn").
+    """How processes are started: forked from one that has imported `vlrl.compare.prepared` and the plug-ins that this process has, or else new ones
+    that import everything again ("spawn").
 
     Forking a process is safe only where it has one thread and has not used a GPU. The libraries start threads at import where OMP_NUM_THREADS is not
     1; it is set to 1 unless the environment says otherwise, since runs side by side share the cores.
@@ -70,7 +73,8 @@ def process_context() -> Any:
     if not one_thread or "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vlrl.compare.prepared"])
+    checked = [name for name in sys.modules if name.startswith(PLUG_INS)]  # building the plan's plug-ins has imported them here
+    context.set_forkserver_preload(["vlrl.compare.prepared", *checked])
     return context
 
 
