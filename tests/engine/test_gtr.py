@@ -66,6 +66,21 @@ def test_corrected_thoughts_are_aggregated_and_drawn(text_policy, tools):
     assert len(replay.state.pairs) == 4, "the newest `size` stay"
 
 
+def test_a_drawn_thought_brings_no_values_of_an_earlier_step(text_policy, tools):
+    run = SimpleNamespace(seed=0, step=1, rank=0, policy=text_policy, sampling=Plain(max_tokens=99))
+    replay = Gtr(asked=1, batch=1)
+    replay._attached[:] = [run]
+    replay.state.corrector = Fake(function=lambda request, index: "better")
+    replay.state.corrector.setup(run)
+    groups = [Group(tools.prompt("Go"), [rollout(text_policy, tools.prompt("Go"), "<think>bad</think>1")])]
+    (first,) = replay(groups)[-1]
+    assert first.logp == [], "the policy has not sampled it"
+    first.signals["old_logp"], first.info["return"] = [-1.0] * len(first), [0.5]
+    run.step = 2
+    (again,) = replay([])[-1]
+    assert again.ids == first.ids and again is not first and again.signals == {} and again.info == {}
+
+
 def test_wrong_settings_are_refused():
     for settings in ({"asked": 0}, {"text": "correct it"}):
         with pytest.raises(ValueError, match="asked="):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -57,6 +58,22 @@ def test_the_first_weights_as_teacher():
     again.aux_tensors["kdrl.teacher_logp"].state.load_state_dict(saved)
     with again.policy.reference() as reference:
         assert all(torch.equal(a, saved["weights"][name]) for name, a in reference.model.state_dict().items())
+
+
+def test_the_teacher_scores_a_rollout_once(monkeypatch):
+    made = text_run(["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"])
+    steps(made)
+    tensor, batch, passes = made.aux_tensors["kdrl.teacher_logp"], made.batch(made.groups), []
+    forward = type(made.policy).forward
+    monkeypatch.setattr(type(made.policy), "forward", lambda self, *args: passes.append(self) or forward(self, *args))
+    told = tensor(made.policy, batch)
+    assert not passes and tensor.state.memory.hits == len(batch.rollouts)
+    alone = replace(tensor, remember=0)
+    alone.setup(made)
+    torch.testing.assert_close(told, alone(made.policy, batch), rtol=0, atol=1e-6)
+    assert len(passes) == 1
+    with pytest.raises(ValueError, match="remember is -1"):
+        replace(tensor, remember=-1)
 
 
 def test_a_teacher_must_be_named():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vlrl.context import RunContext
+from vlrl.methods.core.token_weight import engine_mask
 from vlrl.stages import AuxTensor
 from vlrl.trainer.loss import Sums
 from vlrl.types import Denominators, Group, LossInputs, Prompt, Rollout, TokenBatch
@@ -183,14 +184,16 @@ def dummy_batch(run: RunContext) -> LossInputs:
 
 
 def engine_metrics(x: LossInputs) -> Sums:
-    """Sums over trained tokens for the log: entropy (nats), and the distance of trainer and sampling engine (k3 KL, mean |log ratio|)."""
+    """Sums for the log: over trained tokens the entropy (nats); over those that the engine sampled its distance from the trainer (k3 KL, mean |log
+    ratio|)."""
     mask_BT = x.mask_BT > 0
     count = float(mask_BT.sum())
     sums: Sums = {}
     if "entropy" in x.aux_tensors:
         sums["entropy"] = (x.aux_tensors["entropy"].detach()[mask_BT].sum().item(), count)
-    if any(r.logp and r.source == "policy" for r in x.batch.rollouts):
-        log_ratio = (x.old_logp_BT - x.sampled_logp_BT).detach()[mask_BT]
+    sampled_BT = engine_mask(x)
+    if sampled_BT.any():
+        log_ratio, count = (x.old_logp_BT - x.sampled_logp_BT).detach()[sampled_BT], float(sampled_BT.sum())
         sums["engine/kl"] = ((torch.expm1(log_ratio) - log_ratio).sum().item(), count)
         sums["engine/logp_diff"] = (log_ratio.abs().sum().item(), count)
     return sums

@@ -74,6 +74,12 @@ class TokenMemory:
             self._tokens, self._model, self._written = 0, ref(model), written
 
 
+def check_capacity(tokens: int) -> None:
+    """Raise ValueError for a negative number of tokens to remember."""
+    if tokens < 0:
+        raise ValueError(f"remember is {tokens}; it must be 0 (none) or a number of tokens")
+
+
 def key_of(rollout: Rollout) -> bytes:
     """A hash of everything that the log-probs of a rollout's tokens depend on, besides weights."""
     parts = (rollout.prompt.for_training.key, list(rollout.ids), rollout.loss_mask and list(map(bool, rollout.loss_mask)), rollout.temperature)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vlrl.context import RunContext
 from vlrl.functional import entropy_from_logits
-from vlrl.methods.common.token_memory import TokenMemory
+from vlrl.methods.common.token_memory import TokenMemory, check_capacity
 from vlrl.registry import register
 from vlrl.stages import AuxTensor, State, transient
 from vlrl.types import TokenBatch
@@ -80,8 +80,7 @@ class RefLogp(AuxTensor):
     remember: int = 1 << 22
 
     def __post_init__(self) -> None:
-        if self.remember < 0:
-            raise ValueError(f"remember is {self.remember}; it must be 0 (none) or a number of tokens")
+        check_capacity(self.remember)
 
     def init_state(self) -> ReferenceState:
         return ReferenceState(memory=TokenMemory(self.remember))

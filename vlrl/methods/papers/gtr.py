@@ -105,7 +105,8 @@ class Gtr(ReplayBuffer):
         chosen = draw.sample(thinking, min(self.asked, len(thinking)))
         state.pairs = [*state.pairs, *self.corrected(chosen, draw)][-self.size :]
         drawn = draw.sample(state.pairs, min(self.batch, len(state.pairs)))
-        return [*groups, *(Group(group.prompt, [replace(group.rollouts[0])], group.id) for group in drawn)]
+        again = ([replace(rollout, signals={}, info={}) for rollout in group] for group in drawn)  # what a step computes does not stay in D
+        return [*groups, *(Group(group.prompt, rollouts, group.id) for group, rollouts in zip(drawn, again))]
 
     def corrected(self, chosen: Sequence[tuple[Rollout, str]], draw: random.Random) -> list[Group]:
         """The corrected thoughts of rollouts, as groups of one rollout."""
@@ -129,7 +130,7 @@ class Gtr(ReplayBuffer):
         """A corrected thought in the state of a rollout."""
         text = f"<think>{thought}</think>"
         ids = self.run.policy.encode_text(text.removeprefix(rollout.prompt.prefix))
-        made = Rollout(rollout.prompt, ids, text, [0.0] * len(ids), source=CORRECTED, spaces=rollout.spaces, version=self.run.policy.version)
+        made = Rollout(rollout.prompt, ids, text, source=CORRECTED, spaces=rollout.spaces, version=self.run.policy.version)
         return Group(rollout.prompt, [made], name)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from vlrl.context import PolicyModel, RunContext
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
+from vlrl.methods.common.token_memory import TokenMemory, check_capacity
 from vlrl.methods.core.loss_term import KL
 from vlrl.registry import ConfigError, register
 from vlrl.stages import AuxTensor, State, transient
@@ -29,10 +30,14 @@ START = "start"  # as `model`: the policy as it is at the start
 
 @dataclass
 class TeacherState(State):
-    """`teacher` is the frozen teacher, of the policy's class; `own` the policy where its first weights are the teacher. Saved are these weights."""
+    """`teacher` is the frozen teacher, of the policy's class; `own` the policy where its first weights are the teacher; `memory` has what it said.
+
+    Saved are the weights of `own`.
+    """
 
     teacher: Any = transient()
     own: Any = transient()
+    memory: TokenMemory = transient(factory=lambda: TokenMemory(0))
 
     def state_dict(self) -> dict[str, Any]:
         return self.own.reference_state() if self.own is not None else {}
@@ -50,13 +55,18 @@ class KdrlTeacherLogp(AuxTensor):
     Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: per-token log-probs of the teacher on the student's own samples. The teacher is of the policy's
     family and has its tokenizer. Every rank holds a whole teacher. `model: start` takes the policy's reference, its weights at the start of the phase
     (of the run, where a KL holds them already): after a cold start on a teacher's texts they imitate the teacher. Edge: zero outside the completion.
+    Rollouts that come again are not computed again: `remember` is the number of tokens whose values are kept, as in `ref_logp`.
     Raises ConfigError where no model is named, or where its vocabulary differs from the policy's. Shapes: (B, T), no gradient.
     """
 
     model: str = ""
+    remember: int = 1 << 22
+
+    def __post_init__(self) -> None:
+        check_capacity(self.remember)
 
     def init_state(self) -> TeacherState:
-        return TeacherState()
+        return TeacherState(memory=TokenMemory(self.remember))
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
@@ -81,7 +91,7 @@ class KdrlTeacherLogp(AuxTensor):
     def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
         teacher = policy.reference() if self.state.own is not None else nullcontext(self.state.teacher)
         with torch.no_grad(), teacher as model:
-            return model.forward(batch)["logp"]
+            return self.state.memory(self.run, model.model, batch, lambda part: model.forward(part)["logp"])
 
 
 @register("kdrl")
