@@ -28,12 +28,16 @@ TINY = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 17
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of a piece of work by its size; `work` prepares a size and returns what is timed, or with `own_clock` what returns its CPU seconds."""
+    """Seconds of a piece of work by its size; `work` prepares a size and returns what is timed, or with `own_clock` what returns its CPU seconds.
+
+    The exponent is of the sizes in `fitted`; () means all.
+    """
 
     sizes: tuple[int, ...]
     work: Callable[[int], Callable[[], Any]]
     repeats: int = 3
     own_clock: bool = False
+    fitted: tuple[int, ...] = ()
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
@@ -46,7 +50,7 @@ def exponent(points: Sequence[tuple[float, float]]) -> float:
 
 
 def measure(curve: Curve) -> dict[str, Any]:
-    """{"seconds": {size: least CPU seconds of the repeats}, "exponent": of all sizes, "exponent_at_end": of the two largest}."""
+    """{"seconds": {size: least CPU seconds of the repeats}, "fitted": sizes, "exponent": of these, "exponent_at_end": of the two largest of them}."""
     seconds = {}
     for size in curve.sizes:
         work = curve.work(size)
@@ -58,8 +62,9 @@ def measure(curve: Curve) -> dict[str, Any]:
             told = work()
             times.append(told if curve.own_clock else time.process_time() - begun)
         seconds[size] = min(times)
-    points = list(seconds.items())
-    return {"seconds": seconds, "exponent": exponent(points), "exponent_at_end": exponent(points[-2:])}
+    fitted = curve.fitted or curve.sizes
+    points = [(size, seconds[size]) for size in fitted]
+    return {"seconds": seconds, "fitted": list(fitted), "exponent": exponent(points), "exponent_at_end": exponent(points[-2:])}
 
 
 def training(case: Case, exact: int) -> Callable[[], Any]:
@@ -178,9 +183,11 @@ CURVES = {
     "prompt length in words": Curve((128, 256, 512, 1024), lambda n: training(Case(text=n, prompts=1), 16)),
     "answer length, 8 answers": Curve((256, 512, 1024, 2048), lambda n: training(Case(text=30, prompts=1), n), repeats=2),
     "picture side in pixels": Curve((112, 224, 448, 896), seeing, repeats=1),
-    "ranks": Curve((1, 2, 4), exchanging, repeats=1, own_clock=True),
+    "ranks": Curve((1, 2, 4), exchanging, repeats=1, own_clock=True, fitted=(2, 4)),  # one rank sends nothing
     "rewards per rollout": Curve((1, 2, 4, 8, 16), scoring),
-    "dataset rows, until the first batch": Curve((1_000, 10_000, 100_000, 1_000_000), loading, repeats=1),
+    "dataset rows, until the first batch": Curve(  # above 100,000 rows the first 2,000 are checked
+        (1_000, 10_000, 100_000, 1_000_000), loading, repeats=1, fitted=(1_000, 10_000, 100_000)
+    ),
     "recorded steps": Curve((1_000, 4_000, 16_000), recording, repeats=1),
     "report of a run, in steps": Curve((1_000, 10_000, 100_000), reporting, repeats=1),
 }
