@@ -18,8 +18,9 @@ import typer
 from vlrl.bench.true_shapes import MODELS, check
 from vlrl.bench.vllm_shapes import check_vllm
 
-HEAD = "| model | parameters, few layers | prompt tokens | largest difference of a log-prob | gradient norm | LoRA layers, whole model |"
-VLLM_HEAD = "| model | parameters, few layers | largest difference of a log-prob, loaded | after an update | vLLM's tensors | of them not updated |"
+DIFFERENCE = "largest difference of a log-prob"
+HEAD = f"| model | parameters, few layers | prompt tokens | {DIFFERENCE} | gradient norm | LoRA layers, whole model |"
+VLLM_HEAD = f"| model | parameters, few layers | {DIFFERENCE}, loaded | after an update | vLLM's tensors | of them not updated | CPU-seconds |"
 
 
 def main(
@@ -58,9 +59,13 @@ def plain_row(r: dict[str, Any]) -> tuple[str, bool]:
 
 def vllm_row(r: dict[str, Any]) -> tuple[str, bool]:
     """(cells of a `VLLMChecked`, whether it failed)."""
-    wrong = bool(r["unmoved"]) or max(r["loaded"], r["updated"]) > 1e-3
-    unmoved = ", ".join(f"{name} ({share:.0%} of its rows)" for name, share in r["unmoved"].items()) or "none"
-    return f"{r['parameters'] / 1e6:.0f}M | {r['loaded']:.1e} | {r['updated']:.1e} | {r['tensors']} | {unmoved}", wrong
+    cells, wrong = [], bool(r["unmoved"])
+    for when in ("loaded", "updated"):
+        prompt, worst = max(r[when].items(), key=lambda item: item[1])
+        cells.append(f"{worst:.1e}" + (f" (too large: prompt with {prompt})" if worst > 1e-4 else ""))
+        wrong |= worst > 1e-4
+    unmoved = ", ".join(f"{name} ({share:.1%} of its rows)" for name, share in r["unmoved"].items()) or "none"
+    return f"{r['parameters'] / 1e6:.0f}M | {cells[0]} | {cells[1]} | {r['tensors']} | {unmoved} | {r['seconds']:.0f}", wrong
 
 
 if __name__ == "__main__":

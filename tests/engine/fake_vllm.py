@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(paths.get(self.path, lambda _: {})(body))
 
     def load(self, body):
-        if body["method"] == "vlrl_forbid":
+        if body["method"] == "vlrl_prepare":
             return {}
         assert STATE["paused"], "no step may come between a load and the resets after it"
         STATE["loaded"].append(body["kwargs"]["folder"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,19 +126,23 @@ def released_processor(family: Family, tiny: Any) -> Any:
     return kinds[rule["rule"]]()
 
 
-def picture_prompt(pixels: tuple[int, int] | None, name: str = "one") -> Prompt:
-    """A question, with a picture of (width, height) pixels unless it is None."""
-    images: tuple[Any, ...] = ()
-    if pixels is not None:
-        from io import BytesIO
-
-        from PIL import Image
-
-        buffer = BytesIO()
-        Image.open(BytesIO(picture(0, 64))).resize(pixels).save(buffer, "PNG")
-        images = (Stored(buffer.getvalue(), f"{name}-{pixels}"),)
+def picture_prompt(pixels: tuple[int, int] | None, name: str = "one", more: Sequence[tuple[int, int]] = ()) -> Prompt:
+    """A question, with a picture of (width, height) pixels unless it is None, and pictures of the sizes `more`."""
+    sizes = [*([pixels] if pixels else []), *more]
+    images = tuple(Stored(resized_picture(i, size), f"{name}-{i}-{size}") for i, size in enumerate(sizes))
     content = [*({"type": "image"} for _ in images), {"type": "text", "text": "How many digits are there?"}]
     return Prompt(Row(name, "How many digits are there?", images=images), ({"role": "user", "content": content},), images)
+
+
+def resized_picture(number: int, size: tuple[int, int]) -> bytes:
+    """PNG of a picture of digits at this (width, height)."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    buffer = BytesIO()
+    Image.open(BytesIO(picture(number, 64))).resize(size).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def counted(family: Family, pixels: tuple[int, int]) -> tuple[int, int]:

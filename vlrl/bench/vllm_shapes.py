@@ -14,32 +14,43 @@ from vlrl.policy import Policy
 from vlrl.types import Group, Request, Rollout, Sampling
 
 SHIFT = 0.01  # standard deviation of what is added to every weight between the two comparisons
+Sizes = tuple[tuple[int, int], ...]  # width and height of each picture of a prompt
+PICTURES: tuple[Sizes, ...] = ((), ((224, 168),), ((150, 450),), ((40, 30), (224, 168)))
 
 
 @dataclass(frozen=True)
 class VLLMChecked:
     """The result of one model. `tensors` are vLLM's parameters, `unmoved` those of which a row is as it was after new weights were sent (name and
     share of rows); `loaded` and `updated` are the largest differences of the log-probs of vLLM's samples to the packed training forward, before and
-    after."""
+    after, by the pictures of the prompt."""
 
     model: str
     parameters: int
     tensors: int
     unmoved: dict[str, float]
-    loaded: float
-    updated: float
+    loaded: dict[str, float]
+    updated: dict[str, float]
     seconds: float
 
+    @property
+    def worst(self) -> float:
+        """The largest difference."""
+        return max(*self.loaded.values(), *self.updated.values())
 
-def check_vllm(model: str, pixels: tuple[int, int] = (224, 168), layers: int = 2) -> VLLMChecked:
+
+def check_vllm(model: str, layers: int = 2) -> VLLMChecked:
     """Start vLLM with a random release's shape and sample; add noise to every weight of the policy, send them, and sample again."""
+    return check_policy(random_release(family_of(model), layers, layers), model)
+
+
+def check_policy(policy: Policy, name: str) -> VLLMChecked:
+    """`check_vllm` of a policy, whose weights change."""
     from vlrl.engine.vllm.inprocess import VLLM
 
     begun = time.process_time()
-    policy = random_release(family_of(model), layers, layers)
-    engine = VLLM(max_model_len=4096, options={"max_num_seqs": 4, "max_num_batched_tokens": 4096}).attach(policy)
+    engine = VLLM(max_model_len=8192, options={"max_num_seqs": 8, "max_num_batched_tokens": 8192}).attach(policy)
     try:
-        loaded = difference(policy, engine, pixels)
+        loaded = differences(policy, engine)
         before = fingerprints(engine)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
@@ -49,11 +60,11 @@ def check_vllm(model: str, pixels: tuple[int, int] = (224, 168), layers: int = 2
         engine.sync(policy)
         after = fingerprints(engine)
         unmoved = {name: float((row == after[name]).double().mean()) for name, row in before.items() if bool((row == after[name]).any())}
-        updated = difference(policy, engine, pixels)
+        updated = differences(policy, engine)
     finally:
         engine.close()
     return VLLMChecked(
-        model=model,
+        model=name,
         parameters=sum(p.numel() for p in policy.model.parameters()),
         tensors=len(before),
         unmoved=unmoved,
@@ -63,23 +74,31 @@ def check_vllm(model: str, pixels: tuple[int, int] = (224, 168), layers: int = 2
     )
 
 
-def difference(policy: Policy, engine: Any, pixels: tuple[int, int]) -> float:
-    """The largest difference of log-probs: vLLM's samples of a prompt with text alone and of one with a picture, and the packed forward on them."""
+def differences(policy: Policy, engine: Any) -> dict[str, float]:
+    """The largest difference of log-probs between vLLM's samples and the packed forward on them, by the pictures of the prompt (`PICTURES`).
+
+    Raises RuntimeError if vLLM's prompts have more or fewer tokens than ours.
+    """
     from vlrl.trainer.loss_inputs import make_batch
 
-    shown = [None, pixels] if policy.family.is_multimodal else [None]
-    requests = [Request(picture_prompt(size, f"v{policy.version}"), Sampling(max_tokens=6), n=2, seed=i) for i, size in enumerate(shown)]
-    groups: dict[int, Group] = {}
+    shown = PICTURES if policy.family.is_multimodal else PICTURES[:1]
+    prompts = [picture_prompt(None, f"v{policy.version}", sizes) for sizes in shown]
+    requests = [Request(prompt, Sampling(max_tokens=6), n=2, seed=i) for i, prompt in enumerate(prompts)]
+    counted = engine.counters["prompt_tokens"]
+    groups = [Group(prompt, []) for prompt in prompts]
     for completion in engine.generate(requests):
         request = completion.request
-        rollout = Rollout(request.prompt, list(completion.ids), logp=list(completion.logp))
-        groups.setdefault(requests.index(request), Group(request.prompt, [])).rollouts.append(rollout)
-    worst = 0.0
-    for group in groups.values():
+        groups[requests.index(request)].rollouts.append(Rollout(request.prompt, list(completion.ids), logp=list(completion.logp)))
+    theirs, ours = engine.counters["prompt_tokens"] - counted, sum(len(policy.encode(prompt)) for prompt in prompts)
+    if theirs != ours:
+        raise RuntimeError(f"vLLM's prompts have {theirs} tokens, the trainer's {ours}: they expand pictures into other tokens")
+    found: dict[str, float] = {}
+    for sizes, group in zip(shown, groups, strict=True):
         with torch.no_grad():
             logp_BT = policy.forward(make_batch([group], policy.pad_id))["logp"]
-        worst = max(worst, *(float((row[: len(r)] - torch.tensor(r.logp)).abs().max()) for row, r in zip(logp_BT, group, strict=True)))
-    return worst
+        apart = max(float((row[: len(r)] - torch.tensor(r.logp)).abs().max()) for row, r in zip(logp_BT, group, strict=True))
+        found[" and ".join(f"{width} x {height}" for width, height in sizes) or "text"] = apart
+    return found
 
 
 def fingerprints(engine: Any) -> dict[str, Tensor]:
@@ -89,6 +108,11 @@ def fingerprints(engine: Any) -> dict[str, Tensor]:
 
 
 def row_sums(worker: Any) -> dict[str, Tensor]:
-    """`fingerprints`, in vLLM's worker."""
-    found = {name: p.detach() for name, p in worker.model_runner.get_model().named_parameters()}
-    return {name: p.flatten(1).sum(-1, dtype=torch.float64) if p.dim() > 1 else p.double() for name, p in found.items()}
+    """`fingerprints`, in vLLM's worker. Rows that vLLM adds to the vocabulary, up to a multiple of 64, hold no weights and are left out."""
+    model = worker.model_runner.get_model()
+    found = {}
+    for name, p in model.named_parameters():
+        rows = getattr(model.get_submodule(name.rpartition(".")[0]), "org_vocab_size", None)
+        weight = p.detach()[:rows]
+        found[name] = weight.flatten(1).sum(-1, dtype=torch.float64) if weight.dim() > 1 else weight.double()
+    return found

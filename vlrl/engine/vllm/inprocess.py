@@ -130,8 +130,7 @@ class VLLM(VLLMEngine):
         state.llm = LLM(state.folder.name, **self._arguments(policy))
         if state.shared is not None:
             state.shared.share(self.core.collective_rpc("vlrl_model")[0])
-        if policy.forbidden_ids:
-            self.core.collective_rpc("vlrl_forbid", kwargs={"runs": ranges(policy.forbidden_ids)})
+        self.core.collective_rpc("vlrl_prepare", kwargs={"runs": ranges(policy.forbidden_ids)})
         logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)  # it warns about the number of threads at every image
         if self.lora:
             self._sync_adapter(policy)

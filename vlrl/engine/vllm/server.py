@@ -143,7 +143,7 @@ class VLLMServer(VLLMEngine):
         state.pool = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
         if ranks.first:
             for _, client in state.servers:
-                self._forbid(client)
+                self._prepare(client)
                 client.post("/update_weight_version", {"new_version": str(state.version)})
             if self.transfer == "nccl":
                 state.nccl = self._open_nccl(policy)
@@ -254,13 +254,12 @@ class VLLMServer(VLLMEngine):
         if self.transfer == "nccl":
             raise ServiceError(f"a server died ({server.log}), and with it the NCCL group: continue with --resume, or use engine.transfer=folder")
         client = JsonClient(server.url, server.token)
-        self._forbid(client)
+        self._prepare(client)
         self._load(server.url, client)
 
-    def _forbid(self, client: JsonClient) -> None:
-        """Take the forbidden ids out of every log-prob of a replica that has just started."""
-        if forbidden := self.state.policy.forbidden_ids:
-            client.post("/collective_rpc", {"method": "vlrl_forbid", "kwargs": {"runs": ranges(forbidden)}})
+    def _prepare(self, client: JsonClient) -> None:
+        """Make the model of a replica that has just started compute what the trainer's does."""
+        client.post("/collective_rpc", {"method": "vlrl_prepare", "kwargs": {"runs": ranges(self.state.policy.forbidden_ids)}})
 
     def _open_nccl(self, policy: Any) -> NCCLTransfer:
         clients = [JsonClient(server.url, server.token, attempts=1) for server, _ in self.state.servers]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vlrl.policy.patch_grid import use_in_vllm
 from vlrl.services.http import JsonClient
 
 
@@ -37,13 +38,22 @@ NEVER = -1e4  # a logit whose share of a softmax is 0, and which fits into float
 
 
 class WeightLoader:
-    """Methods that vLLM adds to its worker class (`worker_extension_cls`): loading the policy's weights in place, and its forbidden ids."""
+    """Methods that vLLM adds to its worker class (`worker_extension_cls`): the policy's law, and loading its weights in place."""
 
     model_runner: Any
 
-    def vlrl_forbid(self, runs: Sequence[Sequence[int]]) -> None:
-        """Take the ids of `runs`, [first, one after the last], out of every log-prob: no logits processor sees those of a prompt. Once per worker."""
+    def vlrl_prepare(self, runs: Sequence[Sequence[int]]) -> None:
+        """Make the model compute what the trainer's does; once per worker, before its first request.
+
+        The ids of `runs`, [first, one after the last], are taken out of every log-prob: no logits processor sees those of a prompt. Patches of a
+        picture get the places of `vlrl.policy.patch_grid`.
+        """
         model = self.model_runner.get_model()
+        for module in model.modules():
+            if hasattr(module, "get_position_ids") and hasattr(module, "num_patches_per_side"):
+                use_in_vllm(module)
+        if not runs:
+            return
         inner: Callable[..., Tensor | None] = model.compute_logits
         ids = torch.tensor([i for first, end in runs for i in range(first, end)], dtype=torch.long)
 

@@ -19,6 +19,7 @@ from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.registry import register
 
 SPECIAL_TOKENS = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+NEWLINES = ("\n", "\n\n", "\n\n\n", "\n\n\n\n")  # single tokens of the released tokenizer; vLLM joins those that meet around an image
 CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>")
 
 
@@ -34,9 +35,11 @@ class Gemma3(VisionFamily):
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
+        from tokenizers import AddedToken
         from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3ImageProcessor, Gemma3Processor
 
         tokenizer = qwen_tokenizer(tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS)
+        tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in NEWLINES])
         side = 4 * tiny.patch
         image = Gemma3ImageProcessor(size={"height": side, "width": side})
         processor = Gemma3Processor(image, tokenizer, chat_template=CHAT_TEMPLATE, image_seq_length=4)

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from vlrl.policy.encoded import MediaEmbeds
+from vlrl.policy import patch_grid
+from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
 from vlrl.policy.family import base, pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
@@ -43,17 +44,19 @@ class SmolVLM(VisionFamily):
     embed_token: ClassVar[str] = "<image>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<fake_token_around_image>", "<global-img>", *TILES)
     tower_inputs: ClassVar[dict[str, tuple[str, ...]]] = {"image": ("pixel_values", "pixel_attention_mask")}
+    tiny_grid: ClassVar[tuple[int, int]] = (4, 2)  # patches on a side of a tiny model's tile, and patches on a side of one embedding
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessor, SmolVLMProcessor, SmolVLMVideoProcessor
 
         tokenizer = qwen_tokenizer(tiny.vocabulary, special=TILES[:4], template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS)
         tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", *TILES]})
-        side = 4 * tiny.patch
+        patches, shuffle = self.tiny_grid
+        side = patches * tiny.patch
         image = SmolVLMImageProcessor(size={"longest_edge": 2 * side}, max_image_size={"longest_edge": side})
         sampling = {"video_size": {"longest_edge": side}, "max_frames": 64, "fps": 1}
         video = SmolVLMVideoProcessor(size={"longest_edge": side}, max_image_size={"longest_edge": side}, video_sampling=sampling)
-        processor = SmolVLMProcessor(image, tokenizer, video, image_seq_len=4, chat_template=CHAT_TEMPLATE)
+        processor = SmolVLMProcessor(image, tokenizer, video, image_seq_len=(patches // shuffle) ** 2, chat_template=CHAT_TEMPLATE)
         vision = {
             "hidden_size": tiny.vision_hidden,
             "num_hidden_layers": tiny.vision_layers,
@@ -65,8 +68,12 @@ class SmolVLM(VisionFamily):
         }
         image_id = tokenizer.convert_tokens_to_ids("<image>")
         text = tiny.text(tokenizer) | {"model_type": "llama"}
-        config = SmolVLMConfig(vision_config=vision, text_config=text, image_token_id=image_id, scale_factor=2, tie_word_embeddings=tiny.tie)
+        config = SmolVLMConfig(vision_config=vision, text_config=text, image_token_id=image_id, scale_factor=shuffle, tie_word_embeddings=tiny.tie)
         return self.random_model(SmolVLMForConditionalGeneration, config), processor
+
+    def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
+        patch_grid.use_in_transformers(base(model).model.vision_model.embeddings)  # here, because copies of a sharded model are made anew
+        return super().encode_media(model, features)
 
     def processor_batch(self, media: list[Any]) -> list[Any]:
         return [media]

@@ -1,0 +1,160 @@
+"""Work that is not done twice: tokens and CPU seconds with and without each of the three switches, on a whole run with a random text model.
+
+    replayed rollouts    `aux_tensors.ref_logp.remember`: the reference's log-probs of rollouts that come again
+    accepted drafts      `engine.conversation_tokens` under rollout `spec_rl`: keys and values of the verification
+    old log-probs        the separate pass without gradient is made where the model has dropout; here a layer that is never called
+
+Tokens are those of forward passes: of the reference, of the engine's prefill, of the pass without gradient.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vlrl.config import load
+from vlrl.policy.policy import Policy
+from vlrl.trainer.loop import learn
+from vlrl.trainer.run import Run
+from vlrl.types import Group
+
+MODEL = {"hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "rows": 32768}
+WORDS = ("prompts_per_step=4", "group_size=8", "sampling.max_tokens=96", "sampling.temperature=1.0", "optimizer.lr=1e-6", "watch.activity_steps=0")
+
+Measured = tuple[float, float]  # tokens, CPU seconds
+
+
+@contextmanager
+def opened(method: str, *words: str) -> Iterator[Run]:
+    """A run of `methods/METHOD` on sums, with the model `MODEL`."""
+    with tempfile.TemporaryDirectory() as folder:
+        policy = "policy={name: text, tiny: {" + ", ".join(f"{name}: {value}" for name, value in MODEL.items()) + "}}"
+        run = Run(load(["base/rl", "tasks/lab_arithmetic", f"methods/{method}"], [policy, f"output={Path(folder) / 'run'}", *WORDS, *words]))
+        run.open()
+        run.enter(0)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def sampled(run: Run) -> list[Group]:
+    """The groups of a step, with random advantages: a random model's rewards are all equal, and such groups are skipped."""
+    prompts = [run.prompt_template(row) for row in run.prompt_sampler(run.settings.prompts_per_step)]
+    groups = run.rollout(prompts, [run.settings.group_size] * len(prompts), run)
+    rng = random.Random(0)
+    for rollout in (rollout for group in groups for rollout in group):
+        rollout.advantages = [rng.choice((-1.0, 1.0))] * len(rollout)
+    return groups
+
+
+@contextmanager
+def counting() -> Iterator[dict[bool, int]]:
+    """{with gradient: tokens} of all forward passes inside, of the policy and of its reference."""
+    tokens, forward = {True: 0, False: 0}, Policy.forward
+
+    def counted(self: Policy, batch: Any, aux_tensors: Any = ()) -> Any:
+        before = self.counters["tokens"]
+        out = forward(self, batch, aux_tensors)
+        tokens[torch.is_grad_enabled()] += self.counters["tokens"] - before
+        return out
+
+    setattr(Policy, "forward", counted)
+    try:
+        yield tokens
+    finally:
+        setattr(Policy, "forward", forward)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """CPU seconds of `work`."""
+    gc.collect()
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+def replayed(repeats: int) -> dict[str, list[Measured]]:
+    """The reference's log-probs of 32 rollouts that were trained on before."""
+    found: dict[str, list[Measured]] = {"without": [], "with": []}
+    with opened("grpo_kl") as run:
+        groups = sampled(run)
+        tensor = run.aux_tensors["ref_logp"]
+        forgetful = replace(tensor, remember=0)  # type: ignore[type-var]  # a plug-in is a dataclass, its stage is not declared as one
+        forgetful.setup(run)
+        for _ in range(repeats + 1):
+            for name, one in (("without", forgetful), ("with", tensor)):
+                batch = run.batch([Group(g.prompt, [replace(r, signals={}) for r in g], g.id) for g in groups])
+                with counting() as tokens:
+                    seconds = timed(lambda one=one, batch=batch: one(run.policy, batch))  # type: ignore[misc]  # mypy infers no lambda with defaults
+                found[name].append((tokens[False], seconds))
+    return {name: values[1:] for name, values in found.items()}
+
+
+def drafts(repeats: int) -> dict[str, list[Measured]]:
+    """A row's second visit under `spec_rl`: tokens that the engine prefills, CPU seconds of verification and generation together."""
+    found: dict[str, list[Measured]] = {"without": [], "with": []}
+    for _ in range(repeats):
+        for name, kept in (("without", 0), ("with", 1 << 20)):
+            with opened("spec_rl", f"engine={{name: hf, conversation_tokens: {kept}}}") as run:
+                prompts = [run.prompt_template(row) for row in run.prompt_sampler(run.settings.prompts_per_step)]
+                counts = [run.settings.group_size] * len(prompts)
+                run.rollout(prompts, counts, run)
+                generator = torch.Generator().manual_seed(0)
+                with torch.no_grad():  # the update between two visits
+                    for parameter in run.policy.model.parameters():
+                        parameter.add_(0.004 * torch.randn(parameter.shape, generator=generator))
+                run.policy.version += 1
+                run.engine.sync(run.policy)
+                before = run.engine.counters["prefill_tokens"]
+                seconds = timed(lambda run=run, prompts=prompts, counts=counts: run.rollout(prompts, counts, run))  # type: ignore[misc]  # as above
+                found[name].append((run.engine.counters["prefill_tokens"] - before, seconds))
+    return found
+
+
+def old_logp(repeats: int, *words: str) -> dict[str, list[Measured]]:
+    """All updates of a step: tokens of the pass without gradient, CPU seconds of `learn`."""
+    found: dict[str, list[Measured]] = {"without": [], "with": []}
+    with opened("grpo", *words) as run:
+        groups = sampled(run)
+        idle = torch.nn.Dropout(0.1)  # is never called: with it in the model the separate pass is made
+        for _ in range(repeats + 1):
+            for name in ("without", "with"):
+                run.policy.model.extra = idle if name == "without" else torch.nn.Identity()
+                run.stats.begin()
+                for rollout in (rollout for group in groups for rollout in group):
+                    rollout.signals.clear()
+                with counting() as tokens:
+                    seconds = timed(lambda: learn(groups, run))
+                found[name].append((tokens[False], seconds))
+    return {name: values[1:] for name, values in found.items()}
+
+
+CASES: dict[str, Callable[[int], dict[str, list[Measured]]]] = {
+    "reference log-probs of replayed rollouts (`remember`)": replayed,
+    "accepted drafts of `spec_rl` (`conversation_tokens`)": drafts,
+    "old log-probs, `ppo_epochs: 2`": lambda repeats: old_logp(repeats, "ppo_epochs=2"),
+    "old log-probs, `num_minibatches: 2`": lambda repeats: old_logp(repeats, "num_minibatches=2"),
+    "old log-probs, `num_minibatches: 4`": lambda repeats: old_logp(repeats, "num_minibatches=4"),
+}
+
+
+def measure(case: str, repeats: int) -> dict[str, Measured]:
+    """{"without", "with": medians of tokens and CPU seconds}."""
+    return {name: tuple(map(statistics.median, zip(*values))) for name, values in CASES[case](repeats).items()}
+
+
+def ratio(without: float, with_: float) -> float:
+    """`with_` as a share of `without`; nan for 0."""
+    return with_ / without if without else math.nan
