@@ -7,6 +7,9 @@ TEST_STAMP = $(STAMP)-test
 MODEL_STAMP = $(STAMP)-smollm
 JOBS ?= 2
 
+# without caches of bytecode, each of the hundreds of processes that the tests start compiles torch and transformers anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install install-test demo demo-text test journeys test-gpu style check docs wheel clean
 
 install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed

@@ -35,6 +35,8 @@ def test_own_pictures_with_lora_and_two_processes(tmp_path):
     summary = json.loads((run / "summary.json").read_text())
     assert summary["steps"] == 4 and set(summary["heldout"]) == {"start", "final"}
     assert last_metrics(run)["rollouts"] == 8 and (run / "report.html").is_file()
+    assert yaml.safe_load((run / "launch.yaml").read_text())["num_processes"] == 2
+    assert {json.loads(state.read_text())["ranks"] for state in run.glob("checkpoints/step-*/trainer/state.json")} == {2}
 
     vlrl(tmp_path, "export", "runs/clocks", "--to", "exported", "--merge-lora")
     model = AutoModelForImageTextToText.from_pretrained(tmp_path / "exported").eval()

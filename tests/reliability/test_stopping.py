@@ -32,7 +32,10 @@ def undisturbed(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, STOP_FILE])
+@pytest.mark.parametrize(
+    "how",  # SIGTERM: tests/reliability/test_lost_ranks.py
+    [signal.SIGINT, STOP_FILE, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGUSR1))],
+)
 def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturbed, tmp_path, how):
     run = tmp_path / "run"
     process = start(run, STEPS, SEEN)
