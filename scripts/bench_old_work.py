@@ -15,7 +15,7 @@ from vlrl.bench.old_work import CASES, measure, ratio
 
 
 def main(repeats: Annotated[int, typer.Option(help="Counted runs of each side; the two sides take turns.")] = 3) -> None:
-    """Measure and print medians."""
+    """Measure and print."""
     torch.set_num_threads(1)
     typer.echo("| work | tokens without | tokens with | CPU s without | CPU s with | share of the CPU s |\n|---|---|---|---|---|---|")
     for case in CASES:

@@ -4,7 +4,7 @@
     accepted drafts      `engine.conversation_tokens` under rollout `spec_rl`: keys and values of the verification
     old log-probs        the separate pass without gradient is made where the model has dropout; here a layer that is never called
 
-Tokens are those of forward passes: of the reference, of the engine's prefill, of the pass without gradient.
+Tokens are those of forward passes: of the reference, of the engine's prefill, of `learn`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from __future__ import annotations
 import gc
 import math
 import random
-import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from vlrl.config import load
-from vlrl.policy.policy import Policy
+from vlrl.registry import build
+from vlrl.stages import AuxTensor
 from vlrl.trainer.loop import learn
 from vlrl.trainer.run import Run
 from vlrl.types import Group
@@ -59,30 +61,13 @@ def sampled(run: Run) -> list[Group]:
     return groups
 
 
-@contextmanager
-def counting() -> Iterator[dict[bool, int]]:
-    """{with gradient: tokens} of all forward passes inside, of the policy and of its reference."""
-    tokens, forward = {True: 0, False: 0}, Policy.forward
-
-    def counted(self: Policy, batch: Any, aux_tensors: Any = ()) -> Any:
-        before = self.counters["tokens"]
-        out = forward(self, batch, aux_tensors)
-        tokens[torch.is_grad_enabled()] += self.counters["tokens"] - before
-        return out
-
-    setattr(Policy, "forward", counted)
-    try:
-        yield tokens
-    finally:
-        setattr(Policy, "forward", forward)
-
-
-def timed(work: Callable[[], Any]) -> float:
-    """CPU seconds of `work`."""
+def counted(counters: Counter[str], name: str, work: Callable[[], Any]) -> Measured:
+    """What `work` adds to counter `name`, and its CPU seconds."""
     gc.collect()
-    begun = time.process_time()
+    before, begun = counters[name], time.process_time()
     work()
-    return time.process_time() - begun
+    seconds = time.process_time() - begun
+    return counters[name] - before, seconds
 
 
 def replayed(repeats: int) -> dict[str, list[Measured]]:
@@ -91,14 +76,14 @@ def replayed(repeats: int) -> dict[str, list[Measured]]:
     with opened("grpo_kl") as run:
         groups = sampled(run)
         tensor = run.aux_tensors["ref_logp"]
-        forgetful = replace(tensor, remember=0)  # type: ignore[type-var]  # a plug-in is a dataclass, its stage is not declared as one
+        forgetful = build(AuxTensor, {"name": tensor.name, "remember": 0})
         forgetful.setup(run)
+        with run.policy.reference() as reference:
+            counters = reference.counters
         for _ in range(repeats + 1):
             for name, one in (("without", forgetful), ("with", tensor)):
                 batch = run.batch([Group(g.prompt, [replace(r, signals={}) for r in g], g.id) for g in groups])
-                with counting() as tokens:
-                    seconds = timed(lambda one=one, batch=batch: one(run.policy, batch))  # type: ignore[misc]  # mypy infers no lambda with defaults
-                found[name].append((tokens[False], seconds))
+                found[name].append(counted(counters, "tokens", partial(one, run.policy, batch)))
     return {name: values[1:] for name, values in found.items()}
 
 
@@ -117,14 +102,12 @@ def drafts(repeats: int) -> dict[str, list[Measured]]:
                         parameter.add_(0.004 * torch.randn(parameter.shape, generator=generator))
                 run.policy.version += 1
                 run.engine.sync(run.policy)
-                before = run.engine.counters["prefill_tokens"]
-                seconds = timed(lambda run=run, prompts=prompts, counts=counts: run.rollout(prompts, counts, run))  # type: ignore[misc]  # as above
-                found[name].append((run.engine.counters["prefill_tokens"] - before, seconds))
+                found[name].append(counted(run.engine.counters, "prefill_tokens", partial(run.rollout, prompts, counts, run)))
     return found
 
 
 def old_logp(repeats: int, *words: str) -> dict[str, list[Measured]]:
-    """All updates of a step: tokens of the pass without gradient, CPU seconds of `learn`."""
+    """All updates of a step: tokens of all forward passes, CPU seconds of `learn`."""
     found: dict[str, list[Measured]] = {"without": [], "with": []}
     with opened("grpo", *words) as run:
         groups = sampled(run)
@@ -135,9 +118,7 @@ def old_logp(repeats: int, *words: str) -> dict[str, list[Measured]]:
                 run.stats.begin()
                 for rollout in (rollout for group in groups for rollout in group):
                     rollout.signals.clear()
-                with counting() as tokens:
-                    seconds = timed(lambda: learn(groups, run))
-                found[name].append((tokens[False], seconds))
+                found[name].append(counted(run.policy.counters, "tokens", partial(learn, groups, run)))
     return {name: values[1:] for name, values in found.items()}
 
 
@@ -151,8 +132,8 @@ CASES: dict[str, Callable[[int], dict[str, list[Measured]]]] = {
 
 
 def measure(case: str, repeats: int) -> dict[str, Measured]:
-    """{"without", "with": medians of tokens and CPU seconds}."""
-    return {name: tuple(map(statistics.median, zip(*values))) for name, values in CASES[case](repeats).items()}
+    """{"without", "with": tokens, which every repeat has in equal number, and the least CPU seconds of the repeats}."""
+    return {name: (values[0][0], min(seconds for _, seconds in values)) for name, values in CASES[case](repeats).items()}
 
 
 def ratio(without: float, with_: float) -> float:

@@ -20,6 +20,7 @@ from vlrl.bench.cases import Stored, picture
 from vlrl.config import load
 from vlrl.plan.releases import meta_model, release, transformers_config
 from vlrl.policy import Family, Policy
+from vlrl.policy.checkpoint_names import save_as_released
 from vlrl.policy.tiny import Tiny
 from vlrl.registry import build, get, make
 from vlrl.types import Group, Prompt, Rollout, Row
@@ -67,7 +68,7 @@ def random_model(family: Family, layers: int = 2, vision_layers: int = 2, seed: 
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = type(meta_model(config))._from_config(config, attn_implementation="sdpa", dtype=dtype)
+        model = save_as_released(type(meta_model(config))._from_config(config, attn_implementation="sdpa", dtype=dtype))
     for name, parameter in model.named_parameters():
         if name.endswith("mm_input_projection_weight"):  # zeros by default, which would remove all images
             parameter.data.normal_(0, 0.02)

@@ -15,9 +15,12 @@ import transformers.models.auto.image_processing_auto  # noqa: E402, F401
 import transformers.models.auto.modeling_auto  # noqa: E402, F401
 import transformers.models.auto.processing_auto  # noqa: E402, F401
 import transformers.models.auto.video_processing_auto  # noqa: E402, F401
+import transformers.vision_utils  # noqa: E402, F401
 
 import vlrl.compare.work  # noqa: E402, F401
+import vlrl.config_check  # noqa: E402, F401
 import vlrl.engine.hf.engine  # noqa: E402, F401
+import vlrl.eval.statistics  # noqa: E402, F401
 import vlrl.logging.report  # noqa: E402, F401
 import vlrl.policy.policy  # noqa: E402, F401
 import vlrl.trainer.train  # noqa: E402, F401

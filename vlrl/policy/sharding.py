@@ -81,6 +81,7 @@ def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementatio
     inner = model.get_base_model() if hasattr(model, "peft_config") else model
     with without_zero3_init():
         fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)
+    fresh._weight_conversions = getattr(inner, "_weight_conversions", None)  # the names that it is saved under
     fresh.config.get_text_config()._attn_implementation = inner.config.get_text_config()._attn_implementation
     if hasattr(model, "peft_config"):
         from peft import get_peft_model

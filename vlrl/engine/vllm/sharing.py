@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vlrl.policy.checkpoint_names import checkpoint_name
 from vlrl.registry import ConfigError
 
 LOAD_FORMAT = "vlrl_policy"
@@ -91,10 +92,11 @@ class SharedWeights:
 def base_weights(model: nn.Module) -> Any:
     """(checkpoint name, parameter) of a model without tied heads, and without the parameters of adapters."""
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    released = checkpoint_name(model)
     for name, parameter in model.named_parameters():
         plain = name.removeprefix("base_model.model.").replace(".base_layer.", ".")
         if "lora_" not in name and plain not in tied:
-            yield plain, parameter
+            yield released(plain), parameter
 
 
 def refusal(weight: Tensor, copies: list[Tensor], owned: set[int]) -> str:

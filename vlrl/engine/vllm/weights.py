@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vlrl.policy.checkpoint_names import checkpoint_name
 from vlrl.policy.patch_grid import use_in_vllm
 from vlrl.services.http import JsonClient
 
@@ -20,6 +21,7 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     Other tensors are the policy's own memory: copy them before the next optimizer step (or before the policy's `gather_params` ends).
     """
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    released = checkpoint_name(model)
     adapted = {f"{name}.base_layer.weight": module for name, module in model.named_modules() if hasattr(module, "get_delta_weight")}
     for name, parameter in model.named_parameters():
         if "lora_" in name or "modules_to_save.default" in name:
@@ -31,7 +33,7 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
                 weight = weight.float() + layer.get_delta_weight(adapter).float()  # in float32: the engine rounds the sum once
         plain = name.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(".original_module.", ".")
         if plain not in tied:
-            yield plain, weight
+            yield released(plain), weight
 
 
 NEVER = -1e4  # a logit whose share of a softmax is 0, and which fits into float16 and JSON

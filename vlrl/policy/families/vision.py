@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.model_folder import located
+from vlrl.policy.checkpoint_names import save_as_released
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.family import Family, base, quantization
 from vlrl.types import Clip, CoordinateSpace, Media
@@ -40,7 +41,7 @@ class VisionFamily(Family):
 
     def random_model(self, model_class: Any, config: Any) -> Any:
         """A model with random weights."""
-        return model_class._from_config(config, attn_implementation=self.attn_implementation)
+        return save_as_released(model_class._from_config(config, attn_implementation=self.attn_implementation))
 
     def apply_pixel_limits(self, processor: Any) -> None:
         """Set the pixel limits in the processor, so that a saved folder keeps them."""
