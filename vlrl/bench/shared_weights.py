@@ -1,0 +1,82 @@
+"""Memory of trainer and vLLM in one process, with `engine.share_weights` and without, on a random text model. Linux, CPU; each side has a process."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import gc
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vlrl.policy import Family, Policy
+from vlrl.registry import build
+from vlrl.types import Prompt, Request, Row, Sampling
+
+MODEL = {"hidden": 768, "layers": 6, "heads": 12, "kv_heads": 4, "intermediate": 2048, "rows": 32768}
+MB = 1e6
+
+
+def status(field: str) -> float:
+    """A field of this process's memory status in MB, after what the C library holds unused was given back."""
+    gc.collect()
+    library = ctypes.util.find_library("c")
+    if library:
+        ctypes.CDLL(library).malloc_trim(0)
+    line = next(line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith(field + ":"))
+    return float(line.split()[1]) * 1024 / MB
+
+
+def side(share: bool) -> dict[str, Any]:
+    """One side: MB resident before vLLM, after its first samples, and at most while new weights are sent; MB of weights; what it sampled."""
+    from vlrl.engine.vllm.inprocess import VLLM
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    policy = Policy(build(Family, {"name": "text", "tiny": MODEL}))
+    weights = sum(p.nbytes for p in policy.model.parameters()) / MB
+    before = status("VmRSS")
+    engine = VLLM(max_model_len=512, share_weights=share, options={"max_num_seqs": 16}).attach(policy)
+    try:
+        first, _ = samples(engine)
+        started = status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark starts again from here
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                parameter.add_(0.01 * torch.randn(parameter.shape, generator=generator))
+        policy.version += 1
+        engine.sync(policy)
+        peak = status("VmHWM")
+        second, seconds = samples(engine)
+        shared = engine.state.shared.shared_bytes / MB if engine.state.shared is not None else 0.0
+        sizes = {"weights": weights, "shared": shared, "before": before, "started": started, "peak": peak, "after": status("VmRSS")}
+        return {**sizes, "seconds": seconds, "samples": [first, second]}
+    finally:
+        engine.close()
+
+
+def samples(engine: Any) -> tuple[list[list[int]], float]:
+    """(ids of 16 greedy completions of 32 tokens, CPU seconds)."""
+    prompts = [Prompt(Row(str(i), f"Question {i}?"), ({"role": "user", "content": f"Question {i}?"},)) for i in range(16)]
+    begun = time.process_time()
+    found = {
+        c.request.tag: list(c.ids)
+        for c in engine.generate([Request(p, Sampling(max_tokens=32, temperature=0.0), 1, tag=i) for i, p in enumerate(prompts)])
+    }
+    return [found[i] for i in range(len(prompts))], time.process_time() - begun
+
+
+def measure() -> dict[bool, dict[str, Any]]:
+    """{share_weights: what `side` returns}, each from a process of its own."""
+    found = {}
+    for share in (False, True):
+        code = f"import json; from vlrl.bench.shared_weights import side; print('\\n' + json.dumps(side({share})))"
+        out = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
+        found[share] = json.loads(out.strip().splitlines()[-1])
+    return found
