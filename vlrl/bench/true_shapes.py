@@ -46,10 +46,15 @@ def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed
     def loaded(self: Any) -> tuple[Any, Any]:
         return random_model(family, layers, vision_layers, seed)
 
-    shaped = type(f"Shaped{type(family).__name__}", (type(family),), {"load": loaded})
-    policy = Policy(shaped(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)}), device=device)
+    policy = Policy(variant(family, load=loaded), device=device)
     policy.params.forbidden_ids = policy.params.net.forbidden_ids = tuple(sorted(family.forbidden_ids(policy.processor)))
     return policy
+
+
+def variant(family: Family, **members: Any) -> Family:
+    """A family with the same settings whose class has these members in place of its own."""
+    made: type[Family] = type(f"Variant{type(family).__name__}", (type(family),), members)
+    return made(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)})
 
 
 def random_model(family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import torch
+
+from vlrl.registry import ConfigError
 from vlrl.types import Completion, Prompt, Request
 
 KEY = "vlrl"  # the entry of SamplingParams.extra_args that our logits processors read
@@ -26,8 +29,24 @@ def ranges(ids: Sequence[int]) -> list[list[int]]:
     return runs
 
 
+def check_pictures(family: Any, prompt: Prompt, on_gpu: bool) -> None:
+    """Raise ConfigError for pictures that vLLM 0.32 shows its model in another way than the trainer does: samples would come from another policy."""
+    shown, where = len(prompt.images), f"engine: row {prompt.row.id!r}, family {family.name!r}"
+    if shown > 1 and family.multi_image_sensitive:
+        raise ConfigError(
+            f"{where}: the row shows {shown} images. The model sees several images of a prompt at low resolution, in vLLM each one as if it were "
+            "alone; use engine 'hf', or rows with one image"
+        )
+    if shown and family.bidirectional_images and not on_gpu:
+        raise ConfigError(
+            f"{where}: the row shows an image. Its tokens attend to each other in both directions, in vLLM's CPU build only to earlier ones; "
+            "use engine 'hf', or vLLM on a GPU"
+        )
+
+
 def prompt_ids(policy: Any, prompt: Prompt) -> list[int]:
-    """The prompt's ids with a single placeholder for each medium: vLLM expands them itself."""
+    """The prompt's ids with a single placeholder for each medium: vLLM expands them itself. Raises ConfigError as `check_pictures`."""
+    check_pictures(policy.family, prompt, torch.cuda.is_available())
     return policy.encoder.unexpanded_ids(prompt)
 
 
