@@ -42,12 +42,20 @@ def main(
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             failed = True
-            typer.echo(f"| `{model}` | failed: {done.stderr.strip().splitlines()[-1]} | | | | |")
+            typer.echo(f"| `{model}` | failed: {fault(done)} {'| ' * (head.count(' | ') - 1)}|")
             continue
         text, wrong = row(json.loads(done.stdout.strip().splitlines()[-1]))
         failed |= wrong
         typer.echo(f"| `{model}` | {text} |")
     raise typer.Exit(1 if failed else 0)
+
+
+def fault(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a process failed: the signal that ended it (9: out of memory), or its last line that names an error."""
+    if done.returncode < 0:
+        return f"ended by signal {-done.returncode}"
+    lines = done.stderr.strip().splitlines() or ["(no output)"]
+    return next((line for line in reversed(lines) if "Error:" in line), lines[-1])
 
 
 def plain_row(r: dict[str, Any]) -> tuple[str, bool]:

@@ -54,7 +54,8 @@ def check_policy(policy: Policy, name: str) -> VLLMChecked:
     from vlrl.engine.vllm.inprocess import VLLM
 
     begun = time.process_time()
-    engine = VLLM(max_model_len=8192, options={"max_num_seqs": 8, "max_num_batched_tokens": 8192}).attach(policy)
+    options = {"max_num_seqs": 8, "max_num_batched_tokens": 8192, "skip_mm_profiling": True}  # no trial run with the largest picture: gigabytes
+    engine = VLLM(max_model_len=8192, options=options).attach(policy)
     try:
         loaded = differences(policy, engine)
         before = fingerprints(engine)
