@@ -81,13 +81,14 @@ class Rounding(nn.Module):
 
 
 def test_vllms_worker_looks_them_up() -> None:
-    model = nn.Sequential(Rounding())
+    embeddings = Rounding()
+    model = nn.Sequential(embeddings)
     worker = WeightLoader()
     worker.model_runner = SimpleNamespace(get_model=lambda: model)
     present_BHW = torch.ones(1, 3, 3, dtype=torch.bool)
     worker.vlrl_prepare([])
-    assert model[0].get_position_ids(present_BHW).tolist() == [list(range(9))]
-    assert model[0].get_position_ids(present_BHW.flatten(1), torch.tensor([[3, 3]])).tolist() == [[7] * 9]  # sizes: left to vLLM
+    assert embeddings.get_position_ids(present_BHW).tolist() == [list(range(9))]
+    assert embeddings.get_position_ids(present_BHW.flatten(1), torch.tensor([[3, 3]])).tolist() == [[7] * 9]  # sizes: left to vLLM
 
 
 @pytest.mark.vllm
