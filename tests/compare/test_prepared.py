@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import torch
 assert threading.active_count() == 1, threading.enumerate()
 assert not os.path.isdir("/proc/self/task") or len(os.listdir("/proc/self/task")) == 1, os.listdir("/proc/self/task")
 assert not torch.cuda.is_initialized()
-assert {"transformers.modeling_utils", "accelerate", "vlrl.trainer.train", "vlrl.compare.work"} <= set(sys.modules)
+assert {"transformers.modeling_utils", "accelerate", "vlrl.trainer.train", "vlrl.compare.work", "vlrl.engine.hf.engine"} <= set(sys.modules)
+assert {"vlrl.logging.report", "scipy.special", "pydantic", "transformers.models.auto.image_processing_auto"} <= set(sys.modules)
 assert "accelerate.state" not in sys.modules or not sys.modules["accelerate.state"].PartialState._shared_state
 print("safe to fork")
 """
@@ -51,6 +53,17 @@ def test_processes_with_threads_are_not_forked(monkeypatch, omp, blas, method):
             monkeypatch.delenv(name)
     assert process_context().get_start_method() == method
     assert os.environ["OMP_NUM_THREADS"] == (omp or "1"), "one thread per run, unless the environment says otherwise"
+
+
+def test_the_prepared_process_gets_the_plug_ins_that_were_checked(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    import vlrl.methods.core.advantage  # noqa: F401  # as building a plan's plug-ins does
+
+    context, preload = multiprocessing.get_context("forkserver"), []
+    monkeypatch.setattr(context, "set_forkserver_preload", preload.extend)
+    process_context()
+    assert preload[0] == "vlrl.compare.prepared" and "vlrl.methods.core.advantage" in preload
 
 
 def test_the_prepared_process_is_safe_to_fork():

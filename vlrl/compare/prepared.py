@@ -11,6 +11,7 @@ from vlrl.libraries import quiet, skip_unused
 quiet()
 skip_unused()
 
+import pydantic.main  # noqa: E402, F401
 import transformers.models.auto.image_processing_auto  # noqa: E402, F401
 import transformers.models.auto.modeling_auto  # noqa: E402, F401
 import transformers.models.auto.processing_auto  # noqa: E402, F401
