@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from vlrl.config import load
+from vlrl.engine.base import PolicyEngine
 from vlrl.registry import build
 from vlrl.stages import AuxTensor
 from vlrl.trainer.loop import learn
@@ -102,6 +103,7 @@ def drafts(repeats: int) -> dict[str, list[Measured]]:
                         parameter.add_(0.004 * torch.randn(parameter.shape, generator=generator))
                 run.policy.version += 1
                 run.engine.sync(run.policy)
+                assert isinstance(run.engine, PolicyEngine)
                 found[name].append(counted(run.engine.counters, "prefill_tokens", partial(run.rollout, prompts, counts, run)))
     return found
 
