@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vlrl.bench.growth import Curve, exponent, measure, recording
-from vlrl.bench.growth_plot import log_ticks, plot
+from vlrl.bench.growth_plot import WIDTH, log_ticks, plot
 from vlrl.trainer.optim import _optimizer_class
 
 
@@ -40,8 +40,9 @@ def test_the_picture_shows_measured_points_and_the_fitted_line() -> None:
     assert panels[0][0].text == "a < b" and len(shown["point"]) == 3 and len(shown["left-out"]) == 1
     (fit,), (linear,) = shown["fit"], shown["linear"]
     first, last = shown["point"][0], shown["point"][-1]
-    ends = [float(fit[name]) for name in ("x1", "y1", "x2", "y2")]
-    assert ends == pytest.approx([float(one[name]) for one in (first, last) for name in ("cx", "cy")], abs=0.2), "the exact power meets its points"
+    ends = [float(fit[name]) / WIDTH for name in ("x1", "y1", "x2", "y2")]
+    points = [float(one[name]) / WIDTH for one in (first, last) for name in ("cx", "cy")]
+    assert ends == pytest.approx(points, abs=1e-3), "the exact power meets its points"
     steep = [(float(line["y1"]) - float(line["y2"])) / (float(line["x2"]) - float(line["x1"])) for line in (fit, linear)]
     assert steep[0] == pytest.approx(2 * steep[1], rel=1e-2)
 
