@@ -14,6 +14,7 @@ from vlrl.policy import Policy
 from vlrl.types import Group, Request, Rollout, Sampling
 
 SHIFT = 0.01  # standard deviation of what is added to every weight between the two comparisons
+ROWS = 16_384  # of a weight at a time, because noise and sums in float64 take as much memory as the rows, or twice
 Sizes = tuple[tuple[int, int], ...]  # width and height of each picture of a prompt
 PICTURES: tuple[Sizes, ...] = ((), ((224, 168),), ((150, 450),), ((40, 30), (224, 168)))
 
@@ -62,7 +63,8 @@ def check_policy(policy: Policy, name: str) -> VLLMChecked:
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for parameter in policy.model.parameters():
-                parameter.add_((SHIFT * torch.randn(parameter.shape, generator=generator)).to(parameter.dtype))
+                for part in parameter.split(ROWS):
+                    part.add_(torch.randn(part.shape, generator=generator), alpha=SHIFT)
         policy.version += 1
         engine.sync(policy)
         after = fingerprints(engine)
@@ -122,5 +124,6 @@ def row_sums(worker: Any) -> dict[str, Tensor]:
     for name, p in model.named_parameters():
         rows = getattr(model.get_submodule(name.rpartition(".")[0]), "org_vocab_size", None)
         weight = p.detach()[:rows]
-        found[name] = weight.flatten(1).sum(-1, dtype=torch.float64) if weight.dim() > 1 else weight.double()
+        parts = weight.split(ROWS) if weight.dim() > 1 else ()
+        found[name] = torch.cat([part.flatten(1).sum(-1, dtype=torch.float64) for part in parts]) if parts else weight.double()
     return found
