@@ -7,7 +7,6 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +20,7 @@ from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
 from vlrl.registry import ConfigError
-from vlrl.services.reaper import PREFIX, REAPER
+from vlrl.services.reaper import REAPER
 from vlrl.stages import Environment
 from vlrl.trainer.episode_pool import RunEpisodes
 from vlrl.trainer.run import Run
@@ -218,11 +217,12 @@ class WildEpisode(Episode):
             REAPER.remove(self.folder)
 
 
-def test_128_episodes_of_which_some_hang_and_some_crash(text_policy, tools):
+def test_128_episodes_of_which_some_hang_and_some_crash(text_policy, tools, tmp_path, monkeypatch):
     """All end as done or as counted errors; no process, folder, thread or file handle is left; what failed has no reward."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # folders of other tests at the same time are not looked at
     env = Wild(stuck=0.05, crash=0.02, concurrency=16)
     REAPER.remove(REAPER.folder())  # its helper process is there from the beginning
-    folders, handles, threads = leftovers(), len(os.listdir("/proc/self/fd")), threading.active_count()
+    handles, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     run = make_run(text_policy, env, lambda request, index: "go")
     begun = time.monotonic()
     groups = MultiTurn(max_turns=4, patience=0.05)([tools.prompt(f"p{i}") for i in range(16)], [8] * 16, run)
@@ -236,12 +236,8 @@ def test_128_episodes_of_which_some_hang_and_some_crash(text_policy, tools):
     limit = time.monotonic() + 30
     while time.monotonic() < limit and (threading.active_count() > threads or len(os.listdir("/proc/self/fd")) > handles):
         time.sleep(0.02)
-    assert leftovers() == folders and not REAPER.processes and not REAPER.folders
+    assert not list(tmp_path.iterdir()) and not REAPER.processes and not REAPER.folders
     assert threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= handles
-
-
-def leftovers():
-    return sorted(path.name for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
 
 
 def test_a_failed_episode_moves_no_baseline(text_policy, tools):

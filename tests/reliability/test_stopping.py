@@ -55,7 +55,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturb
     assert [row["name"] for row in read_jsonl(run / "events.jsonl") if row["kind"] == "heldout"] == ["start", "final"]
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, None])
+@pytest.mark.parametrize("second", [signal.SIGTERM, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, second):
     run, folder = tmp_path / "run", tmp_path / "trouble"
     folder.mkdir()
