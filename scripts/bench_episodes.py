@@ -15,7 +15,6 @@ Exit status 1 if one of them fails. `--steps 2 --prompts 8` is a short version. 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import random
@@ -34,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlrl.bench.meter import release_memory
 from vlrl.context import RunContext
 from vlrl.episodes import Action, Episode, Observation
 from vlrl.files import TRAJECTORIES, append_jsonl, read_jsonl
@@ -117,7 +117,7 @@ class BenchProcess(Callback):
         waited = time.monotonic() + 10.0
         while time.monotonic() < waited and any(thread.name == "episode" for thread in threading.enumerate()):
             time.sleep(0.02)  # threads that close what hung
-        release()
+        release_memory()
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         used = {"mb": pages * os.sysconf("SC_PAGE_SIZE") / 2**20, "files": len(os.listdir("/proc/self/fd")), "threads": threading.active_count()}
         cpu = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -125,13 +125,6 @@ class BenchProcess(Callback):
         left = {"folders": len(folders()), "tools": len(tools(os.getpid()))}
         append_jsonl(run.output / PROCESS, {"pid": os.getpid(), "step": run.step, "time": time.time(), **used, **seconds, **left})
         return {}
-
-
-def release() -> None:
-    """Give what glibc's allocator holds and nobody uses back to the system, so that what is counted is in use (elsewhere nothing is done)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def folders() -> list[Path]:

@@ -54,7 +54,7 @@ def test_bfloat16_packed_is_as_exact_as_plain_bfloat16() -> None:
 
 def test_a_wrong_forward_pass_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = random_policy("text", "cpu")
-    group = group_of(picture_prompt(None), (3, 5, 1))
+    group = group_of(picture_prompt(), (3, 5, 1))
     assert largest_difference(policy, group) < 1e-4
     forward = policy.forward
 

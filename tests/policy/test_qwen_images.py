@@ -5,34 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from samples import Noise
 
 from vlrl.policy import Family, Policy
 from vlrl.policy.families.vision import VisionFamily
 from vlrl.registry import build
-from vlrl.types import Media
 
 TINY = {"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32, "vision_hidden": 32, "vision_layers": 1, "vision_heads": 2}
+SHOWN = [((28, 28), "RGB"), ((84, 30), "RGB"), ((300, 500), "RGB"), ((56, 84), "L"), ((57, 85), "RGBA")]
 
 
 @dataclass(frozen=True)
-class Shown(Media):
-    """A random picture."""
+class Shown(Noise):
+    """A random picture of a mode of PIL."""
 
-    size: tuple[int, int]
     mode: str = "RGB"
-    kind = "image"
-
-    @property
-    def key(self) -> str:
-        return f"{self.size}-{self.mode}"
 
     def load(self) -> Any:
-        width, height = self.size
-        return Image.fromarray(np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8)).convert(self.mode)
+        return super().load().convert(self.mode)
 
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
@@ -40,7 +32,7 @@ def test_the_image_processor_alone_gives_what_the_whole_processor_gives(name: st
     family = build(Family, {"name": name, "tiny": TINY, "max_pixels": 40_000})
     processor = Policy(family).processor
     assert isinstance(family, VisionFamily)
-    shown = [Shown((28, 28)), Shown((84, 30)), Shown((300, 500)), Shown((56, 84), "L"), Shown((57, 85), "RGBA")]
+    shown = [Shown(0, size, mode) for size, mode in SHOWN]
     whole = [VisionFamily.process_image(family, processor, medium, True) for medium in shown]
     monkeypatch.setattr(type(processor), "__call__", lambda *_, **__: pytest.fail("the whole processor was called"))
     for medium, theirs in zip(shown, whole, strict=True):

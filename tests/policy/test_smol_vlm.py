@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Policy, Path
 
 def test_text_has_the_logits_of_the_language_model(made: tuple[Policy, Policy, Path]) -> None:
     alone, sees, _ = made
-    ids = torch.tensor([alone.encode(picture_prompt(None)).ids])
+    ids = torch.tensor([alone.encode(picture_prompt()).ids])
     with torch.no_grad():
         one, two = (policy.model(input_ids=ids).logits for policy in (alone, sees))
     torch.testing.assert_close(two[..., : one.shape[-1]], one, atol=1e-5, rtol=0)
@@ -53,7 +53,7 @@ def test_a_picture_is_sixteen_tokens_and_packing_is_exact(made: tuple[Policy, Po
     image = sees.processor.tokenizer.convert_tokens_to_ids("<image>")
     assert sees.encode(prompt).ids.count(image) == 16
     assert largest_difference(sees, group_of(prompt, (3, 5, 1))) < 1e-4
-    other = picture_prompt((96, 96), "other")
+    other = picture_prompt((96, 96), name="other")
     assert sees.encode(other).ids == sees.encode(prompt).ids
 
 

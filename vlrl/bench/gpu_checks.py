@@ -72,7 +72,7 @@ def packed(device: str = "cuda") -> Found:
     worst = {}
     for name in names(Family):
         policy = Policy(build(Family, {"name": name, "tiny": {}}), device=device)
-        worst[name] = largest_difference(policy, group_of(picture_prompt((90, 60) if policy.family.is_multimodal else None), (3, 5, 1)))
+        worst[name] = largest_difference(policy, group_of(picture_prompt(*[(90, 60)] if policy.family.is_multimodal else ()), (3, 5, 1)))
     name = max(worst, key=lambda n: worst[n])
     return Found(worst[name], 1e-4, f"largest difference of a log-prob over {len(worst)} families ({name})")
 
@@ -127,7 +127,7 @@ def qlora(device: str = "cuda") -> Found:
             modules[name].weight.data.copy_(bnb.functional.dequantize_4bit(module.weight.data, module.weight.quant_state))
     groups = LoRA()(four)
     four.params.upcast_trainable()
-    batch = make_batch([group_of(picture_prompt(None), (40, 60, 20))], four.pad_id)
+    batch = make_batch([group_of(picture_prompt(), (40, 60, 20))], four.pad_id)
     before = {name: p.detach().clone() for name, p in four.model.named_parameters()}
     logp = four.forward(batch)["logp"]
     with torch.no_grad():
@@ -148,7 +148,7 @@ def qlora(device: str = "cuda") -> Found:
 
 def requests() -> list[Request]:
     """Greedy requests with and without a picture."""
-    prompts = [picture_prompt(None, "text"), picture_prompt((112, 112), "one"), picture_prompt((224, 168), "two")]
+    prompts = [picture_prompt(name="text"), picture_prompt((112, 112)), picture_prompt((224, 168), name="two")]
     return [Request(prompt=prompt, sampling=Sampling(temperature=0.0, max_tokens=16), n=1, tag=i) for i, prompt in enumerate(prompts)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import gc
 import time
 from collections.abc import Callable
@@ -17,18 +16,28 @@ def measure(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     """(result, {"cpu_seconds" or "gpu_seconds", "peak_extra_mb"}): memory beyond what was held before, at its highest."""
     if torch.cuda.is_available():
         return _on_gpu(work)
-    gc.collect()
-    library = ctypes.util.find_library("c")
-    if library:
-        ctypes.CDLL(library).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark starts again from here
-    before, begun = _status("VmRSS"), time.process_time()
+    release_memory()
+    reset_peak()
+    before, begun = memory_status("VmRSS"), time.process_time()
     result = work()
     seconds = time.process_time() - begun
-    return result, {"cpu_seconds": seconds, "peak_extra_mb": (_status("VmHWM") - before) / 1024}
+    return result, {"cpu_seconds": seconds, "peak_extra_mb": (memory_status("VmHWM") - before) / 1024}
 
 
-def _status(field: str) -> float:
+def release_memory() -> None:
+    """Collect garbage, and give what glibc's allocator holds unused back to the system, so that what is counted is in use."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def reset_peak() -> None:
+    """Let the process's highest resident memory (VmHWM) start again from now (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def memory_status(field: str) -> float:
     """A field of this process's memory status, in KiB (Linux)."""
     line = next(line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith(field + ":"))
     return float(line.split()[1])

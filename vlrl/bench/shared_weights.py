@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
-import gc
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from vlrl.bench.meter import memory_status, release_memory, reset_peak
 from vlrl.policy import Family, Policy
 from vlrl.registry import build
 from vlrl.types import Prompt, Request, Row, Sampling
@@ -23,13 +20,9 @@ MB = 1e6
 
 
 def status(field: str) -> float:
-    """A field of this process's memory status in MB, after what the C library holds unused was given back."""
-    gc.collect()
-    library = ctypes.util.find_library("c")
-    if library:
-        ctypes.CDLL(library).malloc_trim(0)
-    line = next(line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith(field + ":"))
-    return float(line.split()[1]) * 1024 / MB
+    """A field of this process's memory status in MB, after unused memory was given back."""
+    release_memory()
+    return memory_status(field) * 1024 / MB
 
 
 def side(share: bool) -> dict[str, Any]:
@@ -45,7 +38,7 @@ def side(share: bool) -> dict[str, Any]:
     try:
         first, _ = samples(engine)
         started = status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark starts again from here
+        reset_peak()
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for parameter in policy.model.parameters():

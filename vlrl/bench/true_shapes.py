@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,9 +132,8 @@ def released_processor(family: Family, tiny: Any) -> Any:
     return kinds[rule["rule"]]()
 
 
-def picture_prompt(pixels: tuple[int, int] | None, name: str = "one", more: Sequence[tuple[int, int]] = ()) -> Prompt:
-    """A question, with a picture of (width, height) pixels unless it is None, and pictures of the sizes `more`."""
-    sizes = [*([pixels] if pixels else []), *more]
+def picture_prompt(*sizes: tuple[int, int], name: str = "one") -> Prompt:
+    """A question, with a picture of each size (width, height) in pixels."""
     images = tuple(Stored(resized_picture(i, size), f"{name}-{i}-{size}") for i, size in enumerate(sizes))
     content = [*({"type": "image"} for _ in images), {"type": "text", "text": "How many digits are there?"}]
     return Prompt(Row(name, "How many digits are there?", images=images), ({"role": "user", "content": content},), images)
@@ -206,7 +205,7 @@ def check(model: str, pixels: tuple[int, int] = (224, 168), completions: int = 3
     head = policy.model.get_output_embeddings().weight
     policy.model.get_input_embeddings().weight.requires_grad_(False)
     head.requires_grad_(False)
-    prompt = picture_prompt(pixels if policy.family.is_multimodal else None)
+    prompt = picture_prompt(*[pixels] if policy.family.is_multimodal else ())
     generator = torch.Generator().manual_seed(0)
     allowed = sorted(set(range(head.shape[0])) - set(policy.params.net.forbidden_ids))
     rollouts = [

@@ -96,7 +96,7 @@ def differences(policy: Policy, engine: Any) -> dict[str, float]:
 
     most = 0 if not policy.family.is_multimodal else 1 if policy.family.multi_image_sensitive else 2  # vLLM shows such a family's pairs differently
     shown = [sizes for sizes in PICTURES if len(sizes) <= most]
-    prompts = [picture_prompt(None, f"v{policy.version}", sizes) for sizes in shown]
+    prompts = [picture_prompt(*sizes, name=f"v{policy.version}") for sizes in shown]
     requests = [Request(prompt, Sampling(max_tokens=6), n=2, seed=i) for i, prompt in enumerate(prompts)]
     counted = engine.counters["prompt_tokens"]
     groups = [Group(prompt, []) for prompt in prompts]

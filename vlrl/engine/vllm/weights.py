@@ -40,7 +40,7 @@ NEVER = -1e4  # a logit whose share of a softmax is 0, and which fits into float
 
 
 class WeightLoader:
-    """Methods that vLLM adds to its worker class (`worker_extension_cls`): the policy's law, and loading its weights in place."""
+    """Methods that vLLM adds to its worker class (`worker_extension_cls`): making its model compute what the trainer's does, and loading weights."""
 
     model_runner: Any
 
